@@ -1,0 +1,96 @@
+"""A position in a run of bytes, with every step checked against its end.
+
+A slice of Python bytes that reaches past the end is silently short. All decoding outside the per-row hot
+path therefore goes through :class:`Cursor`, which raises :class:`TruncatedError` instead. Integers are
+little-endian, as everywhere in the binary log, unless a method says otherwise.
+"""
+
+import struct
+
+from millrace.binlog.errors import InvalidValueError, TrailingBytesError, TruncatedError
+
+__all__ = ["Cursor"]
+
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+
+class Cursor:
+    """Reads ``data[position:end]`` front to back; ``position`` and ``end`` are offsets in ``data``."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: bytes, position: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.position = position
+        self.end = len(data) if end is None else end
+
+    @property
+    def remaining(self) -> int:
+        """Number of bytes not yet read."""
+        return self.end - self.position
+
+    def take(self, size: int, what: str = "field") -> int:
+        """Step over ``size`` bytes and return the offset at which they start."""
+        start = self.position
+        if size < 0 or size > self.end - start:
+            raise TruncatedError(f"{what} needs {size} bytes at offset {start}, {self.end - start} are left")
+        self.position = start + size
+        return start
+
+    def bytes(self, size: int, what: str = "field") -> bytes:
+        """Read ``size`` bytes."""
+        start = self.take(size, what)
+        return self.data[start : start + size]
+
+    def rest(self) -> bytes:
+        """Read everything up to the end."""
+        return self.bytes(self.remaining)
+
+    def uint(self, size: int, what: str = "integer") -> int:
+        """Read an unsigned little-endian integer of ``size`` bytes."""
+        start = self.take(size, what)
+        return int.from_bytes(self.data[start : start + size], "little")
+
+    def u8(self, what: str = "uint8") -> int:
+        """Read an unsigned integer of 1 byte."""
+        return self.data[self.take(1, what)]
+
+    def u16(self, what: str = "uint16") -> int:
+        """Read an unsigned integer of 2 bytes."""
+        value: int = _U16.unpack_from(self.data, self.take(2, what))[0]
+        return value
+
+    def u32(self, what: str = "uint32") -> int:
+        """Read an unsigned integer of 4 bytes."""
+        value: int = _U32.unpack_from(self.data, self.take(4, what))[0]
+        return value
+
+    def u64(self, what: str = "uint64") -> int:
+        """Read an unsigned integer of 8 bytes."""
+        value: int = _U64.unpack_from(self.data, self.take(8, what))[0]
+        return value
+
+    def lenenc(self, what: str = "length-encoded integer") -> int:
+        """Read MySQL's length-encoded integer: 1 byte below 251, else 252/253/254 and 2/3/8 bytes."""
+        first = self.u8(what)
+        if first < 251:
+            return first
+        if first == 252:
+            return self.u16(what)
+        if first == 253:
+            return self.uint(3, what)
+        if first == 254:
+            return self.u64(what)
+        raise InvalidValueError(f"{what} starts with {first}, which no length-encoded integer does")
+
+    def sub(self, size: int, what: str = "block") -> "Cursor":
+        """Open a cursor on the next ``size`` bytes; call its :meth:`expect_end` when they are read."""
+        start = self.take(size, what)
+        return Cursor(self.data, start, start + size)
+
+    def expect_end(self, what: str = "event") -> None:
+        """Raise :class:`TrailingBytesError` unless everything has been read."""
+        if self.position != self.end:
+            raise TrailingBytesError(f"{self.end - self.position} bytes are left over behind the {what}")
