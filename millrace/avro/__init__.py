@@ -1,1 +1,1 @@
-"""To be written."""
+"""Avro: the checked-in schemas, the schemas of tables, serialisation, and the schema registry."""

@@ -1,0 +1,67 @@
+"""Avro's single-object encoding: a record that says by itself which schema wrote it.
+
+The bytes ``c3 01``, the CRC-64-AVRO fingerprint of the writer's schema in canonical form (8 bytes,
+little-endian), then the record in Avro's binary form. Specified in "Single-object encoding" of the Avro
+specification. State and catalogue are written so, because the reader has no schema registry.
+"""
+
+import io
+from functools import cache
+from typing import Any
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from millrace.avro.schemas import load_schema, parsed_schema
+
+__all__ = ["SingleObjectError", "decode", "encode", "schema_fingerprint"]
+
+_MARKER = b"\xc3\x01"
+_PREFIX_SIZE = len(_MARKER) + 8
+
+
+class SingleObjectError(ValueError):
+    """Bytes that are no single object of the schema that was asked for."""
+
+
+@cache
+def schema_fingerprint(name: str) -> bytes:
+    """Return the CRC-64-AVRO fingerprint of the checked-in schema ``name``: 8 bytes, little-endian."""
+    canonical = to_parsing_canonical_form(load_schema(name))
+    return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def encode(name: str, record: dict[str, Any]) -> bytes:
+    """Return ``record`` as a single object of the checked-in schema ``name``."""
+    out = io.BytesIO()
+    out.write(_MARKER + schema_fingerprint(name))
+    fastavro.schemaless_writer(out, parsed_schema(name), record)
+    return out.getvalue()
+
+
+def decode(name: str, data: bytes) -> dict[str, Any]:
+    """Return the record in ``data``, a single object of the checked-in schema ``name``.
+
+    Raises :class:`SingleObjectError` where ``data`` is no single object, was written with a schema that
+    this version does not know, or is cut or longer than its schema says.
+    """
+    if data[:2] != _MARKER or len(data) < _PREFIX_SIZE:
+        raise SingleObjectError(
+            f"{name}: {data[:2].hex() or 'nothing'} is not c3 01, the start of an Avro single object"
+        )
+    written = data[2:_PREFIX_SIZE]
+    if written != schema_fingerprint(name):
+        raise SingleObjectError(
+            f"{name}: written with the schema of fingerprint {written.hex()}, this version knows "
+            f"{schema_fingerprint(name).hex()}; read it with the version of millrace that wrote it"
+        )
+    stream = io.BytesIO(data)
+    stream.seek(_PREFIX_SIZE)
+    try:
+        record = fastavro.schemaless_reader(stream, parsed_schema(name), None)
+    except (EOFError, IndexError, ValueError) as error:
+        raise SingleObjectError(f"{name}: the record is cut or damaged: {error}") from error
+    if stream.tell() != len(data):
+        raise SingleObjectError(f"{name}: {len(data) - stream.tell()} bytes are left over behind the record")
+    assert isinstance(record, dict)
+    return record

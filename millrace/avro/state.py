@@ -1,0 +1,112 @@
+"""What each service writes to ``{source}.state`` in the Kafka transaction of its output.
+
+One record per service, in Avro single-object encoding (:mod:`millrace.avro.single_object`), by the schemas
+``ReaderState``, ``DecoderState`` and ``RowMapperState``, whose fields these classes repeat; what a field
+means is said there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from millrace.avro import single_object
+
+__all__ = ["DecoderState", "LogIdentity", "PlainValue", "ReaderState"]
+
+PlainValue = None | bool | int | float | bytes | str | list["PlainValue"] | dict[str, "PlainValue"]
+"""What a codec's state saves itself as; integers within 64 bits, dictionaries keyed by text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """What tells one server's log from another's of the same name."""
+
+    server_id: int
+    server_version: str
+    created: int
+    """Timestamp of the file's FORMAT_DESCRIPTION, seconds."""
+    server_uuid: str | None = None
+    server_uid: str | None = None
+    previous_gtids: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderState:
+    """Where the reader stands."""
+
+    epoch: int
+    log_file: str
+    position: int
+    chunk: int = 0
+    boundary: int = 4
+    identity: LogIdentity | None = None
+    gtid_set: str = ""
+    open_gtid: str | None = None
+    last_timestamp: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Encode as a single object."""
+        return single_object.encode("ReaderState", asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
+        record = single_object.decode("ReaderState", data)
+        identity = record.pop("identity")
+        return cls(identity=LogIdentity(**identity) if identity is not None else None, **record)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderState:
+    """Where the decoder stands; ``stream`` and ``tracker`` are what the codec's own ``save()`` returns."""
+
+    input_offset: int
+    first_chunk_offset: int | None = None
+    sub_index: int = 0
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    tracker: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """Encode as a single object; raises :class:`TypeError` where a saved state is not plain."""
+        return single_object.encode(
+            "DecoderState",
+            {
+                "input_offset": self.input_offset,
+                "first_chunk_offset": self.first_chunk_offset,
+                "sub_index": self.sub_index,
+                "stream": _to_plain(self.stream),
+                "tracker": _to_plain(self.tracker),
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
+        record = single_object.decode("DecoderState", data)
+        stream, tracker = (_from_plain(record.pop(name)) or {} for name in ("stream", "tracker"))
+        return cls(stream=stream, tracker=tracker, **record)
+
+
+def _to_plain(value: Any) -> dict[str, Any]:
+    """Wrap ``value`` as the schema ``Plain`` has it: a record around each value, so that it may nest."""
+    if isinstance(value, list | tuple):
+        return {"value": [_to_plain(item) for item in value]}
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError(f"a saved state has the keys {list(value)[:3]}…, only text is plain")
+        return {"value": {key: _to_plain(item) for key, item in value.items()}}
+    if value is not None and not isinstance(value, bool | int | float | bytes | str):
+        raise TypeError(f"a saved state holds a {type(value).__name__}, which is not plain")
+    return {"value": value}
+
+
+def _from_plain(record: dict[str, Any] | None) -> Any:
+    """Unwrap what :func:`_to_plain` gave; tuples come back as lists."""
+    if record is None:
+        return None
+    value = record["value"]
+    if isinstance(value, list):
+        return [_from_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _from_plain(item) for key, item in value.items()}
+    return value

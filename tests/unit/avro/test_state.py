@@ -1,0 +1,86 @@
+"""States and the single-object encoding."""
+
+import fastavro
+import pytest
+from fastavro.schema import fingerprint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.avro import single_object
+from millrace.avro.schemas import load_schema, schema_names
+from millrace.avro.single_object import SingleObjectError
+from millrace.avro.state import DecoderState, LogIdentity, ReaderState
+
+READER_STATE = ReaderState(
+    epoch=2,
+    log_file="mysql-bin.000017",
+    position=(1 << 32) + 120,
+    chunk=3,
+    boundary=4_000_000_000,
+    identity=LogIdentity(7, "8.0.15", 1_700_000_000, server_uuid="8a94f357-aab4-11df-86ab-c80aa9429562"),
+    gtid_set="8a94f357-aab4-11df-86ab-c80aa9429562:1-5",
+    open_gtid="8a94f357-aab4-11df-86ab-c80aa9429562:6",
+    last_timestamp=1_700_000_000_000,
+)
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.binary()
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def test_reader_state_survives():
+    assert ReaderState.from_bytes(READER_STATE.to_bytes()) == READER_STATE
+    fresh = ReaderState(epoch=0, log_file="", position=4)
+    assert ReaderState.from_bytes(fresh.to_bytes()) == fresh
+
+
+@given(
+    stream=st.dictionaries(st.text(), plain, max_size=4),
+    tracker=st.dictionaries(st.text(), plain, max_size=4),
+)
+def test_decoder_state_survives(stream, tracker):
+    state = DecoderState(12, 9, 4, stream, tracker)
+    back = DecoderState.from_bytes(state.to_bytes())
+    assert back == state
+    assert [type(value) for value in back.stream.values()] == [type(value) for value in stream.values()]
+
+
+@pytest.mark.parametrize("bad", [{1: 2}, {"a": {1, 2}}, {"a": [object()]}])
+def test_state_that_is_not_plain_is_refused(bad):
+    with pytest.raises(TypeError, match="plain"):
+        DecoderState(0, stream=bad).to_bytes()
+
+
+def test_fingerprint_is_that_of_the_specification():
+    # "int" is a vector of the Avro project's own tests: fingerprint 0x7275d51a3f395c8f.
+    assert bytes.fromhex(fingerprint('"int"', "CRC-64-AVRO")) == (0x7275D51A3F395C8F).to_bytes(8, "little")
+    data = READER_STATE.to_bytes()
+    assert data[:2] == b"\xc3\x01"
+    assert data[2:10] == single_object.schema_fingerprint("ReaderState")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not c3 01"),
+        (b"\x00\x00\x00\x00\x01", "not c3 01"),
+        (b"\xc3\x01" + bytes(8), "fingerprint 0000000000000000"),
+        (READER_STATE.to_bytes()[:-3], "cut or damaged"),
+        (READER_STATE.to_bytes() + b"\x00", "1 bytes are left over"),
+    ],
+)
+def test_foreign_bytes_are_refused_in_words(data, message):
+    with pytest.raises(SingleObjectError, match=message):
+        ReaderState.from_bytes(data)
+
+
+@pytest.mark.parametrize("name", schema_names())
+def test_every_schema_stands_alone(name):
+    fastavro.parse_schema(load_schema(name))
