@@ -1,0 +1,234 @@
+"""The names that services share: topics, record keys, record headers.
+
+Services know each other by Kafka topics alone. What a topic is called, how a record's key is spelled and what
+its headers mean is said here, once, and nowhere else. Only the standard library is used, so that Spark
+executors can import it.
+
+Topics of the source ``shop``: ``shop.raw``, ``shop.events``, ``shop.transactions``, ``shop.catalog``,
+``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.state``, and ``shop.{db}.{table}`` per table.
+
+Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw record's
+key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same with ``:{sub_index}`` behind it.
+(epoch, log_file, position, sub_index, chunk) is unique within a source for ever.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import quote, unquote
+
+__all__ = [
+    "ABANDONED",
+    "HEADER_ARTIFICIAL",
+    "HEADER_CHECKSUM",
+    "HEADER_CHUNK",
+    "HEADER_MARKER",
+    "SOURCE_CHANGED",
+    "EventKey",
+    "RawKey",
+    "Topics",
+    "escape_name",
+    "source_problem",
+    "transactional_id",
+    "unescape_name",
+]
+
+HEADER_CHUNK: Final = "chunk"
+"""``i/n``, i from 0: the record is one of n pieces of an event; all have the same key and lie in order."""
+
+HEADER_ARTIFICIAL: Final = "artificial"
+"""``1``: the event is in no log file, such as a format description that the server altered for a dump."""
+
+HEADER_CHECKSUM: Final = "checksum"
+"""``bad``: the event's CRC32 did not match, twice."""
+
+HEADER_MARKER: Final = "marker"
+"""The record is no event but a note of the reader's: :data:`SOURCE_CHANGED` or :data:`ABANDONED`.
+
+Its key is a raw key; a SOURCE_CHANGED record has position 0, where no event starts, an ABANDONED record the
+position at which the cut transaction would have gone on. The value says why, as UTF-8 text.
+"""
+
+SOURCE_CHANGED: Final = b"source_changed"
+"""Marker: the log that follows is another one, in a new epoch."""
+
+ABANDONED: Final = b"abandoned"
+"""Marker: the transaction before it was cut and follows again, whole, in a new epoch."""
+
+TOPIC_NAME_LIMIT: Final = 249
+_SOURCE_LIMIT: Final = 200
+_SOURCE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_HASH_DIGITS: Final = 16
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TO_ESCAPE: Final = re.compile(r"^[0-9]|_(?=x[0-9A-F]{4}_)|[^A-Za-z0-9_]")
+_ESCAPED: Final = re.compile(r"(?:_x[0-9A-F]{4}_)+")
+
+
+def escape_name(name: str) -> str:
+    """Spell a database, table or column name so that Kafka and Avro both take it; see :func:`unescape_name`.
+
+    ASCII letters, digits and underscores stay. Every other character, and a digit at the front, becomes
+    ``_xHHHH_`` per UTF-16 code unit; an underscore that would read as the start of such an escape is escaped.
+    """
+    if "_x" not in name and _PLAIN_NAME.fullmatch(name):
+        return name
+    return _TO_ESCAPE.sub(_escape_match, name)
+
+
+def _escape_match(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"_x{units[i]:02X}{units[i + 1]:02X}_" for i in range(0, len(units), 2))
+
+
+def unescape_name(escaped: str) -> str:
+    """Give back the name that :func:`escape_name` was given."""
+    return _ESCAPED.sub(_unescape_match, escaped)
+
+
+def _unescape_match(match: re.Match[str]) -> str:
+    units = bytes.fromhex("".join(match.group().replace("_x", "").split("_")))
+    return units.decode("utf-16-be", "surrogatepass")
+
+
+def source_problem(source: str) -> str | None:
+    """Say what is wrong with a source's name, or nothing."""
+    if not _SOURCE.fullmatch(source):
+        return "a letter, then letters, digits, '_' or '-'"
+    if len(source) > _SOURCE_LIMIT:
+        return f"at most {_SOURCE_LIMIT} characters"
+    return None
+
+
+def transactional_id(service: str, source: str, shard: int | None = None) -> str:
+    """Name the Kafka producer of a service for a source: there is only ever one with that name."""
+    return f"millrace-{service}-{source}" + ("" if shard is None else f"-{shard}")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one source."""
+
+    source: str
+
+    @property
+    def raw(self) -> str:
+        """Exact event bytes."""
+        return f"{self.source}.raw"
+
+    @property
+    def events(self) -> str:
+        """One Avro record per event."""
+        return f"{self.source}.events"
+
+    @property
+    def transactions(self) -> str:
+        """BEGIN and END of each transaction."""
+        return f"{self.source}.transactions"
+
+    @property
+    def catalog(self) -> str:
+        """Table definitions as read from the server."""
+        return f"{self.source}.catalog"
+
+    @property
+    def ddl(self) -> str:
+        """Each DDL statement."""
+        return f"{self.source}.ddl"
+
+    @property
+    def schemas(self) -> str:
+        """The definition that each DDL statement leads to."""
+        return f"{self.source}.schemas"
+
+    @property
+    def deadletter(self) -> str:
+        """What could not be decoded or mapped, with its bytes."""
+        return f"{self.source}.deadletter"
+
+    @property
+    def state(self) -> str:
+        """Where each service stands."""
+        return f"{self.source}.state"
+
+    def table(self, database: str, table: str) -> str:
+        """Name the topic of a table's rows.
+
+        A name beyond Kafka's 249 characters is cut and ends with ``-`` and a hash of the whole; an escaped
+        name has no ``-``, so that no other table's topic can be called the same.
+        """
+        name = f"{self.source}.{escape_name(database)}.{escape_name(table)}"
+        if len(name) <= TOPIC_NAME_LIMIT:
+            return name
+        digest = hashlib.sha256(name.encode("ascii")).hexdigest()[:_HASH_DIGITS]
+        return f"{name[: TOPIC_NAME_LIMIT - _HASH_DIGITS - 1]}-{digest}"
+
+
+_NOT_IN_KEYS: Final = re.compile(r"[^\x21-\x24\x26-\x7e]")
+
+
+def _quote(log_file: str) -> str:
+    return _NOT_IN_KEYS.sub(lambda match: quote(match.group(), safe=""), log_file)
+
+
+def _unquote(log_file: bytes) -> str:
+    return unquote(log_file.decode("ascii"), errors="strict")
+
+
+@dataclass(frozen=True, slots=True)
+class RawKey:
+    """Where an event starts: the originating server, the epoch, the log file and the offset in it."""
+
+    server_id: int
+    epoch: int
+    log_file: str
+    position: int
+
+    def encode(self) -> bytes:
+        """Spell the key of a record in ``{source}.raw``."""
+        return f"{self.server_id}:{self.epoch}:{_quote(self.log_file)}:{self.position}".encode("ascii")
+
+    @classmethod
+    def parse(cls, key: bytes) -> Self:
+        """Read a key; raise ValueError if it is none. The log file's name may hold colons."""
+        try:
+            server_id, epoch, rest = key.split(b":", 2)
+            log_file, position = rest.rsplit(b":", 1)
+            return cls(int(server_id), int(epoch), _unquote(log_file), int(position))
+        except ValueError:
+            raise ValueError(
+                f"{key!r} is no raw key: server_id:epoch:log_file:position is expected"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class EventKey:
+    """A raw key, and which of the events inside it: 0 for itself, 1, 2, … for those it holds."""
+
+    server_id: int
+    epoch: int
+    log_file: str
+    position: int
+    sub_index: int
+
+    @property
+    def raw(self) -> RawKey:
+        """The key of the raw record that the event came from."""
+        return RawKey(self.server_id, self.epoch, self.log_file, self.position)
+
+    def encode(self) -> bytes:
+        """Spell the key of a record in ``{source}.events``."""
+        return self.raw.encode() + b":%d" % self.sub_index
+
+    @classmethod
+    def parse(cls, key: bytes) -> Self:
+        """Read a key; raise ValueError if it is none. The log file's name may hold colons."""
+        try:
+            server_id, epoch, rest = key.split(b":", 2)
+            log_file, position, sub_index = rest.rsplit(b":", 2)
+            return cls(int(server_id), int(epoch), _unquote(log_file), int(position), int(sub_index))
+        except ValueError:
+            raise ValueError(
+                f"{key!r} is no event key: server_id:epoch:log_file:position:sub_index is expected"
+            ) from None

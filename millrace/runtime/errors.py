@@ -1,0 +1,34 @@
+"""Errors that a user can act on: one line that says what happened and what to do, and an exit code."""
+
+from collections.abc import Sequence
+
+from millrace.runtime.exit_codes import ExitCode
+
+__all__ = ["SettingsError", "UserError"]
+
+
+class UserError(Exception):
+    """Ends the process with ``error: {message}`` on stderr and ``exit_code``, without a traceback."""
+
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What to print, a line each."""
+        return [self.message]
+
+
+class SettingsError(UserError):
+    """Settings that are missing or wrong: a line for each of them."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems), ExitCode.SETTINGS)
+        self.problems = problems
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What to print, a line per setting."""
+        return self.problems

@@ -1,0 +1,26 @@
+"""What a process's exit code tells whoever started it."""
+
+from enum import IntEnum
+
+__all__ = ["ExitCode"]
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the services and commands; ``docs/operations.md`` tells what to do about each."""
+
+    STOPPED = 0
+    """Stopped as asked, or nothing was left to do."""
+    SETTINGS = 2
+    """Wrong settings."""
+    SOURCE = 3
+    """The database server or the log files refuse or cannot be used."""
+    KAFKA = 4
+    """Kafka cannot be reached, or refuses."""
+    REGISTRY = 5
+    """The schema registry cannot be reached, or refuses."""
+    FENCED = 6
+    """Another process took over."""
+    DATA = 7
+    """The data stops us: a gap, another log without GTIDs."""
+    BUG = 70
+    """A bug of ours."""

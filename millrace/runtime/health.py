@@ -1,0 +1,41 @@
+"""Health of a service as its main loop reports it."""
+
+import threading
+import time
+
+__all__ = ["Health"]
+
+
+class Health:
+    """What ``/healthz`` and ``/readyz`` answer. The main loop calls :meth:`beat` at every turn.
+
+    A service lives while its loop has turned within ``stale_after_s`` seconds; it is ready once it has said
+    so and lives.
+    """
+
+    def __init__(self, stale_after_s: float = 120.0) -> None:
+        self._stale_after_s = stale_after_s
+        self._ready = threading.Event()
+        self._last_beat = time.monotonic()
+
+    def beat(self) -> None:
+        """Note that the main loop turns."""
+        self._last_beat = time.monotonic()
+
+    def set_ready(self, ready: bool = True) -> None:
+        """Note that the service has read its state and works, or no longer does."""
+        self.beat()
+        if ready:
+            self._ready.set()
+        else:
+            self._ready.clear()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the main loop has turned lately."""
+        return time.monotonic() - self._last_beat < self._stale_after_s
+
+    @property
+    def ready(self) -> bool:
+        """Whether the service is at work."""
+        return self._ready.is_set() and self.alive

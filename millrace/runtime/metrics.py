@@ -1,0 +1,94 @@
+"""The small HTTP server of a service: ``/healthz``, ``/readyz`` and ``/metrics`` for Prometheus."""
+
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
+
+__all__ = ["HttpServer", "new_registry"]
+
+
+def new_registry() -> CollectorRegistry:
+    """Make a registry that knows this process's CPU, memory and garbage collections; services add theirs."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class HttpServer:
+    """Serves health and metrics on a thread of its own, from ``start`` or ``with`` until ``close``."""
+
+    def __init__(self, host: str, port: int, health: Health, registry: CollectorRegistry) -> None:
+        """Bind to ``host:port``; port 0 takes a free one. Raises UserError if that is not possible."""
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                match self.path.partition("?")[0]:
+                    case "/healthz":
+                        self._answer(health.alive, "the main loop stands still")
+                    case "/readyz":
+                        self._answer(health.ready, "not ready")
+                    case "/metrics":
+                        self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+                    case _:
+                        self._send(HTTPStatus.NOT_FOUND, "text/plain", b"/healthz, /readyz, /metrics\n")
+
+            def _answer(self, good: bool, otherwise: str) -> None:
+                status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+                self._send(status, "text/plain", b"ok\n" if good else f"{otherwise}\n".encode())
+
+            def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Write nothing: requests of probes are not worth a line."""
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise UserError(
+                f"health and metrics cannot be served on {host}:{port}: {error.strerror or error}; "
+                "set MILLRACE_HTTP_HOST and MILLRACE_HTTP_PORT, or port 0 for none",
+                ExitCode.SETTINGS,
+            ) from None
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,117 @@
+"""The frame around a service: settings, logs, signals, health, and one clear line when it cannot go on.
+
+    def main() -> int:
+        return run_service("decoder", DecoderSettings, app)
+
+    def app(service: Service[DecoderSettings]) -> None:
+        while not service.stop.is_set(): …
+
+``app`` returns when ``service.stop`` is set, at the next point where its work is whole. A first SIGTERM or
+SIGINT sets it, a second one ends the process at once.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from millrace.binlog.errors import BinlogError
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
+from millrace.runtime.logging import Logger, configure_logging, get_logger
+from millrace.runtime.metrics import HttpServer, new_registry
+from millrace.runtime.settings import ServiceSettings, load_settings
+
+__all__ = ["Service", "run_service"]
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+@dataclass(slots=True)
+class Service(Generic[S]):
+    """What a service is given to work with."""
+
+    name: str
+    settings: S
+    log: Logger
+    stop: threading.Event = field(default_factory=threading.Event)
+    health: Health = field(default_factory=Health)
+    metrics: CollectorRegistry = field(default_factory=new_registry)
+
+
+def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], None], **values: Any) -> int:
+    """Load settings, run ``app``, give the process's exit code. ``values`` win over environment and file."""
+    configure_logging()
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(service=name)
+    log = get_logger("millrace")
+    try:
+        settings = load_settings(settings_class, **values)
+        configure_logging(settings.log_level)
+        structlog.contextvars.bind_contextvars(source=settings.source)
+        service = Service(name, settings, log)
+        with _signals(service.stop, log), _http(service):
+            log.info("started", pid=os.getpid())
+            app(service)
+            log.info("stopped")
+    except UserError as error:
+        log.error("stopped", reason=error.message, exit_code=int(error.exit_code))  # noqa: TRY400
+        _say(*error.lines)
+        return int(error.exit_code)
+    except BinlogError as error:
+        log.exception("stopped", exit_code=int(ExitCode.DATA))
+        _say(f"the log cannot be read on: {error}")
+        return int(ExitCode.DATA)
+    except Exception as error:
+        log.exception("bug", exit_code=int(ExitCode.BUG))
+        _say(f"{name} met a bug of its own ({type(error).__name__}: {error}); the log has the details")
+        return int(ExitCode.BUG)
+    return int(ExitCode.STOPPED)
+
+
+def _say(*lines: str) -> None:
+    with contextlib.suppress(OSError):
+        for line in lines:
+            print(f"error: {line}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextmanager
+def _http(service: Service[S]) -> Iterator[None]:
+    settings = service.settings
+    if settings.http_port == 0:
+        yield
+        return
+    with HttpServer(settings.http_host, settings.http_port, service.health, service.metrics):
+        yield
+
+
+@contextmanager
+def _signals(stop: threading.Event, log: Logger) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set ``stop``; outside the main thread, where none arrive, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        log.info("stopping", signal=signal.Signals(number).name)
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,256 @@
+"""Settings from the environment and a TOML file, validated before anything starts.
+
+``MILLRACE_KAFKA_BOOTSTRAP_SERVERS`` in the environment is ``bootstrap_servers`` in the section ``[kafka]`` of
+the file that ``MILLRACE_CONFIG`` names; ``MILLRACE_SOURCE`` is ``source`` outside the sections. The
+environment wins. An unknown name within a section that a service uses is an error; sections that it does not
+use are not looked at, so that all services can share one file.
+
+A service derives its settings from :class:`ServiceSettings` and calls :func:`load_settings`. Each field has a
+description, which is printed when its value is missing or wrong: it says what is expected. Values are never
+printed, since any of them may be a secret in the wrong place.
+"""
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+from pydantic_settings import (
+    SettingsError as SourceError,
+)
+
+from millrace.contract import source_problem
+from millrace.runtime.errors import SettingsError
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "KafkaSettings",
+    "RegistrySettings",
+    "ServiceSettings",
+    "SettingsGroup",
+    "TopicsSettings",
+    "load_settings",
+]
+
+PREFIX = "MILLRACE_"
+CONFIG_VARIABLE = "MILLRACE_CONFIG"
+
+
+def _source(value: str) -> str:
+    problem = source_problem(value)
+    if problem is not None:
+        raise ValueError(problem)
+    return value
+
+
+class SettingsGroup(BaseModel):
+    """A section of the file, a common prefix in the environment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(SettingsGroup):
+    """How Kafka is reached: ``MILLRACE_KAFKA_…``."""
+
+    bootstrap_servers: str = Field(
+        min_length=1, description="brokers as host:port, separated by commas", examples=["localhost:9092"]
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        None, description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+    )
+    sasl_username: str | None = Field(None, description="user name for SASL")
+    sasl_password: SecretStr | None = Field(None, description="password for SASL")
+    ssl_ca_location: Path | None = Field(
+        None, description="file of the CA certificates that sign the brokers'"
+    )
+    ssl_certificate_location: Path | None = Field(None, description="file of our certificate")
+    ssl_key_location: Path | None = Field(None, description="file of our private key")
+    ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
+    connect_timeout_s: float = Field(
+        15.0, gt=0, description="seconds to wait at the start until a broker answers, above 0"
+    )
+    fenced_wait_s: float = Field(
+        30.0,
+        ge=0,
+        description="seconds for which the process that took over must stand still before a fenced one ends",
+    )
+
+    @model_validator(mode="after")
+    def _sasl_is_complete(self) -> "KafkaSettings":
+        given = (self.sasl_mechanism, self.sasl_username, self.sasl_password)
+        if self.security_protocol.startswith("SASL") and None in given:
+            raise ValueError(
+                f"{PREFIX}KAFKA_SASL_MECHANISM, _USERNAME and _PASSWORD are needed with "
+                f"{self.security_protocol}"
+            )
+        if not self.security_protocol.startswith("SASL") and any(given):
+            raise ValueError(
+                f"{PREFIX}KAFKA_SECURITY_PROTOCOL must be SASL_SSL or SASL_PLAINTEXT when "
+                f"{PREFIX}KAFKA_SASL_… is given"
+            )
+        return self
+
+
+class RegistrySettings(SettingsGroup):
+    """How the schema registry is reached: ``MILLRACE_REGISTRY_…``."""
+
+    url: str = Field(
+        pattern=r"^https?://.+",
+        description="address of the registry's Confluent API, as http(s)://host:port/path",
+    )
+    username: str | None = Field(None, description="user name for basic authentication")
+    password: SecretStr | None = Field(None, description="password for basic authentication")
+    ssl_ca_location: Path | None = Field(
+        None, description="file of the CA certificates that sign the registry's"
+    )
+
+    @model_validator(mode="after")
+    def _credentials_are_complete(self) -> "RegistrySettings":
+        if (self.username is None) != (self.password is None):
+            raise ValueError(f"{PREFIX}REGISTRY_USERNAME and {PREFIX}REGISTRY_PASSWORD go together")
+        return self
+
+
+class TopicsSettings(SettingsGroup):
+    """How topics are created when they are missing: ``MILLRACE_TOPICS_…``."""
+
+    replication_factor: int = Field(
+        -1, ge=-1, le=32767, description="replicas of a new topic; -1 for the broker's default"
+    )
+    max_tables: int = Field(
+        1000, ge=1, description="how many table topics may be created, as a guard against floods; 1 or more"
+    )
+    table_partitions: int = Field(1, ge=1, description="partitions of a new table topic, 1 or more")
+
+
+class ServiceSettings(BaseSettings):
+    """What every service needs to know."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+    )
+
+    config_file: ClassVar[Path | None] = None
+
+    source: Annotated[str, AfterValidator(_source)] = Field(
+        description="name of the replication stream: a letter, then letters, digits, '_' or '-'",
+        examples=["shop"],
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="DEBUG, INFO, WARNING or ERROR"
+    )
+    http_host: str = Field("127.0.0.1", description="address on which health and metrics are served")
+    http_port: int = Field(
+        0, ge=0, le=65535, description="port on which health and metrics are served; 0 serves none"
+    )
+    kafka: KafkaSettings
+    topics: TopicsSettings = TopicsSettings()  # type: ignore[call-arg]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take explicit values first, then the environment, then the file."""
+        file = os.environ.get(CONFIG_VARIABLE)
+        if not file:
+            return init_settings, env_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+
+
+Settings = TypeVar("Settings", bound=BaseSettings)
+
+
+def load_settings(settings_class: type[Settings], **values: Any) -> Settings:
+    """Read the settings of a service; ``values`` win over environment and file.
+
+    Raises :class:`SettingsError` with a line for each setting that is missing or wrong.
+    """
+    _check_file()
+    try:
+        return settings_class(**values)
+    except ValidationError as error:
+        raise SettingsError(_problems(settings_class, error)) from None
+    except SourceError as error:
+        raise SettingsError([str(error)]) from None
+
+
+def _check_file() -> None:
+    name = os.environ.get(CONFIG_VARIABLE)
+    if not name:
+        return
+    try:
+        with Path(name).open("rb") as file:
+            tomllib.load(file)
+    except OSError as error:
+        raise SettingsError([f"{CONFIG_VARIABLE}: {name} cannot be read: {error.strerror}"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{CONFIG_VARIABLE}: {name} is no TOML file: {error}"]) from None
+
+
+def _problems(settings_class: type[BaseSettings], error: ValidationError) -> list[str]:
+    problems: dict[str, None] = {}
+    for detail in error.errors(include_url=False, include_input=False, include_context=True):
+        path = [str(part) for part in detail["loc"] if isinstance(part, str)]
+        problems.update(dict.fromkeys(_describe(settings_class, path, detail["type"], detail["msg"])))
+    return list(problems)
+
+
+def _describe(settings_class: type[BaseModel], path: list[str], kind: str, message: str) -> list[str]:
+    """Word what is wrong with the field at ``path``; for a missing section, with each field that it needs."""
+    model: type[BaseModel] = settings_class
+    names: list[str] = []
+    description: str | None = None
+    for part in path:
+        field = model.model_fields.get(part)
+        if field is None:
+            break
+        names.append(part)
+        description = field.description
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    else:
+        if description is None and kind == "missing":
+            return [
+                line
+                for name, field in model.model_fields.items()
+                if field.is_required()
+                for line in _describe(settings_class, [*path, name], kind, message)
+            ]
+    if kind == "value_error" and (description is None or not names):
+        return [message.removeprefix("Value error, ")]
+    if kind == "extra_forbidden":
+        known = difflib.get_close_matches(path[-1], model.model_fields, n=1) or sorted(model.model_fields)
+        return [
+            f"{_variable(path)} is unknown; there is {', '.join(_variable([*names, name]) for name in known)}"
+        ]
+    verb = "is missing" if kind == "missing" else "is wrong"
+    return [
+        f"{_variable(names)} {verb}: expected {description}"
+        if description
+        else f"{_variable(names)}: {message}"
+    ]
+
+
+def _variable(path: list[str]) -> str:
+    return PREFIX + "_".join(path).upper()
