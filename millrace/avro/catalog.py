@@ -1,0 +1,50 @@
+"""Records of ``{source}.catalog``: table definitions, each with the position at which it was read.
+
+In Avro single-object encoding by the schema ``Catalog``, which says what each field means; a record's key is
+``database.table`` as text.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from millrace.avro import single_object
+from millrace.binlog.table import TableDefinition
+
+__all__ = ["CatalogEntry"]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A definition, and the place in the log at which it held; ``read_ms`` is in milliseconds."""
+
+    epoch: int
+    log_file: str
+    position: int
+    definition: TableDefinition
+    read_ms: int
+    gtid_set: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """Key of the record in the catalog topic."""
+        return f"{self.definition.database}.{self.definition.table}".encode()
+
+    def to_bytes(self) -> bytes:
+        """Encode as a single object."""
+        return single_object.encode(
+            "Catalog",
+            {
+                "epoch": self.epoch,
+                "log_file": self.log_file,
+                "position": self.position,
+                "gtid_set": self.gtid_set,
+                "read_ms": self.read_ms,
+                "definition": self.definition.to_dict(),
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
+        record = single_object.decode("Catalog", data)
+        return cls(**{**record, "definition": TableDefinition.from_dict(record["definition"])})
