@@ -1,0 +1,191 @@
+{{/*
+The environment of the services. Settings that are no secrets stand in one ConfigMap per source and service; secrets
+are read from Secrets that exist. The names are those of the settings classes, which a test compares.
+*/}}
+
+{{- define "millrace.settings.kafka" -}}
+MILLRACE_KAFKA_BOOTSTRAP_SERVERS: {{ .Values.kafka.bootstrapServers | quote }}
+MILLRACE_KAFKA_SECURITY_PROTOCOL: {{ .Values.kafka.securityProtocol | quote }}
+{{- if hasPrefix "SASL" .Values.kafka.securityProtocol }}
+MILLRACE_KAFKA_SASL_MECHANISM: {{ .Values.kafka.sasl.mechanism | quote }}
+{{- end }}
+{{- if include "millrace.kafkaTls" . }}
+{{- with .Values.kafka.tls }}
+{{- if .caKey }}
+MILLRACE_KAFKA_SSL_CA_LOCATION: {{ printf "/etc/millrace/tls/kafka/%s" .caKey | quote }}
+{{- end }}
+{{- if .certificateKey }}
+MILLRACE_KAFKA_SSL_CERTIFICATE_LOCATION: {{ printf "/etc/millrace/tls/kafka/%s" .certificateKey | quote }}
+{{- end }}
+{{- if .privateKeyKey }}
+MILLRACE_KAFKA_SSL_KEY_LOCATION: {{ printf "/etc/millrace/tls/kafka/%s" .privateKeyKey | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "millrace.settings.registry" -}}
+MILLRACE_REGISTRY_URL: {{ .Values.registry.url | quote }}
+{{- if and .Values.registry.tls.existingSecret .Values.registry.tls.caKey }}
+MILLRACE_REGISTRY_SSL_CA_LOCATION: {{ printf "/etc/millrace/tls/registry/%s" .Values.registry.tls.caKey | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Takes a dict with root, source (merged) and component. */}}
+{{- define "millrace.settings" -}}
+{{- $root := .root -}}
+{{- $source := .source -}}
+MILLRACE_SOURCE: {{ $source.name | quote }}
+{{- if $source.config }}
+MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
+{{- end }}
+MILLRACE_LOG_LEVEL: {{ $root.Values.logLevel | quote }}
+MILLRACE_HTTP_HOST: "0.0.0.0"
+MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
+{{ include "millrace.settings.kafka" $root }}
+MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
+{{- if eq .component "rowmapper" }}
+MILLRACE_TOPICS_MAX_TABLES: {{ int64 $root.Values.topics.maxTables | quote }}
+MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions | quote }}
+{{- end }}
+{{- if ne .component "reader" }}
+{{ include "millrace.settings.registry" $root }}
+{{- else if $source.files }}
+MILLRACE_FILES: {{ $source.files | toJson | quote }}
+MILLRACE_FOLLOW: {{ $source.follow | quote }}
+{{- else }}
+MILLRACE_START: {{ $source.start | quote }}
+{{- with $source.mysql }}
+MILLRACE_MYSQL_HOST: {{ .host | quote }}
+MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}
+{{- if .serverId }}
+MILLRACE_MYSQL_SERVER_ID: {{ int64 .serverId | quote }}
+{{- end }}
+MILLRACE_MYSQL_HEARTBEAT_S: {{ int64 .heartbeatSeconds | quote }}
+{{- if .tls.existingSecret }}
+{{- if .tls.caKey }}
+MILLRACE_MYSQL_SSL_CA: {{ printf "/etc/millrace/tls/mysql/%s" .tls.caKey | quote }}
+{{- end }}
+{{- if .tls.certificateKey }}
+MILLRACE_MYSQL_SSL_CERT: {{ printf "/etc/millrace/tls/mysql/%s" .tls.certificateKey | quote }}
+{{- end }}
+{{- if .tls.privateKeyKey }}
+MILLRACE_MYSQL_SSL_KEY: {{ printf "/etc/millrace/tls/mysql/%s" .tls.privateKeyKey | quote }}
+{{- end }}
+MILLRACE_MYSQL_SSL_VERIFY: {{ .tls.verify | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* One variable from a Secret. Takes a list: name, secret, key. */}}
+{{- define "millrace.secretVariable" -}}
+- name: {{ index . 0 }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ index . 1 }}
+      key: {{ index . 2 | quote }}
+{{- end -}}
+
+{{- define "millrace.secrets.kafka" -}}
+{{- $variables := list -}}
+{{- with .Values.kafka -}}
+{{- if hasPrefix "SASL" .securityProtocol -}}
+{{- $variables = append $variables (include "millrace.secretVariable" (list "MILLRACE_KAFKA_SASL_USERNAME" .sasl.existingSecret .sasl.usernameKey)) -}}
+{{- $variables = append $variables (include "millrace.secretVariable" (list "MILLRACE_KAFKA_SASL_PASSWORD" .sasl.existingSecret .sasl.passwordKey)) -}}
+{{- end -}}
+{{- if and (include "millrace.kafkaTls" $) .tls.privateKeyPasswordKey -}}
+{{- $variables = append $variables (include "millrace.secretVariable" (list "MILLRACE_KAFKA_SSL_KEY_PASSWORD" .tls.existingSecret .tls.privateKeyPasswordKey)) -}}
+{{- end -}}
+{{- end -}}
+{{- join "\n" $variables -}}
+{{- end -}}
+
+{{- define "millrace.secrets.registry" -}}
+{{- with .Values.registry -}}
+{{- if .existingSecret -}}
+{{ include "millrace.secretVariable" (list "MILLRACE_REGISTRY_USERNAME" .existingSecret .usernameKey) }}
+{{ include "millrace.secretVariable" (list "MILLRACE_REGISTRY_PASSWORD" .existingSecret .passwordKey) }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The variables from Secrets, as YAML of a list. Takes a dict with root, source (merged) and component. */}}
+{{- define "millrace.secrets" -}}
+{{- $parts := list (include "millrace.secrets.kafka" .root) -}}
+{{- if ne .component "reader" -}}
+{{- $parts = append $parts (include "millrace.secrets.registry" .root) -}}
+{{- else if .source.mysql.host -}}
+{{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_USER" .source.mysql.existingSecret .source.mysql.userKey)) -}}
+{{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_PASSWORD" .source.mysql.existingSecret .source.mysql.passwordKey)) -}}
+{{- end -}}
+{{- compact $parts | join "\n" -}}
+{{- end -}}
+
+{{/* The Secrets with TLS material that a service mounts, as YAML of a map from folder to Secret. */}}
+{{- define "millrace.tlsSecrets" -}}
+{{- $secrets := dict -}}
+{{- if include "millrace.kafkaTls" .root -}}
+{{- $_ := set $secrets "kafka" .root.Values.kafka.tls.existingSecret -}}
+{{- end -}}
+{{- if and (ne .component "reader") .root.Values.registry.tls.existingSecret -}}
+{{- $_ := set $secrets "registry" .root.Values.registry.tls.existingSecret -}}
+{{- end -}}
+{{- if and (eq .component "reader") .source.mysql.host .source.mysql.tls.existingSecret -}}
+{{- $_ := set $secrets "mysql" .source.mysql.tls.existingSecret -}}
+{{- end -}}
+{{- toYaml $secrets -}}
+{{- end -}}
+
+{{/* Volumes and mounts that every pod has. Take the same dict, and in it key: the short name of the source. */}}
+{{- define "millrace.volumes" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: {{ .root.Values.tmp.sizeLimit }}
+{{- if .source.config }}
+- name: config
+  configMap:
+    name: {{ include "millrace.partName" (dict "root" .root "source" .key "component" "config" "limit" 63) }}
+{{- end }}
+{{- range $folder, $secret := include "millrace.tlsSecrets" . | fromYaml }}
+- name: tls-{{ $folder }}
+  secret:
+    secretName: {{ $secret }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "millrace.volumeMounts" -}}
+- name: tmp
+  mountPath: /tmp
+{{- if .source.config }}
+- name: config
+  mountPath: /etc/millrace/config
+  readOnly: true
+{{- end }}
+{{- range $folder, $secret := include "millrace.tlsSecrets" . | fromYaml }}
+- name: tls-{{ $folder }}
+  mountPath: /etc/millrace/tls/{{ $folder }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{/* Where pods run. Takes the values of a component or of the jobs. */}}
+{{- define "millrace.scheduling" -}}
+{{- $parts := list -}}
+{{- with .nodeSelector -}}{{- $parts = append $parts (dict "nodeSelector" . | toYaml) -}}{{- end -}}
+{{- with .affinity -}}{{- $parts = append $parts (dict "affinity" . | toYaml) -}}{{- end -}}
+{{- with .tolerations -}}{{- $parts = append $parts (dict "tolerations" . | toYaml) -}}{{- end -}}
+{{- with .topologySpreadConstraints -}}{{- $parts = append $parts (dict "topologySpreadConstraints" . | toYaml) -}}{{- end -}}
+{{- with .priorityClassName -}}{{- $parts = append $parts (dict "priorityClassName" . | toYaml) -}}{{- end -}}
+{{- join "\n" $parts -}}
+{{- end -}}
+
+{{/* The environment of a job. Takes a dict with root and source (merged). */}}
+{{- define "millrace.settings.job" -}}
+{{- if .source.config }}
+MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
+{{- end }}
+{{ include "millrace.settings.kafka" .root }}
+{{ include "millrace.settings.registry" .root }}
+{{- end -}}
