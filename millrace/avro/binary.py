@@ -2,8 +2,8 @@
 
 ``writer(schema)`` returns a function from a value to its bytes. A row is written by a tuple of such
 functions, one per column, and one join: about twice as fast as a general encoder, which looks at the schema
-again for each value and tries the branches of each union. Specified in "Binary Encoding" of the Avro specification;
-values are those that fastavro takes for the same schema without its logical types.
+again for each value and tries the branches of each union. Specified in "Binary Encoding" of the Avro
+specification; values are those that fastavro takes for the same schema without its logical types.
 """
 
 import struct
