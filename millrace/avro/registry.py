@@ -12,6 +12,7 @@ import random
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
@@ -139,6 +140,18 @@ class SchemaRegistry:
             answer = self._ask(f"schema {schema_id}", lambda: self._client.get_schema(schema_id))
             known = self._schemas[schema_id] = json.loads(answer.schema_str or "null")
         return known
+
+    def subject_schemas(self, subject: str) -> dict[int, dict[str, Any]]:
+        """Return every schema that is registered under ``subject``, by its id; empty where there is none."""
+        if subject not in self._ask("list of subjects", self._client.get_subjects):
+            return {}
+        found: dict[int, dict[str, Any]] = {}
+        for version in self._ask(f"versions of {subject}", partial(self._client.get_versions, subject)):
+            request = partial(self._client.get_version, subject, version)
+            answer = self._ask(f"version {version} of {subject}", request)
+            if answer.schema_id is not None:
+                found[answer.schema_id] = json.loads(answer.schema.schema_str or "null")
+        return found
 
     def close(self) -> None:
         """Close the connections."""
