@@ -1,0 +1,132 @@
+"""Configuration of Kafka clients from our settings, and the first contact with the cluster."""
+
+import logging
+import time
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient
+
+from millrace.kafka.errors import BrokerError
+from millrace.runtime.settings import KafkaSettings
+
+__all__ = [
+    "KAFKA_LOG",
+    "AdminClient",
+    "Message",
+    "client_config",
+    "connect",
+    "consumer_config",
+    "producer_config",
+]
+
+KAFKA_LOG = logging.getLogger("millrace.kafka.librdkafka")
+"""Where librdkafka's own messages go; give it as ``logger`` to every client."""
+
+_POLL_S = 0.2
+
+
+def client_config(settings: KafkaSettings) -> dict[str, Any]:
+    """Give the configuration that all clients share: brokers, TLS, SASL, reconnects."""
+    config: dict[str, Any] = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": "millrace",
+        "security.protocol": settings.security_protocol,
+        "reconnect.backoff.ms": 200,
+        "reconnect.backoff.max.ms": 2000,
+        "socket.keepalive.enable": True,
+        "log.connection.close": False,
+    }
+    optional = {
+        "sasl.mechanism": settings.sasl_mechanism,
+        "sasl.username": settings.sasl_username,
+        "sasl.password": settings.sasl_password and settings.sasl_password.get_secret_value(),
+        "ssl.ca.location": settings.ssl_ca_location and str(settings.ssl_ca_location),
+        "ssl.certificate.location": settings.ssl_certificate_location
+        and str(settings.ssl_certificate_location),
+        "ssl.key.location": settings.ssl_key_location and str(settings.ssl_key_location),
+        "ssl.key.password": settings.ssl_key_password and settings.ssl_key_password.get_secret_value(),
+    }
+    config.update({name: value for name, value in optional.items() if value is not None})
+    return config
+
+
+def consumer_config(
+    settings: KafkaSettings, group: str, *, isolation: str = "read_committed"
+) -> dict[str, Any]:
+    """Give the configuration of a consumer that is assigned a partition and keeps its offsets itself.
+
+    ``queued.max.messages.kbytes`` bounds what is read ahead; an empty queue is filled again within
+    ``fetch.queue.backoff.ms``.
+    """
+    return client_config(settings) | {
+        "group.id": group,
+        "isolation.level": isolation,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 500,
+        "fetch.queue.backoff.ms": 5,
+        "fetch.error.backoff.ms": 50,
+        "queued.max.messages.kbytes": 16 * 1024,
+        "fetch.message.max.bytes": 4 * 1024 * 1024,
+    }
+
+
+def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str, Any]:
+    """Give the configuration of a transactional producer.
+
+    A batch stays below 1,000,000 bytes, what every broker takes by default; ``message.max.bytes`` leaves it
+    to the topic to refuse a single large record.
+    """
+    return client_config(settings) | {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": 30_000,
+        "delivery.timeout.ms": 25_000,
+        "acks": "all",
+        "compression.type": "zstd",
+        "linger.ms": 20,
+        "batch.size": 1_000_000,
+        "message.max.bytes": 64 * 1024 * 1024,
+        "queue.buffering.max.messages": 200_000,
+        "queue.buffering.max.kbytes": 64 * 1024,
+    }
+
+
+def connect(settings: KafkaSettings) -> AdminClient:
+    """Reach a broker within the time that the settings give; raise :class:`BrokerError` in words if not."""
+    reasons: list[str] = []
+
+    def note(error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            reasons.append(error.str())
+
+    try:
+        admin = AdminClient(client_config(settings) | {"error_cb": note}, logger=_quiet())
+    except KafkaException as error:
+        raise BrokerError(f"the settings for Kafka cannot be used: {error.args[0].str()}") from error
+    deadline = time.monotonic() + settings.connect_timeout_s
+    while True:
+        admin.poll(0)
+        try:
+            admin.list_topics(timeout=min(_POLL_S * 10, settings.connect_timeout_s))
+        except KafkaException as error:
+            if time.monotonic() < deadline:
+                admin.poll(_POLL_S)
+                continue
+            admin.poll(0)
+            reason = reasons[-1] if reasons else error.args[0].str()
+            raise BrokerError(
+                f"Kafka at {settings.bootstrap_servers} cannot be reached within "
+                f"{settings.connect_timeout_s:g} s: {reason}; check that it runs and that "
+                "MILLRACE_KAFKA_BOOTSTRAP_SERVERS and _SECURITY_PROTOCOL are right"
+            ) from error
+        else:
+            return admin
+
+
+def _quiet() -> logging.Logger:
+    """Give a logger that keeps nothing below CRITICAL: the failed attempts to connect end up in one error."""
+    logger = logging.getLogger("millrace.kafka.connect")
+    logger.setLevel(logging.CRITICAL)
+    return logger

@@ -1,0 +1,63 @@
+"""Kafka's errors in words: :class:`BrokerError` ends the process with code 4, :class:`FencedError` with 6."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+
+__all__ = ["BrokerError", "FencedError", "InputLostError", "is_fenced", "translated"]
+
+_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+_UNREACHABLE = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+)
+
+
+class BrokerError(UserError):
+    """Kafka cannot be reached, or refuses."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.KAFKA)
+
+
+class FencedError(UserError):
+    """Another process has the same transactional.id: it took over, this one may no longer write."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.FENCED)
+
+
+class InputLostError(UserError):
+    """Records of the input were deleted before they were read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.DATA)
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Whether the error says that another producer took over."""
+    return error.code() in _FENCED
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn a KafkaException into words: "Kafka … while {doing}: …"."""
+    try:
+        yield
+    except KafkaException as exception:
+        error = exception.args[0]
+        if is_fenced(error):
+            raise FencedError(f"another process took over while {doing}") from exception
+        if error.code() in _UNREACHABLE:
+            raise BrokerError(
+                f"Kafka cannot be reached while {doing}: {error.str()}; check that its brokers run and that "
+                "MILLRACE_KAFKA_BOOTSTRAP_SERVERS names them"
+            ) from exception
+        raise BrokerError(f"Kafka refuses {doing}: {error.str()} ({error.name()})") from exception

@@ -1,0 +1,217 @@
+"""The topics: how each kind is created, and which of its settings are promises.
+
+A topic is created when it is missing, never altered when it exists, and refused by name when one of its
+settings breaks a promise: a raw topic that is compacted is no source of truth, a topic that takes the
+broker's time for the event's cannot be read "as of", and Kafka's default of
+``message.timestamp.after.max.ms`` rejects a whole batch for one event dated ahead. Retention may be lowered
+knowingly; it is no promise.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from millrace.kafka.errors import BrokerError, translated
+from millrace.runtime.settings import TopicsSettings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["TOPIC_SPECS", "TopicInfo", "TopicSpec", "ensure_topics", "record_limit"]
+
+_FOREVER: Final = "-1"
+_ANY_TIME: Final = str(2**63 - 1)
+_TIMEOUT_S: Final = 30.0
+_RECORD_OVERHEAD: Final = 2048
+"""Bytes of a batch beside a record's value: batch and record headers, the key, our headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """How topics of one kind are created, and what an existing one may be like."""
+
+    purpose: str
+    single_partition: bool = True
+    """Whether the order of records over the whole topic is a promise."""
+    cleanup_policy: str = "delete"
+    accepted_cleanup_policies: frozenset[str] = frozenset({"delete"})
+    max_message_bytes: int = 1_048_588
+    chunked: bool = False
+    """Whether a value beyond the limit is split over several records."""
+    segment_bytes: int | None = None
+
+    def config(self, replication_factor: int) -> dict[str, str]:
+        """Give the settings with which a topic is created."""
+        config = {
+            "cleanup.policy": self.cleanup_policy,
+            "retention.ms": _FOREVER,
+            "retention.bytes": _FOREVER,
+            "message.timestamp.type": "CreateTime",
+            "message.timestamp.before.max.ms": _ANY_TIME,
+            "message.timestamp.after.max.ms": _ANY_TIME,
+            "max.message.bytes": str(self.max_message_bytes),
+            "compression.type": "zstd",
+        }
+        if self.segment_bytes is not None:
+            config |= {"segment.bytes": str(self.segment_bytes), "min.cleanable.dirty.ratio": "0.1"}
+        if replication_factor >= 3:
+            config["min.insync.replicas"] = "2"
+        return config
+
+    def broken_promises(self, config: Mapping[str, str], partitions: int) -> list[str]:
+        """Say which settings of an existing topic break a promise; each as "name is x, must be y"."""
+        must = {
+            "message.timestamp.type": {"CreateTime"},
+            "message.timestamp.before.max.ms": {_ANY_TIME},
+            "message.timestamp.after.max.ms": {_ANY_TIME},
+            "cleanup.policy": self.accepted_cleanup_policies,
+        }
+        broken = [
+            f"{name} is {config[name]}, must be {' or '.join(sorted(accepted))}"
+            for name, accepted in must.items()
+            if name in config and config[name].replace(" ", "") not in accepted
+        ]
+        if self.single_partition and partitions != 1:
+            broken.append(f"it has {partitions} partitions, must have 1")
+        if int(config.get("max.message.bytes", "1048588")) < _LEAST_MESSAGE_BYTES:
+            broken.append(
+                f"max.message.bytes is {config['max.message.bytes']}, must be {_LEAST_MESSAGE_BYTES} or more"
+            )
+        return broken
+
+
+_LEAST_MESSAGE_BYTES: Final = 64 * 1024
+_LARGE: Final = 8 * 1024 * 1024
+_COMPACT: Final = frozenset({"compact"})
+
+TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
+    "raw": TopicSpec("events exactly as the server wrote them", chunked=True),
+    "events": TopicSpec("one typed record per event", chunked=True),
+    "transactions": TopicSpec("BEGIN and END of each transaction with counts per table"),
+    "catalog": TopicSpec("table definitions as read from the server", max_message_bytes=_LARGE),
+    "ddl": TopicSpec("each DDL statement", max_message_bytes=_LARGE),
+    "schemas": TopicSpec("the table definition that each DDL statement leads to", max_message_bytes=_LARGE),
+    "deadletter": TopicSpec("what could not be decoded or mapped, with its bytes", chunked=True),
+    "state": TopicSpec(
+        "where each service stands",
+        cleanup_policy="compact",
+        accepted_cleanup_policies=_COMPACT,
+        max_message_bytes=_LARGE,
+        segment_bytes=16 * 1024 * 1024,
+    ),
+    "table": TopicSpec(
+        "rows of one table before and after each change",
+        single_partition=False,
+        accepted_cleanup_policies=frozenset({"delete", "compact", "compact,delete", "delete,compact"}),
+        max_message_bytes=_LARGE,
+    ),
+}
+"""By the part of a topic's name behind the source; ``table`` for ``{source}.{db}.{table}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a producer must know of a topic."""
+
+    partitions: int
+    max_message_bytes: int
+
+    @property
+    def record_limit(self) -> int:
+        """Largest value in bytes that one record may carry; longer ones are split or cut before."""
+        return record_limit(self.max_message_bytes)
+
+
+def record_limit(max_message_bytes: int) -> int:
+    """Give the largest value that fits in a batch of ``max_message_bytes`` beside its key and headers."""
+    return max_message_bytes - _RECORD_OVERHEAD
+
+
+def ensure_topics(
+    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], *, partitions: int = 1
+) -> dict[str, TopicInfo]:
+    """Create the topics that are missing, check those that exist.
+
+    ``topics`` maps a topic's name to its kind, a key of :data:`TOPIC_SPECS`; ``partitions`` is for new topics
+    of a kind that may have several. Raises :class:`BrokerError` naming each topic that breaks a promise, or
+    what Kafka refuses.
+    """
+    with translated("looking up topics"):
+        known = admin.list_topics(timeout=_TIMEOUT_S).topics
+    missing = [name for name in topics if name not in known]
+    if missing:
+        _create(admin, settings, {name: topics[name] for name in missing}, partitions)
+    return _check(admin, topics)
+
+
+def _create(admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], partitions: int) -> None:
+    new = [
+        NewTopic(
+            name,
+            num_partitions=1 if TOPIC_SPECS[kind].single_partition else partitions,
+            replication_factor=settings.replication_factor,
+            config=TOPIC_SPECS[kind].config(settings.replication_factor),
+        )
+        for name, kind in topics.items()
+    ]
+    for name, future in admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
+        try:
+            future.result(_TIMEOUT_S)
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerError(
+                    f"topic {name} cannot be created: {error.str()}; create it, or grant CREATE on it"
+                ) from exception
+    _wait_for_leaders(admin, topics)
+
+
+def _wait_for_leaders(admin: AdminClient, names: Iterable[str]) -> None:
+    """Wait until each topic can be written: a new topic's metadata takes a moment to get around."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    missing = set(names)
+    while missing:
+        with translated("waiting for new topics"):
+            found = admin.list_topics(timeout=_TIMEOUT_S).topics
+        missing = {
+            name
+            for name in missing
+            if name not in found
+            or not found[name].partitions
+            or any(partition.leader < 0 for partition in found[name].partitions.values())
+        }
+        if missing:
+            if time.monotonic() > deadline:
+                raise BrokerError(f"topics {', '.join(sorted(missing))} were created but have no leader yet")
+            time.sleep(0.05)
+
+
+def _check(admin: AdminClient, topics: Mapping[str, str]) -> dict[str, TopicInfo]:
+    with translated("looking up topics"):
+        known = admin.list_topics(timeout=_TIMEOUT_S).topics
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        configs: dict[str, dict[str, str]] = {}
+        futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
+        for resource, future in futures.items():
+            entries = future.result(_TIMEOUT_S)
+            configs[resource.name] = {name: entry.value for name, entry in entries.items()}
+    infos = {}
+    refused = []
+    for name, kind in topics.items():
+        count = len(known[name].partitions)
+        broken = TOPIC_SPECS[kind].broken_promises(configs[name], count)
+        if broken:
+            refused.append(f"topic {name} breaks a promise: {'; '.join(broken)}")
+        infos[name] = TopicInfo(count, int(configs[name]["max.message.bytes"]))
+    if refused:
+        raise BrokerError(f"{'. '.join(refused)}. Alter it with kafka-configs, or delete it, and start again")
+    return infos
