@@ -1,0 +1,161 @@
+"""Table definitions from a server's information_schema, with the position in the log at which they hold."""
+
+from collections import defaultdict
+from typing import Literal
+
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.mysql.connection import MysqlConnection, Row
+from millrace.mysql.errors import RetriableError
+from millrace.mysql.status import LogStatus, log_status
+
+__all__ = ["enum_members", "read_catalog", "read_definitions"]
+
+_ATTEMPTS = 10
+
+# Databases that the server makes up; no change in them is ever logged.
+_NOT_LOGGED = "('information_schema', 'performance_schema', 'sys')"
+
+_TABLES = f"""
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ENGINE AS engine, TABLE_COLLATION AS collation
+    FROM information_schema.TABLES
+    WHERE TABLE_TYPE NOT IN ('VIEW', 'SYSTEM VIEW') AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+"""  # noqa: S608 - constants only
+_COLUMNS = f"""
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ORDINAL_POSITION AS ordinal,
+           COLUMN_NAME AS name, COLUMN_TYPE AS column_type, IS_NULLABLE AS nullable,
+           CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra
+    FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+"""  # noqa: S608
+_KEYS = f"""
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, COLUMN_NAME AS name, SEQ_IN_INDEX AS position,
+           SUB_PART AS prefix
+    FROM information_schema.STATISTICS
+    WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+"""  # noqa: S608
+_COLLATIONS = """
+    SELECT COLLATION_NAME AS collation, CHARACTER_SET_NAME AS charset
+    FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
+"""
+
+_UNESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
+
+_TableName = tuple[str, str]
+
+
+def read_catalog(connection: MysqlConnection) -> tuple[LogStatus, list[TableDefinition]]:
+    """Return all definitions that our user may see, and a place in the log at which they hold.
+
+    Nothing ties information_schema to a place in the log. But definitions that were the same before and after
+    a place are those of the place, so they are read around it until they are.
+    """
+    before = read_definitions(connection)
+    for _ in range(_ATTEMPTS):
+        status = log_status(connection)
+        after = read_definitions(connection)
+        if before == after:
+            return status, after
+        before = after
+    raise RetriableError(f"{connection.address}: tables kept changing while the catalogue was read")
+
+
+def read_definitions(connection: MysqlConnection) -> list[TableDefinition]:
+    """Return the definitions of all tables that our user may see, by database and name."""
+    doing = "read the catalogue"
+    tables = connection.query(_TABLES, doing=doing)
+    keys: dict[_TableName, dict[str, Row]] = defaultdict(dict)
+    for row in connection.query(_KEYS, doing=doing):
+        keys[_name(row)][row["name"]] = row
+    columns: dict[_TableName, list[ColumnDefinition]] = defaultdict(list)
+    for row in connection.query(_COLUMNS, doing=doing):
+        columns[_name(row)].append(_column(row, keys[_name(row)].get(row["name"])))
+    # MariaDB has collations without a character set of their own, and lists them as NULL.
+    charsets = {
+        row["collation"]: row["charset"]
+        for row in connection.query(_COLLATIONS, doing=doing)
+        if row["collation"] is not None
+    }
+    return sorted(
+        (
+            TableDefinition(
+                database=row["database"],
+                table=row["table"],
+                columns=tuple(sorted(columns[_name(row)], key=lambda column: column.ordinal)),
+                engine=row["engine"],
+                charset=charsets.get(row["collation"]),
+                collation=row["collation"],
+            )
+            for row in tables
+            # A table dropped or created between the queries comes with the next reading.
+            if _name(row) in columns
+        ),
+        key=lambda table: (table.database, table.table),
+    )
+
+
+def _name(row: Row) -> _TableName:
+    return row["database"], row["table"]
+
+
+def _column(row: Row, key: Row | None) -> ColumnDefinition:
+    column_type = _text(row["column_type"])
+    extra = str(row["extra"] or "").upper()
+    generated: Literal["VIRTUAL", "STORED"] | None = None
+    if "STORED GENERATED" in extra or "PERSISTENT" in extra:
+        generated = "STORED"
+    elif "VIRTUAL" in extra:
+        generated = "VIRTUAL"
+    return ColumnDefinition(
+        ordinal=int(row["ordinal"]) - 1,
+        name=row["name"],
+        column_type=column_type,
+        nullable=row["nullable"] == "YES",
+        unsigned=" unsigned" in column_type.lower() and not column_type.lower().startswith(("enum(", "set(")),
+        charset=row["charset"],
+        collation=row["collation"],
+        members=enum_members(column_type),
+        key_position=int(key["position"]) - 1 if key else None,
+        key_prefix=int(key["prefix"] or 0) if key else 0,
+        generated=generated,
+        hidden="INVISIBLE" in extra,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    """MySQL 8 gives some columns of information_schema as BLOB."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def enum_members(column_type: str) -> tuple[str, ...] | None:
+    r"""Return the members of ``enum('a','b')`` or ``set(…)``; None for other types.
+
+    Servers print a quote in a member doubled, and NUL, line feed, carriage return and the backslash behind a
+    backslash.
+    """
+    opening, _, rest = column_type.partition("(")
+    if opening.lower() not in {"enum", "set"}:
+        return None
+    members: list[str] = []
+    member: list[str] | None = None
+    characters = iter(rest)
+    for character in characters:
+        if member is None:
+            if character == ")":
+                break
+            if character == "'":
+                member = []
+        elif character == "\\":
+            escaped = next(characters, "")
+            member.append(_UNESCAPED.get(escaped, escaped))
+        elif character == "'":
+            following = next(characters, "")
+            if following == "'":
+                member.append("'")
+                continue
+            members.append("".join(member))
+            member = None
+            if following == ")":
+                break
+        else:
+            member.append(character)
+    return tuple(members)

@@ -1,0 +1,66 @@
+"""Whether a server can be read from: what must be so, and what had better be so.
+
+Each finding is one line that names the statement to run. What must be so raises
+:class:`~millrace.mysql.errors.RefusedError`; what had better be so comes back as text. Missing privileges
+show where they are needed, in the server's own answer.
+"""
+
+from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.errors import RefusedError
+
+__all__ = ["check_source"]
+
+
+def check_source(connection: MysqlConnection, server_id: int, *, allow_statements: bool = False) -> list[str]:
+    """Check the settings of the server; return warnings.
+
+    ``server_id`` is ours as a replica. ``allow_statements`` admits ``binlog_format=STATEMENT``, of which the
+    events are carried like all others but no rows come.
+    """
+    address = connection.address
+    if connection.variable("log_bin") != "ON":
+        raise RefusedError(f"{address}: the binary log is off; set log_bin=mysql-bin in its configuration")
+    engine = connection.variable("binlog_storage_engine")
+    if engine:
+        raise RefusedError(
+            f"{address}: its binary log is kept in {engine} (binlog_storage_engine), which only "
+            "MariaDB's own replicas can read; start it without that setting"
+        )
+    if int(connection.variable("server_id")) == server_id:
+        raise RefusedError(
+            f"{address}: it has server_id {server_id}, the one that we would use ourselves; "
+            "set MILLRACE_MYSQL_SERVER_ID to a number that no server of the topology has"
+        )
+    warnings = _format(connection, allow_statements=allow_statements)
+    image = connection.variable("binlog_row_image")
+    if image is not None and image not in {"FULL", "FULL_NODUP"}:
+        warnings.append(
+            f"binlog_row_image is {image}: rows lack the columns that did not change; "
+            "SET GLOBAL binlog_row_image='FULL'"
+        )
+    metadata = connection.variable("binlog_row_metadata")
+    if metadata is not None and metadata != "FULL":
+        warnings.append(
+            f"binlog_row_metadata is {metadata}: the names of columns come from the catalogue; "
+            "SET GLOBAL binlog_row_metadata='FULL'"
+        )
+    if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") not in {"ON", None}:
+        warnings.append("gtid_mode is not ON: after a fail-over to another server the reader cannot go on")
+    return warnings
+
+
+def _format(connection: MysqlConnection, *, allow_statements: bool) -> list[str]:
+    log_format = connection.variable("binlog_format")
+    change = (
+        "SET GLOBAL binlog_format='ROW' (and in the configuration; sessions keep theirs until they reconnect)"
+    )
+    if log_format == "STATEMENT":
+        if not allow_statements:
+            raise RefusedError(
+                f"{connection.address}: binlog_format is STATEMENT, so the log holds no rows; {change}, "
+                "or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true to carry the statements"
+            )
+        return [f"binlog_format is STATEMENT: the log holds no rows; {change}"]
+    if log_format == "MIXED":
+        return [f"binlog_format is MIXED: some changes come as statements, without rows; {change}"]
+    return []

@@ -1,0 +1,191 @@
+"""The replication stream of a server: registering as a replica, asking for a dump, reading its events.
+
+Commands and negotiation are those of "COM_REGISTER_SLAVE", "COM_BINLOG_DUMP" and "COM_BINLOG_DUMP_GTID" in
+the MySQL source documentation and of "Replica Registration" in MariaDB's. What is agreed beforehand by user
+variables: that we know checksums (so that events come as they are in the file), how often a heartbeat comes
+when there is nothing else, who we are, and with MariaDB that we know its GTID events (capability 4).
+"""
+
+import ssl
+import struct
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from pymysql.constants import COMMAND
+
+from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.errors import LinkLostError, from_server
+from millrace.mysql.packets import EventPiece, EventSplitter, ServerError
+
+__all__ = ["Dump", "ReplicaIdentity"]
+
+_COM_BINLOG_DUMP_GTID: Final = 0x1E
+
+_NON_BLOCKING: Final = 1
+_HEARTBEAT_V2: Final = 2
+"""MySQL 8.0.26 and later; earlier servers do not look at the bit."""
+_ANNOTATE_ROWS: Final = 2
+"""MariaDB: send ANNOTATE_ROWS events, which are left out otherwise."""
+_THROUGH_GTID: Final = 4
+
+_SEEK_PATIENCE_S: Final = 600.0
+"""How long a server may look for the first transaction to send; some are silent meanwhile."""
+
+_SILENT_PERIODS: Final = 3
+_MAX_POSITION: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaIdentity:
+    """Who we are to the server: a server id and uuid that no other replica uses, a name for its lists."""
+
+    server_id: int
+    uuid: str
+    name: str = "millrace"
+
+
+class Dump:
+    """A running dump; make one with :meth:`at_position` or :meth:`after_gtids`."""
+
+    def __init__(self, connection: MysqlConnection, heartbeat_s: float, buffer_size: int) -> None:
+        self._connection = connection
+        self._socket = connection.socket
+        self._splitter = EventSplitter(buffer_size)
+        self._silence_s = _SILENT_PERIODS * heartbeat_s
+        self._patience_s = max(self._silence_s, _SEEK_PATIENCE_S)
+        self._heard = time.monotonic()
+
+    @classmethod
+    def at_position(
+        cls,
+        connection: MysqlConnection,
+        replica: ReplicaIdentity,
+        log_file: str,
+        position: int,
+        *,
+        heartbeat_s: float = 10.0,
+        wait: bool = True,
+        buffer_size: int = 1 << 20,
+    ) -> "Dump":
+        """Ask for everything from ``position`` in ``log_file`` on; the command's position has 32 bits.
+
+        Without ``wait`` the dump ends (:class:`~millrace.mysql.packets.DumpEnd`) where the log does.
+        """
+        if not 4 <= position <= _MAX_POSITION:
+            raise ValueError(f"position {position} does not fit a dump by file and position")
+        _register(connection, replica, heartbeat_s, None)
+        flags = _flags(connection, wait=wait)
+        payload = struct.pack("<IHI", position, flags, replica.server_id) + _name(log_file)
+        connection.send(COMMAND.COM_BINLOG_DUMP, payload)
+        return cls(connection, heartbeat_s, buffer_size)
+
+    @classmethod
+    def after_gtids(
+        cls,
+        connection: MysqlConnection,
+        replica: ReplicaIdentity,
+        gtids: str,
+        encoded_gtids: bytes,
+        *,
+        heartbeat_s: float = 10.0,
+        wait: bool = True,
+        buffer_size: int = 1 << 20,
+    ) -> "Dump":
+        """Ask for all transactions but those in a GTID set.
+
+        MariaDB takes ``gtids`` as text, the last of each domain; MySQL takes the set in its binary form,
+        ``encoded_gtids``, as in COM_BINLOG_DUMP_GTID.
+        """
+        if connection.flavour is Flavour.MARIADB:
+            _register(connection, replica, heartbeat_s, gtids)
+            payload = struct.pack("<IHI", 4, _flags(connection, wait=wait), replica.server_id)
+            connection.send(COMMAND.COM_BINLOG_DUMP, payload)
+        else:
+            _register(connection, replica, heartbeat_s, None)
+            flags = _flags(connection, wait=wait) | _THROUGH_GTID
+            payload = struct.pack("<HIIQI", flags, replica.server_id, 0, 4, len(encoded_gtids))
+            connection.send(_COM_BINLOG_DUMP_GTID, payload + encoded_gtids)
+        return cls(connection, heartbeat_s, buffer_size)
+
+    def read(self, timeout_s: float) -> list[EventPiece]:
+        """Return the events that have come, waiting up to ``timeout_s`` seconds for the first; maybe none.
+
+        Raises :class:`~millrace.mysql.packets.DumpEnd` at the end of a dump that does not wait,
+        :class:`LinkLostError` when the connection is gone or has been silent for three heartbeat periods,
+        and what the server reports.
+        """
+        until = time.monotonic() + timeout_s
+        try:
+            pieces = self._splitter.split()
+            while not pieces:
+                if not self._receive(max(0.0, until - time.monotonic())):
+                    break
+                pieces = self._splitter.split()
+        except ServerError as error:
+            address = self._connection.address
+            raise from_server(
+                error.code, error.text, server=str(address), user=address.user, doing="read the binary log"
+            ) from error
+        return pieces
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Read from the socket once; return whether anything came."""
+        try:
+            self._socket.settimeout(timeout_s)
+            size = self._socket.recv_into(self._splitter.space())
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            self._check_silence()
+            return False
+        except OSError as error:
+            raise LinkLostError(
+                f"{self._connection.address}: the connection was lost ({error.strerror or error})"
+            ) from error
+        if not size:
+            raise LinkLostError(f"{self._connection.address}: the server closed the connection")
+        self._heard = time.monotonic()
+        self._patience_s = self._silence_s
+        self._splitter.filled(size)
+        return True
+
+    def _check_silence(self) -> None:
+        silent_s = time.monotonic() - self._heard
+        if silent_s > self._patience_s:
+            raise LinkLostError(
+                f"{self._connection.address}: nothing came for {silent_s:.0f} s, not even a heartbeat"
+            )
+
+
+def _register(
+    connection: MysqlConnection, replica: ReplicaIdentity, heartbeat_s: float, gtid_state: str | None
+) -> None:
+    """Say who we are and what we understand."""
+    variables: dict[str, str | int] = {
+        "master_binlog_checksum": "CRC32",
+        "master_heartbeat_period": round(heartbeat_s * 1e9),
+        "slave_uuid": replica.uuid,
+    }
+    if connection.flavour is Flavour.MARIADB:
+        variables["mariadb_slave_capability"] = 4
+        if gtid_state is not None:
+            variables["slave_connect_state"] = gtid_state
+            variables["slave_gtid_strict_mode"] = 1
+            variables["slave_gtid_ignore_duplicates"] = 0
+    else:
+        variables["source_binlog_checksum"] = "CRC32"
+        variables["source_heartbeat_period"] = variables["master_heartbeat_period"]
+        variables["replica_uuid"] = replica.uuid
+    assignments = ", ".join(f"@{name} = %s" for name in variables)
+    connection.query(f"SET {assignments}", list(variables.values()), doing="agree on a dump")
+    name = replica.name.encode()[:59]
+    payload = struct.pack("<IB", replica.server_id, len(name)) + name + b"\0\0" + struct.pack("<HII", 0, 0, 0)
+    connection.send_and_expect_ok(COMMAND.COM_REGISTER_SLAVE, payload, "register as a replica")
+
+
+def _flags(connection: MysqlConnection, *, wait: bool) -> int:
+    known = _ANNOTATE_ROWS if connection.flavour is Flavour.MARIADB else _HEARTBEAT_V2
+    return known | (0 if wait else _NON_BLOCKING)
+
+
+def _name(log_file: str) -> bytes:
+    return log_file.encode("utf-8", "surrogateescape")

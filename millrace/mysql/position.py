@@ -1,0 +1,171 @@
+"""Where an event stands in its file, computed from the stream of a dump. No I/O.
+
+The header of an event carries ``next_position`` (``log_pos``), the offset at which the next event starts, in
+32 bits: it wraps beyond 4 GiB, it is 0 in events that stand in no file, and MariaDB from 11.4 writes 0 inside
+transactions. So the start offset is counted here in 64 bits, from the sizes of the events, and
+``next_position`` serves as a check. What the rules are:
+
+- A ROTATE with ``next_position`` 0 or the ARTIFICIAL flag stands in no file: the server opens each dump, and
+  each file in a dump, with one. It says the file and the position at which the next event starts. The ROTATE
+  that does stand in the file, as its last event, says the same; its ``next_position`` is of the file it ends.
+- A FORMAT_DESCRIPTION with ``next_position`` 0 is the one from the head of the file, altered by the server
+  (``created`` and ``next_position`` zeroed) because the dump begins further back in the file.
+- Heartbeats, and GTID_LIST events with the ARTIFICIAL flag, stand in no file.
+- Everything else stands where its predecessor ended. A dump by file and position that says otherwise has lost
+  bytes. A dump by GTID leaves out the transactions that the replica has: the next event's own
+  ``next_position`` less its size, or a heartbeat, tells where it goes on.
+"""
+
+import struct
+import zlib
+from typing import Final
+
+from millrace.mysql.errors import GapError
+
+__all__ = ["ALTERED", "NOT_IN_FILE", "PositionTracker"]
+
+NOT_IN_FILE: Final = -1
+"""The event is the dump's, not the file's: act on it, keep it out of the log."""
+
+ALTERED: Final = -2
+"""The event is the file's format description, altered by the server."""
+
+_ROTATE = 4
+_FORMAT_DESCRIPTION = 15
+_HEARTBEAT = 27
+_HEARTBEAT_V2 = 41
+_GTID_LIST = 163
+_SPECIAL = frozenset((_ROTATE, _FORMAT_DESCRIPTION, _HEARTBEAT, _HEARTBEAT_V2, _GTID_LIST))
+
+_ARTIFICIAL_F = 0x20
+_HEADER_SIZE = 19
+_MASK = 0xFFFFFFFF
+_U64 = struct.Struct("<Q")
+
+
+class PositionTracker:
+    """Says for each event of a dump at which offset of which file it starts.
+
+    ``log_file`` and ``position`` are where the next event is expected. ``skips`` tells that this is a dump by
+    GTID, in which transactions may be left out; ``zero_allowed`` that ``next_position`` may be 0 (MariaDB).
+    """
+
+    __slots__ = ("log_file", "position", "skips", "zero_allowed")
+
+    def __init__(
+        self, log_file: str, position: int, *, skips: bool = False, zero_allowed: bool = False
+    ) -> None:
+        self.log_file = log_file
+        self.position = position
+        self.skips = skips
+        self.zero_allowed = zero_allowed
+
+    def place(self, type_code: int, event_size: int, next_position: int, flags: int, data: bytes) -> int:
+        """Return the start offset of an event in :attr:`log_file`, or NOT_IN_FILE, or ALTERED.
+
+        ``data`` holds the event, or at least its first piece; a ROTATE is always whole. After a ROTATE that
+        stands in the file, :attr:`log_file` is already the next file: read the name before. Raises
+        :class:`GapError` where bytes are missing.
+        """
+        if type_code in _SPECIAL:
+            known = self._special(type_code, next_position, flags, data)
+            if known is not None:
+                return known
+        start = self.position
+        end = start + event_size
+        if next_position != end & _MASK and (next_position or not self.zero_allowed):
+            start = self._found_elsewhere(start, event_size, next_position)
+            end = start + event_size
+        self.position = end
+        if type_code == _ROTATE:
+            self._rotate(data)
+        return start
+
+    def _special(self, type_code: int, next_position: int, flags: int, data: bytes) -> int | None:
+        """Handle an event that may stand in no file; return None if it stands in one."""
+        if type_code == _ROTATE:
+            if next_position and not flags & _ARTIFICIAL_F:
+                return None
+            self._rotate(data)
+            return NOT_IN_FILE
+        if type_code == _FORMAT_DESCRIPTION:
+            return None if next_position else ALTERED
+        if type_code == _GTID_LIST:
+            return NOT_IN_FILE if flags & _ARTIFICIAL_F else None
+        if self.skips:
+            self._heartbeat(type_code, next_position, data)
+        return NOT_IN_FILE
+
+    def _rotate(self, data: bytes) -> None:
+        """Go to the file and position that a ROTATE names."""
+        body = _body(data)
+        if len(body) <= 8:
+            raise GapError(f"a ROTATE event of {len(data)} bytes names no file")
+        (self.position,) = _U64.unpack_from(body)
+        self.log_file = body[8:].decode("utf-8", "surrogateescape")
+
+    def _heartbeat(self, type_code: int, next_position: int, data: bytes) -> None:
+        """Go forward to where a heartbeat says that the server stands; it skipped what lies between."""
+        body = _body(data)
+        if type_code == _HEARTBEAT:
+            # Half of the 32 bits or more ahead is behind: it left before the last event did.
+            ahead = (next_position - self.position) & _MASK
+            name, position = body, self.position + (ahead if ahead < 1 << 31 else 0)
+        else:
+            name, position = _heartbeat_v2(body)
+        if name.decode("utf-8", "surrogateescape") == self.log_file:
+            self.position = max(self.position, position)
+
+    def _found_elsewhere(self, start: int, event_size: int, next_position: int) -> int:
+        """Return where an event starts whose ``next_position`` is not the one expected."""
+        ahead = (next_position - event_size - start) & _MASK
+        if self.skips and next_position and ahead < 1 << 31:
+            return start + ahead
+        raise GapError(
+            f"{self.log_file} at {start}: an event of {event_size} bytes must end at "
+            f"{(start + event_size) & _MASK} (modulo 2^32), its header says {next_position}: "
+            "bytes of the log are missing"
+        )
+
+
+def _body(data: bytes) -> bytes:
+    """Return what lies between header and checksum of an event that the dump made up.
+
+    Whether it has a checksum is not known from the file's format description, which may not have come yet
+    and speaks of the file only; four bytes are not the CRC32 of all before them by chance.
+    """
+    checksum = int.from_bytes(data[-4:], "little")
+    return data[_HEADER_SIZE : -4 if zlib.crc32(data[:-4]) == checksum else len(data)]
+
+
+def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
+    """Return file name and 64-bit position of a HEARTBEAT_LOG_EVENT_V2 (41).
+
+    Its body is a run of fields: type (1 the name, 2 the position, 0 the end), length, value; integers are
+    length-encoded.
+    """
+    name, position, offset = b"", 0, 0
+    while offset < len(body):
+        kind, offset = _lenenc(body, offset)
+        if kind == 0:
+            break
+        size, offset = _lenenc(body, offset)
+        if offset + size > len(body):
+            raise GapError(f"a heartbeat's field of {size} bytes reaches past its end: {body.hex()}")
+        if kind == 1:
+            name = body[offset : offset + size]
+        elif kind == 2:
+            position, _ = _lenenc(body, offset)
+        offset += size
+    return name, position
+
+
+def _lenenc(body: bytes, offset: int) -> tuple[int, int]:
+    """Read a length-encoded integer; return it and the offset behind it."""
+    first = body[offset] if offset < len(body) else 255
+    size = {252: 2, 253: 3, 254: 8}.get(first, 0)
+    if first in (251, 255) or offset + 1 + size > len(body):
+        raise GapError(f"a heartbeat's field reaches past its end, at byte {offset} of {body.hex()}")
+    if not size:
+        return first, offset + 1
+    return int.from_bytes(body[offset + 1 : offset + 1 + size], "little"), offset + 1 + size

@@ -1,0 +1,81 @@
+"""A dump read from a socket: what comes at once, what comes late, what does not come."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump
+from millrace.mysql.errors import LinkLostError, PurgedError
+from millrace.mysql.packets import DumpEnd
+
+
+def event(size: int) -> bytes:
+    return struct.pack("<IBIIIH", 1, 30, 1, size, 0, 0) + b"x" * (size - 19)
+
+
+def packet(sequence: int, payload: bytes) -> bytes:
+    return struct.pack("<I", len(payload) | sequence << 24) + payload
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, Dump]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db", user="reader"))
+        yield theirs, Dump(cast("MysqlConnection", connection), 0.05, 4096)
+
+
+def test_events_come_byte_by_byte(pair: tuple[socket.socket, Dump]) -> None:
+    server, dump = pair
+    data = packet(1, b"\0" + event(30)) + packet(2, b"\0" + event(40))
+    found = []
+    for byte in data:
+        server.sendall(bytes([byte]))
+        found += [piece.data for piece in dump.read(0)]
+    assert found == [event(30), event(40)]
+
+
+def test_nothing_to_read(pair: tuple[socket.socket, Dump]) -> None:
+    _, dump = pair
+    assert dump.read(0) == []
+    assert dump.read(0.01) == []
+
+
+def test_what_was_sent_before_an_error_is_read_before_it(pair: tuple[socket.socket, Dump]) -> None:
+    server, dump = pair
+    error = (
+        b"\xff" + struct.pack("<H", 1236) + b"#HY000Could not find first log file name in binary log index"
+    )
+    server.sendall(packet(1, b"\0" + event(30)) + packet(2, error))
+    assert len(dump.read(1)) == 1
+    with pytest.raises(PurgedError, match="db:3306"):
+        dump.read(1)
+
+
+def test_the_end_of_a_dump(pair: tuple[socket.socket, Dump]) -> None:
+    server, dump = pair
+    server.sendall(packet(1, b"\xfe\0\0\2\0"))
+    with pytest.raises(DumpEnd):
+        dump.read(1)
+
+
+def test_a_closed_connection(pair: tuple[socket.socket, Dump]) -> None:
+    server, dump = pair
+    server.sendall(packet(1, b"\0" + event(30)))
+    server.close()
+    assert len(dump.read(1)) == 1
+    with pytest.raises(LinkLostError, match="closed the connection"):
+        dump.read(1)
+
+
+def test_silence_is_a_dead_link(pair: tuple[socket.socket, Dump]) -> None:
+    server, dump = pair
+    server.sendall(packet(1, b"\0" + event(30)))
+    assert len(dump.read(1)) == 1
+    with pytest.raises(LinkLostError, match="not even a heartbeat"):
+        [dump.read(0.05) for _ in range(100)]

@@ -1,0 +1,82 @@
+"""The words in which servers' errors reach a person."""
+
+import pytest
+
+from millrace.mysql.errors import (
+    LinkLostError,
+    PositionRefusedError,
+    PurgedError,
+    RefusedError,
+    RetriableError,
+    from_server,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "words"),
+    [
+        (
+            1236,
+            "Could not find first log file name in binary log index file",
+            PurgedError,
+            "SHOW BINARY LOGS",
+        ),
+        (
+            1236,
+            "using MASTER_AUTO_POSITION = 1, but the master has purged binary logs containing GTIDs that",
+            PurgedError,
+            "binlog_expire_logs_seconds",
+        ),
+        (1236, "Could not find GTID state requested by slave in any binlog files.", PurgedError, "purged"),
+        (
+            1236,
+            "Client requested master to start replication from position > file size",
+            PositionRefusedError,
+            "ends before",
+        ),
+        (
+            1236,
+            "connecting slave requested to start from GTID 0-9-99, which is not in the master's binlog",
+            PositionRefusedError,
+            "another log",
+        ),
+        (
+            1236,
+            "A slave with the same server_uuid/server_id as this slave has connected to the master",
+            RefusedError,
+            "MILLRACE_MYSQL_SERVER_ID",
+        ),
+        (
+            1236,
+            "The sender thread cannot start in AUTO_POSITION mode: this server has GTID_MODE = OFF",
+            RefusedError,
+            "gtid_mode is not ON",
+        ),
+        (1236, "Binary log is not open", RefusedError, "log_bin"),
+        (1236, "read error on log", RetriableError, "cannot read its own log"),
+        (
+            1227,
+            "Access denied; you need (at least one of) the REPLICATION SLAVE privilege(s) for this operation",
+            RefusedError,
+            "GRANT REPLICATION SLAVE ON *.* TO 'reader'@'%'",
+        ),
+        (
+            1227,
+            "Access denied; you need (at least one of) the SUPER, REPLICATION CLIENT privilege(s)",
+            RefusedError,
+            "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%'",
+        ),
+        (1045, "Access denied for user 'reader'@'h' (using password: YES)", RefusedError, "_PASSWORD"),
+        (1053, "Server shutdown in progress", LinkLostError, "shutting down"),
+        (1040, "Too many connections", RetriableError, "max_connections"),
+        (9999, "Something new", RefusedError, "Something new"),
+    ],
+)
+def test_words(code: int, text: str, kind: type[Exception], words: str) -> None:
+    error = from_server(code, text, server="db:3306", user="reader", doing="read the binary log")
+    assert type(error) is kind
+    message = str(error)
+    assert words in message
+    assert "db:3306" in message
+    assert text.rstrip(".") in message, "the server's own words are kept"
+    assert "\n" not in message

@@ -1,0 +1,137 @@
+"""Events cut out of packets: whole, byte by byte, beyond the buffer, beyond a packet; errors in between."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.mysql.errors import GapError
+from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
+
+MAX_PAYLOAD = 0xFFFFFF
+
+
+def event(size: int, fill: bytes = b"x") -> bytes:
+    """An event whose header says how large it is."""
+    return struct.pack("<IBIIIH", 1, 30, 1, size, 0, 0) + fill * (size - 19)
+
+
+def packets(*payloads: bytes, sequence: int = 1) -> bytes:
+    """Packets as a server sends them; a payload is split where it does not fit into one."""
+    out = bytearray()
+    for payload in payloads:
+        rest = payload
+        while True:
+            part, rest = rest[:MAX_PAYLOAD], rest[MAX_PAYLOAD:]
+            out += struct.pack("<I", len(part) | sequence << 24) + part
+            sequence = (sequence + 1) & 0xFF
+            if len(part) < MAX_PAYLOAD:
+                break
+    return bytes(out)
+
+
+def feed(splitter: EventSplitter, data: bytes, step: int) -> list[EventPiece]:
+    pieces: list[EventPiece] = []
+    offset = 0
+    while offset < len(data):
+        space = splitter.space()
+        size = min(step, len(space), len(data) - offset)
+        assert size > 0
+        space[:size] = data[offset : offset + size]
+        splitter.filled(size)
+        offset += size
+        pieces += splitter.split()
+    return pieces
+
+
+def joined(pieces: list[EventPiece]) -> list[bytes]:
+    """Put pieces together, checking their marks."""
+    events: list[bytes] = []
+    parts: list[bytes] = []
+    for piece in pieces:
+        assert piece.first == (not parts)
+        parts.append(piece.data)
+        if piece.last:
+            events.append(b"".join(parts))
+            assert len(events[-1]) == piece.event_size
+            parts = []
+    assert not parts
+    return events
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_events_come_out_as_they_went_in(step: int) -> None:
+    events = [event(19 + size) for size in (0, 1, 40, 200)] * 100
+    pieces = feed(EventSplitter(4096), packets(*(b"\0" + e for e in events)), step)
+    assert [piece.data for piece in pieces] == events
+    assert all(piece.first and piece.last for piece in pieces)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(19, 700), min_size=1, max_size=20),
+    step=st.integers(1, 900),
+    buffer_size=st.integers(64, 600),
+)
+def test_pieces_join_to_events_whatever_the_buffer(sizes: list[int], step: int, buffer_size: int) -> None:
+    events = [event(size) for size in sizes]
+    pieces = feed(EventSplitter(buffer_size), packets(*(b"\0" + e for e in events)), step)
+    assert joined(pieces) == events
+
+
+@pytest.mark.parametrize("beyond", [-2, -1, 0, 1, MAX_PAYLOAD - 1, MAX_PAYLOAD, MAX_PAYLOAD + 1])
+def test_events_around_the_largest_packet(beyond: int) -> None:
+    large = event(MAX_PAYLOAD + beyond, b"L")
+    events = [event(30), large, event(31)]
+    pieces = feed(EventSplitter(1 << 20), packets(*(b"\0" + e for e in events)), 1 << 20)
+    assert joined(pieces) == events
+    assert max(len(piece.data) for piece in pieces) <= 1 << 20
+
+
+def test_errors_come_after_the_events_before_them() -> None:
+    splitter = EventSplitter(4096)
+    error = b"\xff" + struct.pack("<H", 1236) + b"#HY000" + "Café is purged".encode()
+    assert len(feed(splitter, packets(b"\0" + event(30), error), 4096)) == 1
+    for _ in range(2):
+        with pytest.raises(ServerError) as caught:
+            splitter.split()
+        assert (caught.value.code, caught.value.state, caught.value.text) == (1236, "HY000", "Café is purged")
+
+
+def test_an_error_of_a_server_that_shuts_down_has_packet_number_0() -> None:
+    splitter = EventSplitter(4096)
+    data = packets(b"\0" + event(30)) + packets(b"\xff" + struct.pack("<H", 1053) + b"#08S01down", sequence=0)
+    feed(splitter, data, 4096)
+    with pytest.raises(ServerError):
+        splitter.split()
+
+
+def test_the_end_of_a_dump_that_does_not_wait() -> None:
+    splitter = EventSplitter(4096)
+    feed(splitter, packets(b"\0" + event(30), b"\xfe\0\0\0\0"), 4096)
+    with pytest.raises(DumpEnd):
+        splitter.split()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (packets(b"\0" + event(30), sequence=2), "packet number 2 came where number 1"),
+        (packets(b"\x07rest of it"), "0x07"),
+        (packets(b"\0" + event(30)) + packets(b"\0" + event(30), sequence=3), "number 3 came where number 2"),
+    ],
+)
+def test_packets_that_do_not_join(data: bytes, words: str) -> None:
+    def read_all() -> None:
+        splitter = EventSplitter(4096)
+        feed(splitter, data, 4096)
+        splitter.split()
+
+    with pytest.raises(GapError, match=words):
+        read_all()
+
+
+def test_an_event_in_parts_must_be_as_large_as_its_packet() -> None:
+    with pytest.raises(GapError, match="500 bytes"):
+        feed(EventSplitter(128), packets(b"\0" + event(500)[:400]), 128)
