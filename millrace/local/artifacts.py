@@ -1,0 +1,245 @@
+"""The pinned artifacts of the local stack: fetched once, checked, unpacked whole or not at all.
+
+``artifacts.toml`` names every file with its SHA-256 and size. A bundle is fetched under a lock on the file
+system into a folder beside its place and renamed when it is complete, so neither a killed process nor two
+processes at once can leave half a bundle behind. The folder's name contains a digest of the pins: other pins
+are another folder.
+
+``python -m millrace.local.pin`` resolves the roots of the bundles anew and rewrites the pins.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+from millrace.local.errors import LocalError
+
+__all__ = ["Bundle", "Pin", "bundle", "cache_folder", "fetch", "locked", "sha256"]
+
+PINS = Path(__file__).with_name("artifacts.toml")
+_PARALLEL_DOWNLOADS = 6
+_ATTEMPTS = 3
+TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A file of a Maven repository: ``group:artifact:version:packaging[:classifier]``, digest and size."""
+
+    coordinate: str
+    sha256: str
+    size: int
+
+    def resolve(self, context: Any) -> Path:
+        """Return the file's path in the repository cache of a ``jgo`` context, downloaded if need be."""
+        group, artifact, version, packaging, classifier = [*self.coordinate.split(":"), ""][:5]
+        component = context.project(group, artifact).at_version(version)
+        return Path(component.artifact(classifier=classifier, packaging=packaging).resolve())
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Some pinned files that are used together, and how they are laid out in the cache."""
+
+    name: str
+    version: str
+    layout: str  # jars | tar | zip
+    member: str  # an archive inside the zip, to be unpacked in its stead
+    prefix: str  # of the members of the zip to unpack; stripped
+    pins: tuple[Pin, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes to download."""
+        return sum(pin.size for pin in self.pins)
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the folder in the cache, different for different pins."""
+        pins = "\n".join(f"{pin.coordinate} {pin.sha256}" for pin in self.pins)
+        digest = hashlib.sha256(f"{self.layout} {self.member} {self.prefix}\n{pins}".encode()).hexdigest()
+        return f"{self.name}-{self.version}-{digest[:8]}"
+
+
+def cache_folder() -> Path:
+    """Return the folder of all downloads: ``MILLRACE_CACHE``, else ``millrace`` in the user's cache."""
+    if chosen := os.environ.get("MILLRACE_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "millrace"
+
+
+def bundle(name: str) -> Bundle:
+    """Return the bundle of that name as pinned in ``artifacts.toml``."""
+    entry = tomllib.loads(PINS.read_text())[name]
+    pins = []
+    for line in entry["files"]:
+        coordinate, sha256, size = line.split()
+        pins.append(Pin(coordinate, sha256, int(size)))
+    return Bundle(
+        name=name,
+        version=entry["version"],
+        layout=entry["layout"],
+        member=entry.get("member", ""),
+        prefix=entry.get("prefix", ""),
+        pins=tuple(pins),
+    )
+
+
+def fetch(name: str) -> Path:
+    """Return the folder of a bundle in the cache, downloading and unpacking it first where needed.
+
+    :raises LocalError: when a file cannot be had or is not the one that is pinned.
+    """
+    wanted = bundle(name)
+    root = cache_folder() / "artifacts"
+    target = root / wanted.folder_name
+    if target.is_dir():
+        return target
+    with locked(root / f"{name}.lock", waiting_for=f"another process that fetches {name}"):
+        if target.is_dir():
+            return target
+        for leftover in root.glob(f".{name}.*"):
+            shutil.rmtree(leftover)
+        staging = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
+        try:
+            files = _download(wanted, staging / "repository")
+            unpacked = staging / "unpacked"
+            unpacked.mkdir()
+            _unpack(wanted, files, unpacked)
+            unpacked.rename(target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, waiting_for: str) -> Iterator[None]:
+    """Hold an exclusive lock on a file; it ends with the process at the latest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            Console(stderr=True).print(f"waiting for {waiting_for}", highlight=False)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(wanted: Bundle, repository: Path) -> list[Path]:
+    """Download the files of a bundle, check each against its pin, return the paths in the pins' order."""
+    from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - an optional dependency, slow to import
+
+    console = Console(stderr=True)
+    label = f"{wanted.name} {wanted.version}"
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        if not console.is_terminal:
+            console.print(f"downloading {label} ({wanted.size / 1e6:.0f} MB)", highlight=False)
+        task = progress.add_task(f"downloading {label}", total=wanted.size)
+        resolver = PythonResolver(progress_callback=_reporter(progress, task))
+        context = MavenContext(resolver=resolver, repo_cache=repository, timeout=TIMEOUT_S)
+        with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
+            return list(pool.map(lambda pin: _download_one(pin, context, repository), wanted.pins))
+
+
+def _reporter(progress: Progress, task: TaskID) -> Callable[[str, int], Any]:
+    """Make what ``jgo`` calls for each file: a context manager that takes counts of bytes."""
+
+    @contextlib.contextmanager
+    def report(_filename: str, _total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda count: progress.advance(task, count)
+
+    return report
+
+
+def _download_one(pin: Pin, context: Any, repository: Path) -> Path:
+    reason = ""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(2 * attempt)
+        try:
+            path = pin.resolve(context)
+        except Exception as error:  # noqa: BLE001 - jgo raises whatever its HTTP client does, and RuntimeError
+            reason = f"{type(error).__name__}: {error}"
+            _remove_partial(pin, repository)
+            continue
+        if (found := sha256(path)) == pin.sha256:
+            return path
+        reason = f"its SHA-256 is {found}, expected {pin.sha256}"
+        path.unlink()
+    raise LocalError(
+        f"cannot fetch {pin.coordinate} from Maven after {_ATTEMPTS} attempts ({reason}). "
+        "Check the network and the proxy settings (HTTPS_PROXY), then run the command again."
+    )
+
+
+def _remove_partial(pin: Pin, repository: Path) -> None:
+    """Remove what a broken download left: jgo would take it for the file."""
+    _group, artifact, version = pin.coordinate.split(":")[:3]
+    for path in repository.glob(f"**/{artifact}/{version}/*"):
+        path.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
+    match wanted.layout:
+        case "jars":
+            for file in files:
+                file.rename(target / file.name)
+        case "tar":
+            with tarfile.open(files[0]) as tar:
+                _untar(tar, target)
+        case "zip":
+            with zipfile.ZipFile(files[0]) as archive:
+                if wanted.member:
+                    # Reading a tar means seeking, which a compressed member does only slowly.
+                    with archive.open(wanted.member) as member, tempfile.TemporaryFile() as copy:
+                        shutil.copyfileobj(member, copy)
+                        copy.seek(0)
+                        with tarfile.open(fileobj=copy) as tar:
+                            _untar(tar, target)
+                else:
+                    _unzip(archive, wanted.prefix, target)
+        case other:
+            raise ValueError(f"unknown layout {other!r} of bundle {wanted.name}")
+
+
+def _untar(tar: tarfile.TarFile, target: Path) -> None:
+    # The digest is pinned, so the archive is trusted; the filter keeps the archive's owner ids out (as root).
+    if hasattr(tarfile, "data_filter"):
+        tar.extraction_filter = tarfile.data_filter
+    tar.extractall(target)  # noqa: S202 - see above
+
+
+def _unzip(archive: zipfile.ZipFile, prefix: str, target: Path) -> None:
+    for info in archive.infolist():
+        if not info.filename.startswith(prefix) or info.is_dir():
+            continue
+        path = target / info.filename.removeprefix(prefix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(info) as source, path.open("wb") as destination:
+            shutil.copyfileobj(source, destination)
+        if path.parent.name in {"bin", "scripts"}:
+            path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

@@ -1,0 +1,142 @@
+"""Apache Kafka in KRaft mode: one node, or three, each broker and controller at once."""
+
+import base64
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace.local.artifacts import bundle, fetch
+from millrace.local.component import Component
+from millrace.local.errors import ComponentDiedError, LocalError
+from millrace.local.java import find_java
+from millrace.local.processes import Process
+
+__all__ = ["Kafka"]
+
+_LOG4J = """\
+Configuration:
+  Appenders:
+    Console:
+      name: out
+      PatternLayout:
+        pattern: "%d %p %m (%c)%n"
+  Loggers:
+    Root:
+      level: INFO
+      AppenderRef:
+        - ref: out
+"""
+_READY_LINE = b"Kafka Server started"
+# Spares the compiler threads of a short-lived JVM.
+_SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xmx128m")
+
+
+class Kafka(Component):
+    """A cluster of ``nodes`` (1 or 3) with the broker's default settings but for what its size demands.
+
+    ``properties`` override the settings of every node.
+    """
+
+    def __init__(
+        self, nodes: int = 1, *, properties: Mapping[str, str] | None = None, heap_mb: int = 512
+    ) -> None:
+        if nodes not in {1, 3}:
+            raise LocalError(f"Kafka runs with 1 or 3 nodes here, not {nodes}")
+        super().__init__("kafka")
+        self.nodes = nodes
+        self.properties = dict(properties or {})
+        self.heap_mb = heap_mb
+        self.version = bundle("kafka").version
+        self._port_count = 2 * nodes
+        self._started_at: list[int] = []
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of all brokers, as Kafka clients take them."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports[: self.nodes])
+
+    def kill_node(self, node: int) -> None:
+        """End one node (from 0) with SIGKILL; ``start`` starts it again."""
+        self.processes[node].kill()
+
+    def _prepare(self) -> None:
+        (self.folder / "log4j2.yaml").write_text(_LOG4J)
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        formatting = []
+        for node in range(self.nodes):
+            settings = "".join(f"{name}={value}\n" for name, value in self._settings(node).items())
+            self._settings_file(node).write_text(settings)
+            command = [
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                cluster_id,
+                "-c",
+                str(self._settings_file(node)),
+            ]
+            log = self.folder / f"format-{node}.log"
+            formatting.append(Process("kafka format", self._java(*_SHORT_LIVED, *command), log=log))
+        for process in formatting:
+            if (code := process.wait(self.start_timeout_s)) != 0:
+                raise ComponentDiedError(
+                    f"formatting Kafka's storage failed with code {code}:\n{process.log_tail()}"
+                )
+
+    def _settings(self, node: int) -> dict[str, str]:
+        brokers, controllers = self.ports[: self.nodes], self.ports[self.nodes :]
+        copies, in_sync = str(self.nodes), str(max(1, self.nodes - 1))
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "controller.quorum.voters": ",".join(
+                f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers)
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{brokers[node]},CONTROLLER://127.0.0.1:{controllers[node]}",
+            "log.dirs": str(self.folder / f"data-{node}"),
+            "auto.create.topics.enable": "false",
+            "default.replication.factor": copies,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": copies,
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": in_sync,
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            "group.initial.rebalance.delay.ms": "0",
+            **self.properties,
+        }
+
+    def _launch(self) -> None:
+        self._started_at = [0] * self.nodes
+        self.processes = self.processes or []
+        for node in range(self.nodes):
+            if node < len(self.processes) and self.processes[node].poll() is None:
+                continue
+            log = self._log_file(node)
+            self._started_at[node] = log.stat().st_size if log.exists() else 0
+            # On small machines the serial collector costs least; logs go to the process's output.
+            options = ("-XX:+UseSerialGC", "-XX:-UsePerfData", f"-Xmx{self.heap_mb}m", "-Xms128m")
+            command = self._java(*options, "kafka.Kafka", str(self._settings_file(node)))
+            process = Process(f"kafka node {node}", command, log=log)
+            self.processes[node : node + 1] = [process]
+
+    def _is_ready(self) -> bool:
+        for node in range(self.nodes):
+            with self._log_file(node).open("rb") as log:
+                log.seek(self._started_at[node])
+                if _READY_LINE not in log.read():
+                    return False
+        return True
+
+    def _settings_file(self, node: int) -> Path:
+        return self.folder / f"server-{node}.properties"
+
+    def _log_file(self, node: int) -> Path:
+        return self.folder / f"node-{node}.log"
+
+    def _java(self, *arguments: str) -> list[str]:
+        java = find_java(17, 21)
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}"
+        return [str(java.program), "-cp", f"{fetch('kafka')}/*", logging, *arguments]

@@ -1,0 +1,85 @@
+"""Kafka, the registry and a database server together."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from millrace.local.component import Component
+from millrace.local.database import DatabaseServer, MariaDB, MySQL
+from millrace.local.errors import MissingLibraryError
+from millrace.local.kafka import Kafka
+from millrace.local.registry import Registry
+
+__all__ = ["LocalStack"]
+
+
+class LocalStack:
+    """Kafka, registry and MySQL (or MariaDB), started side by side.
+
+    Where MySQL lacks system libraries, ``say`` is told so and MariaDB is taken instead.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int = 1,
+        mariadb: bool = False,
+        database: DatabaseServer | None = None,
+        say: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        self.kafka = Kafka(nodes)
+        self.registry = Registry()
+        self.database = database or (MariaDB() if mariadb else MySQL())
+        self._say = say
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """All components."""
+        return (self.kafka, self.registry, self.database)
+
+    def start(self) -> Self:
+        """Start all of them at once and return when all serve; when one cannot, none is left."""
+        try:
+            with ThreadPoolExecutor(len(self.components)) as pool:
+                list(pool.map(self._start_one, self.components))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """End everything and remove the data; harmless when repeated."""
+        with ThreadPoolExecutor(len(self.components)) as pool:
+            list(pool.map(lambda component: component.close(), self.components))
+
+    def check(self) -> None:
+        """Raise ComponentDiedError if something has ended."""
+        for component in self.components:
+            component.check()
+
+    def environment(self) -> Iterator[tuple[str, str]]:
+        """Yield the environment variables that point the services at this stack."""
+        yield "MILLRACE_KAFKA_BOOTSTRAP_SERVERS", self.kafka.bootstrap_servers
+        yield "MILLRACE_REGISTRY_URL", self.registry.url
+        yield "MILLRACE_MYSQL_HOST", self.database.host
+        yield "MILLRACE_MYSQL_PORT", str(self.database.port)
+        yield "MILLRACE_MYSQL_USER", self.database.user
+        yield "MILLRACE_MYSQL_PASSWORD", self.database.password
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start_one(self, component: Component) -> None:
+        try:
+            component.start()
+        except MissingLibraryError as error:
+            if isinstance(component, MariaDB):
+                raise
+            self._say(f"{error}. Using MariaDB instead.")
+            self.database = MariaDB(server_id=self.database.server_id).start()

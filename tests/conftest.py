@@ -1,0 +1,90 @@
+"""Fixtures for everything that needs real servers: started when first used, shared by the whole session.
+
+A test that uses one of them is marked ``live`` by itself. Servers of a test's own (with other options, or to
+be killed) come from ``millrace.local``::
+
+    with MariaDB(server_id=2, options={"binlog-format": "STATEMENT"}) as server: ...
+"""
+
+import re
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.local import Component, Kafka, MariaDB, MissingLibraryError, MySQL, Registry
+from millrace.local.errors import ComponentDiedError
+
+_LIVE_FIXTURES = {"kafka", "registry", "mysql", "mariadb", "database"}
+_running = pytest.StashKey[list[Component]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.live)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_running] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Add to a failed test's report the end of the log of each shared server that has died."""
+    report = yield
+    if report.failed:
+        for component in item.config.stash[_running]:
+            try:
+                component.check()
+            except ComponentDiedError as error:
+                report.sections.append((f"{component.name} has died", str(error)))
+    return report
+
+
+def _serve(component: Component, config: pytest.Config) -> Iterator[Component]:
+    try:
+        component.start()
+    except MissingLibraryError as error:
+        pytest.skip(str(error))
+    config.stash[_running].append(component)
+    yield component
+    config.stash[_running].remove(component)
+    component.close()
+
+
+@pytest.fixture(scope="session")
+def kafka(pytestconfig: pytest.Config) -> Iterator[Kafka]:
+    """A Kafka of one node."""
+    yield from _serve(Kafka(), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def registry(pytestconfig: pytest.Config) -> Iterator[Registry]:
+    """A schema registry."""
+    yield from _serve(Registry(), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def mysql(pytestconfig: pytest.Config) -> Iterator[MySQL]:
+    """A MySQL server with a complete binary log and GTIDs."""
+    yield from _serve(MySQL(), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def mariadb(pytestconfig: pytest.Config) -> Iterator[MariaDB]:
+    """A MariaDB server with a complete binary log."""
+    yield from _serve(MariaDB(), pytestconfig)
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def database(request: pytest.FixtureRequest) -> MySQL | MariaDB:
+    """The test runs once on each kind of server."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def source_name(request: pytest.FixtureRequest) -> str:
+    """A source name that no other test, in this run or another, uses."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].rstrip("-")
+    return f"t-{test}-{uuid.uuid4().hex[:6]}"

@@ -1,0 +1,139 @@
+"""The local stack itself: it serves, keeps its data through kill and restart, never outlives its parent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pymysql
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millrace.local import ComponentDiedError, Kafka, MariaDB, MySQL, Registry
+
+
+def _create_topic(kafka: Kafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, 1)]).values():
+        future.result(30)
+
+
+def _produce(kafka: Kafka, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def _values(kafka: Kafka, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        return [message.value() for message in consumer.consume(count, 30)]
+    finally:
+        consumer.close()
+
+
+def test_kafka_takes_and_gives(kafka: Kafka, source_name: str) -> None:
+    _create_topic(kafka, source_name)
+    _produce(kafka, source_name, b"value")
+    assert _values(kafka, source_name, 1) == [b"value"]
+
+
+def test_registry_is_backward_compatible(registry: Registry) -> None:
+    with urllib.request.urlopen(f"{registry.url}/config") as response:
+        assert json.load(response)["compatibilityLevel"] == "BACKWARD"
+
+
+def test_database_writes_a_complete_log(database: MySQL | MariaDB) -> None:
+    [row] = database.query("SELECT @@log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata")
+    assert row == (1, "ROW", "FULL", "FULL")
+    assert database.binlog_files
+
+
+def test_database_account_may_replicate_and_read_only(database: MySQL | MariaDB) -> None:
+    account = {
+        "host": database.host,
+        "port": database.port,
+        "user": database.user,
+        "password": database.password,
+    }
+    with pymysql.connect(**account) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW MASTER STATUS")
+        assert cursor.fetchone()
+        with pytest.raises(pymysql.err.OperationalError):
+            cursor.execute("CREATE DATABASE not_allowed")
+
+
+def test_options_override_defaults() -> None:
+    options = {"log-bin": None, "skip-log-bin": True, "gtid-mode": None, "enforce-gtid-consistency": None}
+    with MySQL(server_id=7, options=options) as server:
+        assert server.query("SELECT @@log_bin, @@server_id, @@gtid_mode") == [(0, 7, "OFF")]
+
+
+@pytest.mark.parametrize("server_class", [MySQL, MariaDB])
+def test_data_outlasts_a_kill(server_class: type[MySQL | MariaDB]) -> None:
+    with server_class() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (a INT)", "INSERT INTO d.t VALUES (1)")
+        port = server.port
+        server.kill()
+        with pytest.raises(ComponentDiedError, match="was killed by signal 9"):
+            server.check()
+        server.start()
+        assert server.port == port
+        assert server.query("SELECT a FROM d.t") == [(1,)]
+
+
+def test_three_kafka_nodes_survive_the_loss_of_one(source_name: str) -> None:
+    with Kafka(nodes=3, heap_mb=256) as kafka:
+        _create_topic(kafka, source_name)
+        kafka.kill_node(0)
+        _produce(kafka, source_name, b"value")
+        kafka.start()
+        assert kafka.running
+        assert _values(kafka, source_name, 1) == [b"value"]
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    server = MySQL(options={"no-such-option": 1})
+    with pytest.raises(ComponentDiedError, match="unknown variable 'no-such-option=1'"):
+        server.start()
+    assert not server.running
+
+
+def test_nothing_outlives_a_killed_parent() -> None:
+    script = (
+        "import sys, time\n"
+        "from threading import Thread\n"
+        "from millrace.local import MySQL\n"
+        "server = MySQL()\n"
+        "thread = Thread(target=server.start)\n"  # the thread that starts it ends long before its parent
+        "thread.start(); thread.join()\n"
+        "print(server.processes[0].pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert Path(f"/proc/{child}").exists()
+        parent.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while _is_alive(child):
+        assert time.monotonic() < deadline, "the server outlives its parent"
+        time.sleep(0.05)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
