@@ -1,0 +1,53 @@
+"""Which settings of a topic are promises."""
+
+import pytest
+
+from millrace.kafka.topics import TOPIC_SPECS
+
+ANY_TIME = "9223372036854775807"
+
+
+@pytest.mark.parametrize("kind", TOPIC_SPECS)
+def test_a_topic_of_ours_keeps_its_promises(kind: str) -> None:
+    spec = TOPIC_SPECS[kind]
+    assert spec.broken_promises(spec.config(-1), 1) == []
+    assert spec.config(3)["min.insync.replicas"] == "2"
+    assert "min.insync.replicas" not in spec.config(-1)
+
+
+@pytest.mark.parametrize("kind", TOPIC_SPECS)
+def test_nothing_is_deleted_and_every_time_is_taken(kind: str) -> None:
+    config = TOPIC_SPECS[kind].config(1)
+    assert config["retention.ms"] == config["retention.bytes"] == "-1"
+    assert config["message.timestamp.before.max.ms"] == config["message.timestamp.after.max.ms"] == ANY_TIME
+    assert config["compression.type"] == "zstd"
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        ("raw", "cleanup.policy", "compact"),
+        ("events", "cleanup.policy", "compact,delete"),
+        ("state", "cleanup.policy", "delete"),
+        ("raw", "message.timestamp.type", "LogAppendTime"),
+        ("raw", "message.timestamp.after.max.ms", "3600000"),
+        ("table", "message.timestamp.before.max.ms", "86400000"),
+        ("raw", "max.message.bytes", "1000"),
+    ],
+)
+def test_broken_promises_are_named(kind: str, setting: str, value: str) -> None:
+    spec = TOPIC_SPECS[kind]
+    [broken] = spec.broken_promises(spec.config(1) | {setting: value}, 1)
+    assert broken.startswith(f"{setting} is {value}, must be ")
+
+
+def test_the_order_of_all_records_needs_one_partition() -> None:
+    raw, table = TOPIC_SPECS["raw"], TOPIC_SPECS["table"]
+    assert raw.broken_promises(raw.config(1), 3) == ["it has 3 partitions, must have 1"]
+    assert table.broken_promises(table.config(1), 3) == []
+
+
+def test_what_a_user_may_choose() -> None:
+    raw, table = TOPIC_SPECS["raw"], TOPIC_SPECS["table"]
+    assert raw.broken_promises(raw.config(1) | {"retention.ms": "1000", "compression.type": "lz4"}, 1) == []
+    assert table.broken_promises(table.config(1) | {"cleanup.policy": "compact, delete"}, 1) == []

@@ -1,0 +1,164 @@
+"""The frame of a service: exit codes, the one line on stderr, signals, health."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import Counter
+
+from millrace.binlog.errors import TruncatedError
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
+from millrace.runtime.metrics import HttpServer, new_registry
+from millrace.runtime.service import Service, run_service
+from millrace.runtime.settings import ServiceSettings
+
+VALUES = {"source": "shop", "kafka": {"bootstrap_servers": "localhost:9092"}}
+
+
+def run(error: Exception | None) -> int:
+    def app(service: Service[ServiceSettings]) -> None:
+        assert service.settings.source == "shop"
+        if error is not None:
+            raise error
+
+    return run_service("example", ServiceSettings, app, **VALUES)
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("MILLRACE_"):
+            monkeypatch.delenv(name)
+
+
+def test_stopped_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(None) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = [json.loads(line) for line in captured.out.splitlines()]
+    assert [line["event"] for line in lines] == ["started", "stopped"]
+    assert all(line["service"] == "example" and line["source"] == "shop" for line in lines)
+
+
+def test_a_users_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(UserError("the host does not answer; check it", ExitCode.SOURCE)) == 3
+    captured = capsys.readouterr()
+    assert captured.err == "error: the host does not answer; check it\n"
+    assert json.loads(captured.out.splitlines()[-1])["exit_code"] == 3
+    assert "Traceback" not in captured.out
+
+
+def test_wrong_settings_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_service("example", ServiceSettings, lambda service: None) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["MILLRACE_SOURCE", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS"]
+
+
+def test_a_log_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(TruncatedError("4 bytes needed").at("mysql-bin.000001", 120)) == 7
+    assert (
+        capsys.readouterr().err
+        == "error: the log cannot be read on: mysql-bin.000001 at 120: 4 bytes needed\n"
+    )
+
+
+def test_a_bug_is_logged_whole_and_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(ZeroDivisionError("division by zero")) == 70
+    captured = capsys.readouterr()
+    [line] = captured.err.splitlines()
+    assert "ZeroDivisionError" in line
+    assert "Traceback" in json.loads(captured.out.splitlines()[-1])["exception"]
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import sys, time
+    from millrace.runtime.service import run_service
+    from millrace.runtime.settings import ServiceSettings
+
+    def app(service):
+        print("ready", flush=True)
+        service.stop.wait()
+        if service.settings.log_level == "DEBUG":
+            time.sleep(600)
+
+    sys.exit(run_service("example", ServiceSettings, app))
+    """
+)
+
+
+def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment |= {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "ready\n":
+            break
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_in_order(tmp_path: Path, number: int) -> None:
+    with start(tmp_path) as process:
+        process.send_signal(number)
+        assert process.wait(20) == 0
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with start(tmp_path, MILLRACE_LOG_LEVEL="DEBUG") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert "stopping" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_health_and_metrics() -> None:
+    health, registry = Health(stale_after_s=1000), new_registry()
+    Counter("millrace_things", "Things seen.", registry=registry).inc(3)
+    with HttpServer("127.0.0.1", 0, health, registry) as server:
+        assert get(server.port, "/healthz") == (200, "ok\n")
+        assert get(server.port, "/readyz")[0] == 503
+        health.set_ready()
+        assert get(server.port, "/readyz") == (200, "ok\n")
+        assert "millrace_things_total 3.0" in get(server.port, "/metrics")[1]
+        assert get(server.port, "/")[0] == 404
+
+
+def test_a_loop_that_stands_still_is_not_healthy() -> None:
+    health = Health(stale_after_s=0)
+    health.set_ready()
+    with HttpServer("127.0.0.1", 0, health, new_registry()) as server:
+        assert get(server.port, "/healthz") == (503, "the main loop stands still\n")
+        assert get(server.port, "/readyz")[0] == 503
+
+
+def test_a_port_in_use_is_told() -> None:
+    with HttpServer("127.0.0.1", 0, Health(), new_registry()) as server:
+        with pytest.raises(UserError, match=f"127.0.0.1:{server.port}: Address already in use") as caught:
+            HttpServer("127.0.0.1", server.port, Health(), new_registry())
+        assert caught.value.exit_code == 2

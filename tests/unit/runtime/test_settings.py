@@ -1,0 +1,148 @@
+"""Settings: environment, file, and one line for each that is missing or wrong."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+
+
+class ExampleSettings(ServiceSettings):
+    registry: RegistrySettings
+    follow: bool = Field(True, description="true or false")
+
+
+GOOD = {
+    "MILLRACE_SOURCE": "shop",
+    "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092",
+    "MILLRACE_REGISTRY_URL": "http://localhost:8081",
+}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("MILLRACE_"):
+            monkeypatch.delenv(name)
+
+
+def load(monkeypatch: pytest.MonkeyPatch, **environment: str) -> ExampleSettings:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return load_settings(ExampleSettings)
+
+
+def problems(monkeypatch: pytest.MonkeyPatch, **environment: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(monkeypatch, **environment)
+    assert caught.value.exit_code == ExitCode.SETTINGS == 2
+    return list(caught.value.lines)
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, **GOOD)
+    assert settings.source == "shop"
+    assert settings.kafka.bootstrap_servers == "localhost:9092"
+    assert settings.kafka.security_protocol == "PLAINTEXT"
+    assert settings.registry.url == "http://localhost:8081"
+    assert settings.topics.replication_factor == -1
+    assert settings.log_level == "INFO"
+    assert settings.http_port == 0
+
+
+def test_every_missing_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = problems(monkeypatch)
+    assert [line.split()[0] for line in lines] == [
+        "MILLRACE_SOURCE",
+        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS",
+        "MILLRACE_REGISTRY_URL",
+    ]
+    assert "is missing: expected brokers as host:port" in lines[1]
+
+
+def test_every_wrong_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {
+        "MILLRACE_SOURCE": "a.b",
+        "MILLRACE_HTTP_PORT": "99999",
+        "MILLRACE_LOG_LEVEL": "loud",
+        "MILLRACE_TOPICS_MAX_TABLES": "lots",
+        "MILLRACE_REGISTRY_URL": "localhost:8081",
+        "MILLRACE_FOLLOW": "perhaps",
+    }
+    lines = problems(monkeypatch, **(GOOD | wrong))
+    assert sorted(line.split()[0] for line in lines) == sorted(wrong)
+    assert all(" is wrong: expected " in line for line in lines)
+    assert not any(value in line for line in lines for value in ("99999", "loud", "lots", "perhaps"))
+
+
+def test_misspelt_names_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = problems(monkeypatch, **GOOD, MILLRACE_KAFKA_BOOTSTRAP_SERVER="b:1")
+    assert lines == ["MILLRACE_KAFKA_BOOTSTRAP_SERVER is unknown; there is MILLRACE_KAFKA_BOOTSTRAP_SERVERS"]
+
+
+def test_sections_of_other_services_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, **GOOD, MILLRACE_MYSQL_HOST="db", MILLRACE_CACHE="/c").source == "shop"
+
+
+def test_credentials_must_be_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = problems(
+        monkeypatch,
+        **GOOD,
+        MILLRACE_KAFKA_SECURITY_PROTOCOL="SASL_SSL",
+        MILLRACE_KAFKA_SASL_USERNAME="u",
+        MILLRACE_REGISTRY_PASSWORD="secret",
+    )
+    assert lines == [
+        "MILLRACE_KAFKA_SASL_MECHANISM, _USERNAME and _PASSWORD are needed with SASL_SSL",
+        "MILLRACE_REGISTRY_USERNAME and MILLRACE_REGISTRY_PASSWORD go together",
+    ]
+
+
+def test_secrets_hide_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(
+        monkeypatch,
+        **GOOD,
+        MILLRACE_KAFKA_SECURITY_PROTOCOL="SASL_SSL",
+        MILLRACE_KAFKA_SASL_MECHANISM="PLAIN",
+        MILLRACE_KAFKA_SASL_USERNAME="u",
+        MILLRACE_KAFKA_SASL_PASSWORD="hush-hush",
+    )
+    assert settings.kafka.sasl_password is not None
+    assert settings.kafka.sasl_password.get_secret_value() == "hush-hush"
+    assert "hush-hush" not in repr(settings)
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "millrace.toml"
+    file.write_text(
+        'source = "from-file"\n[kafka]\nbootstrap_servers = "file:1"\nsecurity_protocol = "SSL"\n'
+        '[registry]\nurl = "http://file"\n[mysql]\nhost = "db"\n'
+    )
+    settings = load(
+        monkeypatch,
+        MILLRACE_CONFIG=str(file),
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS="env:1",
+        MILLRACE_SOURCE="from-env",
+    )
+    assert settings.source == "from-env"
+    assert settings.kafka.bootstrap_servers == "env:1"
+    assert settings.kafka.security_protocol == "SSL"
+    assert settings.registry.url == "http://file"
+
+
+def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = problems(monkeypatch, **GOOD, MILLRACE_CONFIG=str(tmp_path / "none.toml"))
+    assert lines == [f"MILLRACE_CONFIG: {tmp_path / 'none.toml'} cannot be read: No such file or directory"]
+    (tmp_path / "bad.toml").write_text("source = shop")
+    [line] = problems(monkeypatch, **GOOD, MILLRACE_CONFIG=str(tmp_path / "bad.toml"))
+    assert "bad.toml is no TOML file" in line
+
+
+def test_values_given_by_the_caller_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in GOOD.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings(ExampleSettings, follow=False, source="other").source == "other"
