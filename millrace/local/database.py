@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pymysql
 
 from millrace.local.artifacts import bundle, cache_folder, fetch, locked
+from millrace.local.certificates import write_certificates
 from millrace.local.component import Component
 from millrace.local.errors import ComponentDiedError, LocalError, MissingLibraryError
 from millrace.local.processes import Process
@@ -77,6 +78,11 @@ class DatabaseServer(Component):
     def binlog_files(self) -> list[Path]:
         """The binary log's files, oldest first."""
         return sorted(path for path in self.data_folder.glob("mysql-bin.*") if path.suffix[1:].isdecimal())
+
+    @property
+    def ca_file(self) -> Path:
+        """Certificate of the authority that signed the server's."""
+        return self.data_folder / "ca.pem"
 
     def connect(self, **options: Any) -> "Connection[Any]":
         """Open a connection as root; ``options`` are PyMySQL's. Autocommit is on unless asked otherwise."""
@@ -271,6 +277,7 @@ class MariaDB(DatabaseServer):
             "enforce-storage-engine": "",
         }
         self._run_initialize(options, log, sql)
+        write_certificates(folder)
 
     def _base_options(self, data_folder: Path) -> dict[str, Option]:
         base = self._server_program().parent.parent
@@ -282,7 +289,14 @@ class MariaDB(DatabaseServer):
         }
 
     def _flavor_options(self) -> dict[str, Option]:
-        return {"log-slave-updates": True, "binlog-annotate-row-events": True, "binlog-checksum": "CRC32"}
+        return {
+            "log-slave-updates": True,
+            "binlog-annotate-row-events": True,
+            "binlog-checksum": "CRC32",
+            "ssl-ca": str(self.ca_file),
+            "ssl-cert": str(self.data_folder / "server-cert.pem"),
+            "ssl-key": str(self.data_folder / "server-key.pem"),
+        }
 
 
 def _arguments(options: Mapping[str, Option]) -> list[str]:
