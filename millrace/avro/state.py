@@ -11,7 +11,16 @@ from typing import Any, Self
 
 from millrace.avro import single_object
 
-__all__ = ["DecoderState", "LogIdentity", "PlainValue", "ReaderState"]
+__all__ = [
+    "DecoderState",
+    "LogIdentity",
+    "OffsetRange",
+    "PendingXa",
+    "PlainValue",
+    "QuarantinedTable",
+    "ReaderState",
+    "RowMapperState",
+]
 
 PlainValue = None | bool | int | float | bytes | str | list["PlainValue"] | dict[str, "PlainValue"]
 """What a codec's state saves itself as; integers within 64 bits, dictionaries keyed by text."""
@@ -85,6 +94,78 @@ class DecoderState:
         record = single_object.decode("DecoderState", data)
         stream, tracker = (_from_plain(record.pop(name)) or {} for name in ("stream", "tracker"))
         return cls(stream=stream, tracker=tracker, **record)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets in the events topic from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingXa:
+    """A prepared XA transaction, and the ranges in it that ROLLBACK TO SAVEPOINT undid."""
+
+    xid: str
+    start: int
+    end: int
+    undone: tuple[OffsetRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedTable:
+    """A table whose rows wait in the dead letter topic, from the event ``key`` on."""
+
+    database: str
+    table: str
+    key: str
+    transaction: int
+    offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowMapperState:
+    """Where the row mapper stands; ``tracker`` is what the codec's own ``save()`` returns."""
+
+    input_offset: int
+    published: int = 0
+    tracker: Mapping[str, Any] = field(default_factory=dict)
+    pending_xa: tuple[PendingXa, ...] = ()
+    quarantined: tuple[QuarantinedTable, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """Encode as a single object; raises :class:`TypeError` where a saved state is not plain."""
+        return single_object.encode(
+            "RowMapperState",
+            {
+                "input_offset": self.input_offset,
+                "published": self.published,
+                "tracker": _to_plain(self.tracker),
+                "pending_xa": [asdict(pending) for pending in self.pending_xa],
+                "quarantined": [asdict(table) for table in self.quarantined],
+                "counters": dict(self.counters),
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
+        record = single_object.decode("RowMapperState", data)
+        return cls(
+            input_offset=record["input_offset"],
+            published=record["published"],
+            tracker=_from_plain(record["tracker"]) or {},
+            pending_xa=tuple(
+                PendingXa(**{**xa, "undone": tuple(OffsetRange(**range_) for range_ in xa["undone"])})
+                for xa in record["pending_xa"]
+            ),
+            quarantined=tuple(QuarantinedTable(**table) for table in record["quarantined"]),
+            counters=record["counters"],
+        )
 
 
 def _to_plain(value: Any) -> dict[str, Any]:

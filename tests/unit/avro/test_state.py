@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from millrace.avro import single_object
 from millrace.avro.schemas import load_schema, schema_names
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import DecoderState, LogIdentity, ReaderState
+from millrace.avro.state import (
+    DecoderState,
+    LogIdentity,
+    OffsetRange,
+    PendingXa,
+    QuarantinedTable,
+    ReaderState,
+    RowMapperState,
+)
 
 READER_STATE = ReaderState(
     epoch=2,

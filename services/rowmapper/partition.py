@@ -1,0 +1,35 @@
+"""Which partition of a table's topic a key belongs to.
+
+Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without its first five bytes: they
+hold the schema's id, and rows must not change partition when a table's schema does. Specified by
+``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
+"""
+
+__all__ = ["murmur2", "partition_of"]
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+_PREFIX_SIZE = 5
+
+
+def partition_of(key: bytes | None, partitions: int) -> int:
+    """Return the partition for a key in Confluent's wire format; rows without a key keep to the first one."""
+    if partitions == 1 or key is None:
+        return 0
+    return (murmur2(key[_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """Return the 32-bit murmur2 hash that Kafka's Java clients use, as an unsigned number."""
+    size = len(data)
+    whole = size - size % 4
+    h = _SEED ^ size
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if whole < size:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
