@@ -1,0 +1,53 @@
+"""The checksum behind an event: CRC-32 (zlib's), 4 bytes little-endian, over everything before it.
+
+Of a format description the IN_USE flag is left out of account: a server sets it in the file while the log is
+open and does not compute the checksum anew. Format: ``Log_event_footer`` in MySQL's
+``libs/mysql/binlog/event/binlog_event.cpp``.
+"""
+
+import zlib
+
+from millrace.binlog.errors import ChecksumError
+from millrace.binlog.types import EventType, HeaderFlag
+
+__all__ = ["CHECKSUM_LENGTH", "checksum_matches", "compute_checksum", "verify_checksum"]
+
+CHECKSUM_LENGTH = 4
+"""Bytes that a checksum takes."""
+
+_RESIDUE = 0x2144DF1C
+"""CRC-32 of any bytes followed by their own CRC-32, little-endian."""
+
+_FLAGS_OFFSET = 17
+_crc32 = zlib.crc32
+
+
+def _without_in_use(data: bytes) -> bytes:
+    flags = data[_FLAGS_OFFSET] & ~HeaderFlag.BINLOG_IN_USE_F
+    return data[:_FLAGS_OFFSET] + bytes([flags]) + data[_FLAGS_OFFSET + 1 :]
+
+
+def compute_checksum(data: bytes) -> bytes:
+    """Compute the checksum of an event that has none yet; ``data`` is header, post-header and body."""
+    if data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+        data = _without_in_use(data)
+    return _crc32(data).to_bytes(CHECKSUM_LENGTH, "little")
+
+
+def checksum_matches(data: bytes) -> bool:
+    """Tell whether the last four bytes of an event are the checksum of those before them."""
+    if _crc32(data) == _RESIDUE:
+        return True
+    if len(data) <= _FLAGS_OFFSET or data[4] != EventType.FORMAT_DESCRIPTION_EVENT:
+        return False
+    return _crc32(_without_in_use(data)) == _RESIDUE
+
+
+def verify_checksum(data: bytes) -> None:
+    """Raise ChecksumError unless the event's checksum, its last four bytes, matches."""
+    if not checksum_matches(data):
+        found, computed = data[-CHECKSUM_LENGTH:], compute_checksum(data[:-CHECKSUM_LENGTH])
+        raise ChecksumError(
+            f"checksum {int.from_bytes(found, 'little'):#010x} does not match the bytes, "
+            f"which have {int.from_bytes(computed, 'little'):#010x}"
+        )

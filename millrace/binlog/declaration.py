@@ -1,0 +1,303 @@
+"""How an event type is declared: once, as a class whose annotated fields stand in wire order.
+
+::
+
+    @event(EventType.ROTATE_EVENT)
+    class RotateEvent(Event):
+        "The log ends here; the next one follows."
+
+        position: U64 = post_header()
+        new_log_ident: RestText = body()
+
+From the declaration follow the frozen slotted class, the decoder, the encoder, the Avro record and the row in
+``docs/events.md``. An event whose layout the field types cannot say (a field that is there only under a
+condition, a length that stands elsewhere) still declares its fields and brings two methods, ``decode_fields``
+and ``encode_fields``; the rest follows as well.
+
+A post-header has the length that the log's format description gives. ``post_header_lengths`` lists the
+lengths for which a layout is known; a longer one than these has its excess kept beside the event (see
+:mod:`millrace.binlog.stream`), a shorter one than all of them is an error.
+"""
+
+import dataclasses
+import struct
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
+
+from millrace.binlog.errors import TrailingBytesError, UnsupportedError
+from millrace.binlog.fields import FieldType, Read, Write, truncated
+from millrace.binlog.types import EventType
+
+__all__ = [
+    "EVENTS",
+    "Declaration",
+    "DeclaredField",
+    "Event",
+    "abstract_event",
+    "body",
+    "declared_fields",
+    "event",
+    "item",
+    "post_header",
+    "structure",
+]
+
+Section = Literal["post-header", "body", "item"]
+DecodeFields = Callable[[bytes, int, int, int], "Event"]
+EncodeFields = Callable[[Any, int], bytes]
+C = TypeVar("C")
+E = TypeVar("E", bound="Event")
+
+
+class Event:
+    """What all decoded events have in common: a type, and being values that compare by their fields."""
+
+    __slots__ = ()
+
+    event_type: ClassVar[EventType] = EventType.UNKNOWN_EVENT
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``: post-header and body, without header and checksum."""
+        raise NotImplementedError
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write post-header and body; the inverse of :meth:`decode_fields`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredField:
+    """One field of a declaration; ``optional`` says that the wire may lack it, which is ``None`` here."""
+
+    name: str
+    section: Section
+    type: FieldType
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """All that follows from declaring an event type.
+
+    ``extensible`` is false for the one type whose post-header is not what the format description says.
+    """
+
+    event_type: EventType
+    event_class: type[Event]
+    fields: tuple[DeclaredField, ...]
+    post_header_lengths: tuple[int, ...]
+    extensible: bool
+    decode: DecodeFields
+    encode: EncodeFields
+
+    def known_post_header(self, declared: int | None) -> int:
+        """Choose the known layout for the post-header length that a format description declares.
+
+        0 and None mean that the description says nothing about the type, as servers write for types that
+        they no longer produce themselves.
+        """
+        lengths = self.post_header_lengths
+        if not declared:
+            return lengths[-1]
+        for length in reversed(lengths):
+            if length <= declared:
+                return length
+        raise UnsupportedError(
+            f"{self.event_type.name} with a post-header of {declared} bytes; known are {lengths}"
+        )
+
+
+EVENTS: dict[int, Declaration] = {}
+"""Every declared event type by its type code."""
+
+_STRUCTURES: dict[type, FieldType] = {}
+
+
+def post_header(*, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field of the post-header."""
+    return dataclasses.field(default=default, metadata={"section": "post-header"})
+
+
+def body(*, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field of the body."""
+    return dataclasses.field(default=default, metadata={"section": "body"})
+
+
+def item(*, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field of a structure that stands inside a field."""
+    return dataclasses.field(default=default, metadata={"section": "item"})
+
+
+def _field_type(annotation: Any) -> tuple[FieldType, bool]:
+    """Find the wire type in an annotation, and whether None is allowed."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        inner, none = typing.get_args(annotation)
+        assert none is type(None)
+        return _field_type(inner)[0], True
+    if typing.get_origin(annotation) is typing.Annotated:
+        for mark in annotation.__metadata__:
+            if isinstance(mark, FieldType):
+                return mark, False
+    if typing.get_origin(annotation) is tuple:
+        return _array_type(_field_type(typing.get_args(annotation)[0])[0]), False
+    if annotation in _STRUCTURES:
+        return _STRUCTURES[annotation], False
+    raise TypeError(f"{annotation} is not a wire type")
+
+
+def _array_type(of: FieldType) -> FieldType:
+    """Items one after the other to the end of what holds them."""
+
+    def read(data: bytes, offset: int, end: int) -> tuple[tuple[Any, ...], int]:
+        values = []
+        while offset < end:
+            value, offset = of.read(data, offset, end)
+            values.append(value)
+        return tuple(values), offset
+
+    def write(values: tuple[Any, ...]) -> bytes:
+        return b"".join(map(of.write, values))
+
+    return FieldType(f"{of.name} …", "array", read, write, item=of)
+
+
+def declared_fields(declared: type) -> tuple[DeclaredField, ...]:
+    """List the fields of an event or structure class in wire order."""
+    hints = typing.get_type_hints(declared, include_extras=True)
+    return tuple(
+        DeclaredField(field.name, field.metadata["section"], *_field_type(hints[field.name]))
+        for field in dataclasses.fields(declared)
+    )
+
+
+Step = Callable[[bytes, int, int, list[Any]], int]
+
+
+def _struct_step(run: list[DeclaredField]) -> Step:
+    layout = struct.Struct("<" + "".join(field.type.struct_code for field in run))
+    unpack, size, names = layout.unpack_from, layout.size, ", ".join(field.name for field in run)
+
+    def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
+        after = offset + size
+        if after > end:
+            raise truncated(names, size, offset, end)
+        values += unpack(data, offset)
+        return after
+
+    return step
+
+
+def _reader_step(read: Read) -> Step:
+    def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
+        value, after = read(data, offset, end)
+        values.append(value)
+        return after
+
+    return step
+
+
+def _reader(
+    make: Callable[..., C], fields: tuple[DeclaredField, ...]
+) -> Callable[[bytes, int, int], tuple[C, int]]:
+    """Build the reader of consecutive fields: one step per run of fixed integers, one per other field."""
+    steps: list[Step] = []
+    run: list[DeclaredField] = []
+    for field in fields:
+        if field.type.struct_code:
+            run.append(field)
+            continue
+        if run:
+            steps.append(_struct_step(run))
+            run = []
+        steps.append(_reader_step(field.type.read))
+    if run:
+        steps.append(_struct_step(run))
+
+    def read(data: bytes, offset: int, end: int) -> tuple[C, int]:
+        values: list[Any] = []
+        for step in steps:
+            offset = step(data, offset, end, values)
+        return make(*values), offset
+
+    return read
+
+
+def _writer(fields: tuple[DeclaredField, ...]) -> Write:
+    writers = [(field.name, field.type.write) for field in fields]
+
+    def write(value: Any) -> bytes:
+        return b"".join([write_field(getattr(value, name)) for name, write_field in writers])
+
+    return write
+
+
+def _generated_codec(
+    event_class: type[E], fields: tuple[DeclaredField, ...]
+) -> tuple[DecodeFields, EncodeFields]:
+    read, write = _reader(event_class, fields), _writer(fields)
+
+    def decode(data: bytes, offset: int, end: int, _post_header_length: int) -> Event:
+        value, offset = read(data, offset, end)
+        if offset != end:
+            raise TrailingBytesError(f"{end - offset} bytes are left over behind the last field")
+        return value
+
+    def encode(value: Event, _post_header_length: int) -> bytes:
+        return write(value)
+
+    return decode, encode
+
+
+def _post_header_size(fields: tuple[DeclaredField, ...]) -> int:
+    codes = [field.type.struct_code for field in fields if field.section == "post-header"]
+    assert all(codes), "a post-header of other than fixed integers needs post_header_lengths"
+    return struct.calcsize("<" + "".join(codes))
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
+def abstract_event(declared: type[C]) -> type[C]:
+    """Declare fields that several event types share; the class itself is no event type."""
+    return dataclass(frozen=True, slots=True)(declared)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
+def event(
+    event_type: EventType, *, post_header_lengths: tuple[int, ...] = (), extensible: bool = True
+) -> Callable[[type[E]], type[E]]:
+    """Declare the event of a type code; see the module's docstring."""
+
+    def declare(declared: type[E]) -> type[E]:
+        event_class = dataclass(frozen=True, slots=True)(declared)
+        event_class.event_type = event_type
+        fields = declared_fields(event_class)
+        decode: DecodeFields
+        encode: EncodeFields
+        if event_class.decode_fields.__func__ is Event.decode_fields.__func__:  # type: ignore[attr-defined]  # classmethods carry their function
+            decode, encode = _generated_codec(event_class, fields)
+            event_class.decode_fields = staticmethod(decode)  # type: ignore[assignment,method-assign]
+            event_class.encode_fields = encode  # type: ignore[assignment,method-assign]
+        else:
+            decode, encode = event_class.decode_fields, event_class.encode_fields
+        lengths = post_header_lengths or (_post_header_size(fields),)
+        EVENTS[event_type] = Declaration(event_type, event_class, fields, lengths, extensible, decode, encode)
+        return event_class
+
+    return declare
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(item,))
+def structure(declared: type[C]) -> type[C]:
+    """Declare a structure that stands inside a field of an event.
+
+    A class with ``read`` (static) and ``write`` brings its own layout; else they follow from the fields.
+    """
+    made = dataclass(frozen=True, slots=True)(declared)
+    fields = declared_fields(made)
+    read: Read = getattr(made, "read", None) or _reader(made, fields)
+    write: Write = getattr(made, "write", None) or _writer(fields)
+    _STRUCTURES[made] = FieldType(made.__name__, "record", read, write, record=made)
+    return made

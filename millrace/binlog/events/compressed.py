@@ -1,0 +1,36 @@
+"""The compressed record in which MariaDB packs statements and row images, zlib behind a small header.
+
+Format: ``binlog_buf_compress`` and ``binlog_buf_uncompress`` in MariaDB's ``sql/log_event.cc``.
+"""
+
+import zlib
+
+from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+
+__all__ = ["decompress_record"]
+
+
+def decompress_record(record: bytes) -> bytes:
+    """Unpack a compressed record.
+
+    Its first byte is 0x80 + algorithm x 0x10 + bytes of the length; the length of what was compressed
+    follows, big-endian, then a zlib stream. Raises MalformedError where the record is not that.
+    """
+    if not record or not record[0] & 0x80:
+        raise InvalidValueError("a compressed record starts with a byte that has its highest bit set")
+    algorithm, length_size = record[0] >> 4 & 7, record[0] & 7
+    if algorithm:
+        raise UnsupportedError(f"compression algorithm {algorithm}; 0, zlib, is the only one that is known")
+    size = int.from_bytes(record[1 : 1 + length_size], "big")
+    if length_size > 4:
+        raise InvalidValueError(f"the length of a compressed record takes 1 to 4 bytes, not {length_size}")
+    unpacker = zlib.decompressobj()
+    try:
+        content = unpacker.decompress(record[1 + length_size :], size + 1)
+    except zlib.error as error:
+        raise InvalidValueError(f"a compressed record cannot be unpacked: {error}") from error
+    if len(content) < size:
+        raise TruncatedError(f"a compressed record ends after {len(content)} of {size} bytes")
+    if len(content) > size:
+        raise InvalidValueError(f"a compressed record says {size} bytes and unpacks to more")
+    return content

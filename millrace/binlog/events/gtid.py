@@ -1,0 +1,428 @@
+"""MySQL's global transaction identifiers: which transaction follows, and which came before this log.
+
+GTID_LOG_EVENT (33), ANONYMOUS_GTID_LOG_EVENT (34), PREVIOUS_GTIDS_LOG_EVENT (35), GTID_TAGGED_LOG_EVENT (42).
+Format: ``Gtid_event`` in MySQL's ``libs/mysql/binlog/event/control_events.h``; of 42 and of tags
+``libs/mysql/serialization/readme.md``, whose integers differ from those of the protocol.
+"""
+
+import uuid
+from typing import Self
+
+from millrace.binlog.declaration import Event, abstract_event, body, event, item, post_header, structure
+from millrace.binlog.errors import InvalidValueError, TrailingBytesError, UnsupportedError
+from millrace.binlog.fields import (
+    I64,
+    U8,
+    U32,
+    U56,
+    U64,
+    Bytes16,
+    Lenenc,
+    RestBytes,
+    RestText,
+    decode_text,
+    encode_text,
+    pack_lenenc,
+    read_lenenc,
+    truncated,
+)
+from millrace.binlog.types import EventType
+
+__all__ = [
+    "AnonymousGtidLogEvent",
+    "GtidEvent",
+    "GtidInterval",
+    "GtidLogEvent",
+    "GtidSetEntry",
+    "GtidTaggedLogEvent",
+    "PreviousGtidsLogEvent",
+    "pack_varint",
+    "read_varint",
+]
+
+_LOGICAL_TIMESTAMP = 2
+_FLAGGED_U56 = 1 << 55
+_FLAGGED_U32 = 1 << 31
+
+
+@abstract_event
+class GtidEvent(Event):
+    """Which transaction follows. What a server version does not write yet is None.
+
+    ``sid`` is the uuid of the origin, 16 bytes, and ``gno`` the number there (0 in an anonymous one).
+    ``last_committed`` and ``sequence_number`` are logical clocks within the log file (MySQL 5.7). Commit
+    timestamps are microseconds since 1970 and, like server versions (80015 for 8.0.15), MySQL 8.0's; each
+    ``original_…`` is None where it equals its ``immediate_…``. ``transaction_length`` counts the bytes of the
+    transaction, this event included.
+    """
+
+    gtid_flags: U8 = post_header()
+    sid: Bytes16 = post_header()
+    gno: I64 = post_header()
+    lt_type: U8 | None = post_header(default=None)
+    last_committed: I64 | None = post_header(default=None)
+    sequence_number: I64 | None = post_header(default=None)
+    immediate_commit_timestamp: U56 | None = body(default=None)
+    original_commit_timestamp: U56 | None = body(default=None)
+    transaction_length: Lenenc | None = body(default=None)
+    immediate_server_version: U32 | None = body(default=None)
+    original_server_version: U32 | None = body(default=None)
+    commit_group_ticket: U64 | None = body(default=None)
+
+    @property
+    def gtid(self) -> str:
+        """The identifier as text, ``uuid:number``."""
+        return f"{uuid.UUID(bytes=self.sid)}:{self.gno}"
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        at = offset + 25
+        if offset + post_header_length > end:
+            raise truncated("gtid_flags, sid, gno, …", post_header_length, offset, end)
+        gtid_flags, sid = data[offset], data[offset + 1 : offset + 17]
+        gno = int.from_bytes(data[offset + 17 : at], "little", signed=True)
+        if post_header_length < 42:
+            if at != end:
+                raise TrailingBytesError(f"{end - at} bytes are left over behind gno")
+            return cls(gtid_flags, sid, gno)
+        if data[at] != _LOGICAL_TIMESTAMP:
+            raise UnsupportedError(f"a logical timestamp of type {data[at]}; 2 is the one that servers write")
+        last_committed = int.from_bytes(data[at + 1 : at + 9], "little", signed=True)
+        sequence_number = int.from_bytes(data[at + 9 : at + 17], "little", signed=True)
+        at += 17
+        if at == end:
+            return cls(gtid_flags, sid, gno, _LOGICAL_TIMESTAMP, last_committed, sequence_number)
+        immediate_commit, original_commit, at = _read_pair(data, at, end, 7, _FLAGGED_U56)
+        length = ticket = immediate_version = original_version = None
+        if at < end:
+            length, at = read_lenenc(data, at, end)
+        if at < end:
+            immediate_version, original_version, at = _read_pair(data, at, end, 4, _FLAGGED_U32)
+        if end - at >= 8:
+            ticket = int.from_bytes(data[at : at + 8], "little")
+            at += 8
+        if at != end:
+            raise TrailingBytesError(f"{end - at} bytes are left over behind the last field")
+        return cls(
+            gtid_flags,
+            sid,
+            gno,
+            _LOGICAL_TIMESTAMP,
+            last_committed,
+            sequence_number,
+            immediate_commit,
+            original_commit,
+            length,
+            immediate_version,
+            original_version,
+            ticket,
+        )
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write post-header and body."""
+        if len(self.sid) != 16:
+            raise InvalidValueError(f"a sid has 16 bytes, not {len(self.sid)}")
+        parts = [self.gtid_flags.to_bytes(1, "little"), self.sid, self.gno.to_bytes(8, "little", signed=True)]
+        if post_header_length < 42:
+            return b"".join(parts)
+        if self.lt_type is None or self.last_committed is None or self.sequence_number is None:
+            raise InvalidValueError("a GTID event of this log's version has logical timestamps")
+        parts += (
+            self.lt_type.to_bytes(1, "little"),
+            self.last_committed.to_bytes(8, "little", signed=True),
+            self.sequence_number.to_bytes(8, "little", signed=True),
+        )
+        if self.immediate_commit_timestamp is not None:
+            parts.append(
+                _pack_pair(self.immediate_commit_timestamp, self.original_commit_timestamp, 7, _FLAGGED_U56)
+            )
+        if self.transaction_length is not None:
+            parts.append(pack_lenenc(self.transaction_length))
+        if self.immediate_server_version is not None:
+            parts.append(
+                _pack_pair(self.immediate_server_version, self.original_server_version, 4, _FLAGGED_U32)
+            )
+        if self.commit_group_ticket is not None:
+            parts.append(self.commit_group_ticket.to_bytes(8, "little"))
+        return b"".join(parts)
+
+
+def _read_pair(data: bytes, offset: int, end: int, size: int, flag: int) -> tuple[int, int | None, int]:
+    """Read an immediate value and, where its highest bit says so, the original one behind it."""
+    after = offset + size
+    if after > end:
+        raise truncated("immediate_…", size, offset, end)
+    value = int.from_bytes(data[offset:after], "little")
+    if value < flag:
+        return value, None, after
+    original_end = after + size
+    if original_end > end:
+        raise truncated("original_…", size, after, end)
+    return value ^ flag, int.from_bytes(data[after:original_end], "little"), original_end
+
+
+def _pack_pair(immediate: int, original: int | None, size: int, flag: int) -> bytes:
+    if immediate >= flag:
+        raise InvalidValueError(f"{immediate} does not leave the highest bit of {size} bytes free")
+    if original is None:
+        return immediate.to_bytes(size, "little")
+    return (immediate | flag).to_bytes(size, "little") + original.to_bytes(size, "little")
+
+
+@event(EventType.GTID_LOG_EVENT, post_header_lengths=(25, 42))
+class GtidLogEvent(GtidEvent):
+    """The transaction that follows has this identifier."""
+
+
+@event(EventType.ANONYMOUS_GTID_LOG_EVENT, post_header_lengths=(25, 42))
+class AnonymousGtidLogEvent(GtidEvent):
+    """The transaction that follows has no identifier."""
+
+
+@structure
+class GtidInterval:
+    """Numbers from ``start`` up to, not including, ``end``."""
+
+    start: I64 = item()
+    end: I64 = item()
+
+
+@structure
+class GtidSetEntry:
+    """The numbers of one origin and tag; the tag is empty for plain identifiers."""
+
+    sid: Bytes16 = item()
+    tag: RestText = item()
+    intervals: tuple[GtidInterval, ...] = item()
+
+
+_UNTAGGED, _TAGGED = 0, 1
+
+
+@event(EventType.PREVIOUS_GTIDS_LOG_EVENT, post_header_lengths=(0,))
+class PreviousGtidsLogEvent(Event):
+    """All identifiers in the logs before this one.
+
+    ``format`` is 1 where tags occur (MySQL 8.3 on), else 0.
+    """
+
+    format: U8 = body()
+    entries: tuple[GtidSetEntry, ...] = body()
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        at = offset + 8
+        if at > end:
+            raise truncated("number of sids", 8, offset, end)
+        count, form = int.from_bytes(data[offset:at], "little"), data[offset + 7]
+        if form == _TAGGED:
+            if data[offset] != _TAGGED:
+                raise InvalidValueError(f"a set of format 1 has {data[offset]} in its first byte")
+            count = count >> 8 & (1 << 48) - 1
+        elif form:
+            raise UnsupportedError(f"format {form} of a set of identifiers; known are 0 and 1")
+        entries = []
+        for _ in range(count):
+            entry, at = _read_entry(data, at, end, tagged=form == _TAGGED)
+            entries.append(entry)
+        if at != end:
+            raise TrailingBytesError(f"{end - at} bytes are left over behind the last identifier")
+        return cls(form, tuple(entries))
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write the body."""
+        tagged = self.format == _TAGGED
+        count = len(self.entries)
+        parts = [(count << 8 | _TAGGED << 56 | _TAGGED if tagged else count).to_bytes(8, "little")]
+        for entry in self.entries:
+            parts.append(entry.sid)
+            if tagged:
+                tag = encode_text(entry.tag)
+                parts.append(pack_varint(len(tag)) + tag)
+            elif entry.tag:
+                raise InvalidValueError(f"tag {entry.tag!r} in a set of the untagged format")
+            parts.append(len(entry.intervals).to_bytes(8, "little"))
+            parts += [
+                interval.start.to_bytes(8, "little", signed=True)
+                + interval.end.to_bytes(8, "little", signed=True)
+                for interval in entry.intervals
+            ]
+        return b"".join(parts)
+
+
+def _read_entry(data: bytes, offset: int, end: int, *, tagged: bool) -> tuple[GtidSetEntry, int]:
+    at = offset + 16
+    tag = ""
+    if tagged:
+        size, at = read_varint(data, at, end)
+        tag = decode_text(data[at : at + size])
+        at += size
+    intervals_at = at + 8
+    count = int.from_bytes(data[at:intervals_at], "little")
+    after = intervals_at + 16 * count
+    if after > end:
+        raise truncated("sid, tag, intervals", after - offset, offset, end)
+    intervals = tuple(
+        GtidInterval(
+            int.from_bytes(data[at : at + 8], "little", signed=True),
+            int.from_bytes(data[at + 8 : at + 16], "little", signed=True),
+        )
+        for at in range(intervals_at, after, 16)
+    )
+    return GtidSetEntry(data[offset : offset + 16], tag, intervals), after
+
+
+def read_varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
+    """Read an integer of ``mysql::serialization``: as many low one-bits as bytes follow the first.
+
+    The shortest form alone is accepted; there are at most 9 bytes, of which the first is 255 then.
+    """
+    if offset >= end:
+        raise truncated("integer", 1, offset, end)
+    first = data[offset]
+    more = (~first & first + 1).bit_length() - 1
+    after = offset + 1 + more
+    if after > end:
+        raise truncated("integer", 1 + more, offset, end)
+    if more == 8:
+        value = int.from_bytes(data[offset + 1 : after], "little")
+    else:
+        value = int.from_bytes(data[offset:after], "little") >> more + 1
+    if more and value < 1 << 7 * more:
+        raise InvalidValueError(f"{value} at offset {offset} is not in its shortest form")
+    return value, after
+
+
+def pack_varint(value: int) -> bytes:
+    """Write an integer of ``mysql::serialization`` in its shortest form."""
+    more = max(value.bit_length() - 1, 0) // 7
+    if more >= 8:
+        return b"\xff" + value.to_bytes(8, "little")
+    return (value << more + 1 | (1 << more) - 1).to_bytes(more + 1, "little")
+
+
+def _unzigzag(value: int) -> int:
+    return value >> 1 ^ -(value & 1)
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else ~value << 1 | 1
+
+
+_SERIALIZATION_VERSION = 1
+_SID, _TAG = 1, 3
+_SIGNED = frozenset({2, 4, 5})
+_REQUIRED = frozenset({0, 1, 2, 3})
+_NAMES = (
+    "gtid_flags",
+    "sid",
+    "gno",
+    "tag",
+    "last_committed",
+    "sequence_number",
+    "immediate_commit_timestamp",
+    "original_commit_timestamp",
+    "transaction_length",
+    "immediate_server_version",
+    "original_server_version",
+    "commit_group_ticket",
+)
+
+
+@event(EventType.GTID_TAGGED_LOG_EVENT, post_header_lengths=(0,))
+class GtidTaggedLogEvent(Event):
+    """Which transaction follows, with a tag (MySQL 8.3): the fields of GTID_LOG_EVENT in another format.
+
+    A message of ``mysql::serialization``: version, size, last field that may not be ignored, then fields as
+    (id, value) with rising ids; ``unknown_fields`` keeps what begins with an id that is not known.
+    """
+
+    gtid_flags: U8 = body()
+    sid: Bytes16 = body()
+    gno: I64 = body()
+    tag: RestText = body()
+    last_committed: I64 | None = body(default=None)
+    sequence_number: I64 | None = body(default=None)
+    immediate_commit_timestamp: U64 | None = body(default=None)
+    original_commit_timestamp: U64 | None = body(default=None)
+    transaction_length: U64 | None = body(default=None)
+    immediate_server_version: U32 | None = body(default=None)
+    original_server_version: U32 | None = body(default=None)
+    commit_group_ticket: U64 | None = body(default=None)
+    last_non_ignorable_field: U8 = body(default=0)
+    unknown_fields: RestBytes = body(default=b"")
+
+    @property
+    def gtid(self) -> str:
+        """The identifier as text, ``uuid:tag:number``."""
+        tag = f"{self.tag}:" if self.tag else ""
+        return f"{uuid.UUID(bytes=self.sid)}:{tag}{self.gno}"
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        version, at = read_varint(data, offset, end)
+        if version != _SERIALIZATION_VERSION:
+            raise UnsupportedError(f"a GTID of serialization version {version}; 1 is known")
+        size, at = read_varint(data, at, end)
+        if size != end - offset:
+            raise InvalidValueError(f"a GTID says {size} bytes, {end - offset} are there")
+        last, at = read_varint(data, at, end)
+        if last >= len(_NAMES):
+            raise UnsupportedError(f"a GTID with field {last}, which may not be ignored and is not known")
+        values: dict[int, int | bytes | str] = {}
+        previous = -1
+        while at < end:
+            field, value_at = read_varint(data, at, end)
+            if field <= previous:
+                raise InvalidValueError(f"field {field} of a GTID comes behind field {previous}")
+            if field >= len(_NAMES):
+                break
+            previous = field
+            values[field], at = _read_tagged_field(field, data, value_at, end)
+        if not values.keys() >= _REQUIRED:
+            raise InvalidValueError(f"a GTID has fields {sorted(values)}, and not all of {sorted(_REQUIRED)}")
+        named = {_NAMES[field]: value for field, value in values.items()}
+        return cls(last_non_ignorable_field=last, unknown_fields=data[at:end], **named)  # type: ignore[arg-type]  # each field has its own type
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write the body."""
+        parts = [pack_varint(self.last_non_ignorable_field)]
+        for field, name in enumerate(_NAMES):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            parts.append(pack_varint(field))
+            if field == _SID:
+                parts += map(pack_varint, value)
+            elif field == _TAG:
+                tag = encode_text(value)
+                parts.append(pack_varint(len(tag)) + tag)
+            else:
+                parts.append(pack_varint(_zigzag(value) if field in _SIGNED else value))
+        content = b"".join(parts) + self.unknown_fields
+        version = pack_varint(_SERIALIZATION_VERSION)
+        size = len(version) + len(content) + 1
+        while len(version) + len(pack_varint(size)) + len(content) != size:
+            size += 1
+        return version + pack_varint(size) + content
+
+
+def _read_tagged_field(field: int, data: bytes, offset: int, end: int) -> tuple[int | bytes | str, int]:
+    if field == _SID:
+        numbers = []
+        for _ in range(16):
+            number, offset = read_varint(data, offset, end)
+            if number > 255:
+                raise InvalidValueError(f"{number} in place of a byte of a sid")
+            numbers.append(number)
+        return bytes(numbers), offset
+    value, offset = read_varint(data, offset, end)
+    if field == _TAG:
+        after = offset + value
+        if after > end:
+            raise truncated("tag", value, offset, end)
+        return decode_text(data[offset:after]), after
+    return _unzigzag(value) if field in _SIGNED else value, offset

@@ -1,0 +1,191 @@
+"""Events that end, prepare or enclose a transaction.
+
+XID_EVENT (16), XA_PREPARE_LOG_EVENT (38), TRANSACTION_PAYLOAD_EVENT (40). Format: MySQL's
+``libs/mysql/binlog/event/control_events.h`` and ``codecs/binary.cpp``.
+"""
+
+from collections.abc import Iterator
+from typing import Self
+
+import zstandard
+
+from millrace.binlog.declaration import Event, body, event, item, structure
+from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc, read_lenenc, truncated
+from millrace.binlog.header import HEADER_LENGTH
+from millrace.binlog.types import EventType
+
+__all__ = ["PayloadField", "TransactionPayloadEvent", "XaPrepareLogEvent", "XidEvent"]
+
+
+@event(EventType.XID_EVENT)
+class XidEvent(Event):
+    """Commit of a transaction in a transactional engine; ``xid`` is its number there."""
+
+    xid: U64 = body()
+
+
+@event(EventType.XA_PREPARE_LOG_EVENT, post_header_lengths=(0,))
+class XaPrepareLogEvent(Event):
+    """An XA transaction is prepared (or, with ``one_phase``, committed) under this name.
+
+    ``format_id``, ``gtrid`` and ``bqual`` are the parts of the XID as the client gave them.
+    """
+
+    one_phase: U8 = body()
+    format_id: U32 = body()
+    gtrid: RestBytes = body()
+    bqual: RestBytes = body()
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        at = offset + 13
+        if at > end:
+            raise truncated("one_phase, format_id, lengths", 13, offset, end)
+        bqual = at + int.from_bytes(data[offset + 5 : offset + 9], "little")
+        after = bqual + int.from_bytes(data[offset + 9 : at], "little")
+        if after != end:
+            raise InvalidValueError(f"gtrid and bqual take {after - at} bytes, {end - at} are there")
+        format_id = int.from_bytes(data[offset + 1 : offset + 5], "little")
+        return cls(data[offset], format_id, data[at:bqual], data[bqual:after])
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write the body."""
+        return b"".join(
+            (
+                self.one_phase.to_bytes(1, "little"),
+                self.format_id.to_bytes(4, "little"),
+                len(self.gtrid).to_bytes(4, "little"),
+                len(self.bqual).to_bytes(4, "little"),
+                self.gtrid,
+                self.bqual,
+            )
+        )
+
+
+@structure
+class PayloadField:
+    """A field of a payload's head that is not known, as type and value."""
+
+    type: Lenenc = item()
+    value: RestBytes = item()
+
+
+_END_MARK, _SIZE, _COMPRESSION, _UNCOMPRESSED_SIZE = range(4)
+_ZSTD, _NONE = 0, 255
+_PIECE = 1 << 20
+
+
+@event(EventType.TRANSACTION_PAYLOAD_EVENT, post_header_lengths=(0,), extensible=False)
+class TransactionPayloadEvent(Event):
+    """The events of a whole transaction, compressed together.
+
+    A list of (type, length, value), all length-encoded, ends with type 0; ``payload`` follows it.
+    ``compression_type`` is 0 for ZSTD and 255 for none; ``uncompressed_size`` is that of the events inside.
+    ``field_order`` holds the types of the list as they stand, ``unknown_fields`` those of no known type.
+
+    The format description gives the type a post-header of 40 bytes, and servers write none.
+    """
+
+    compression_type: Lenenc = body()
+    uncompressed_size: Lenenc | None = body()
+    payload: RestBytes = body()
+    field_order: RestBytes = body(default=bytes((_SIZE, _COMPRESSION, _UNCOMPRESSED_SIZE)))
+    unknown_fields: tuple[PayloadField, ...] = body(default=())
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        known: dict[int, int] = {}
+        order = bytearray()
+        unknown = []
+        while True:
+            kind, offset = read_lenenc(data, offset, end)
+            if kind == _END_MARK:
+                break
+            size, offset = read_lenenc(data, offset, end)
+            after = offset + size
+            if after > end:
+                raise truncated(f"payload field {kind}", size, offset, end)
+            if kind in known or kind > 250:
+                raise InvalidValueError(f"field {kind} in the head of a payload: repeated or out of range")
+            order.append(kind)
+            if kind <= _UNCOMPRESSED_SIZE:
+                known[kind], value_end = read_lenenc(data, offset, end)
+                if value_end != after:
+                    raise InvalidValueError(f"field {kind} in the head of a payload has {size} bytes")
+            else:
+                unknown.append(PayloadField(kind, data[offset:after]))
+            offset = after
+        if _COMPRESSION not in known or known.get(_SIZE) != end - offset:
+            raise InvalidValueError(
+                f"the head of a payload gives the sizes and types {known}, {end - offset} bytes follow it"
+            )
+        return cls(
+            known[_COMPRESSION], known.get(_UNCOMPRESSED_SIZE), data[offset:end], bytes(order), tuple(unknown)
+        )
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write the body."""
+        known = {
+            _SIZE: len(self.payload),
+            _COMPRESSION: self.compression_type,
+            _UNCOMPRESSED_SIZE: self.uncompressed_size,
+        }
+        unknown = iter(self.unknown_fields)
+        parts = []
+        for kind in self.field_order:
+            number = known.get(kind)
+            if kind in known and number is None:
+                raise InvalidValueError(f"field {kind} is announced in field_order and is None")
+            value = next(unknown).value if number is None else pack_lenenc(number)
+            parts.append(pack_lenenc(kind) + pack_lenenc(len(value)) + value)
+        return b"".join(parts) + b"\0" + self.payload
+
+    def pieces(self) -> Iterator[bytes]:
+        """Unpack the events inside in pieces of about a megabyte, cut anywhere."""
+        if self.compression_type == _NONE:
+            for start in range(0, len(self.payload), _PIECE):
+                yield self.payload[start : start + _PIECE]
+            return
+        if self.compression_type != _ZSTD:
+            raise UnsupportedError(
+                f"compression type {self.compression_type} of a payload; 0 and 255 are known"
+            )
+        try:
+            with zstandard.ZstdDecompressor().stream_reader(self.payload, read_across_frames=True) as reader:
+                while piece := reader.read(_PIECE):
+                    yield piece
+        except zstandard.ZstdError as error:
+            raise InvalidValueError(f"a payload cannot be unpacked: {error}") from error
+
+    def events(self) -> Iterator[bytes]:
+        """Unpack the events inside one by one, each with its header and without a checksum.
+
+        Decode them with :meth:`millrace.binlog.state.StreamState.for_payload`. Memory is bounded by the
+        largest event. Raises MalformedError where the payload is damaged or ends in mid-event.
+        """
+        pending = bytearray()
+        total = 0
+        for piece in self.pieces():
+            pending += piece
+            total += len(piece)
+            if self.uncompressed_size is not None and total > self.uncompressed_size:
+                raise InvalidValueError(
+                    f"a payload unpacks to more than {self.uncompressed_size} bytes, its size"
+                )
+            start = 0
+            while len(pending) - start >= HEADER_LENGTH:
+                size = int.from_bytes(pending[start + 9 : start + 13], "little")
+                if size < HEADER_LENGTH:
+                    raise InvalidValueError(f"an event in a payload says {size} bytes, less than its header")
+                if len(pending) - start < size:
+                    break
+                yield bytes(pending[start : start + size])
+                start += size
+            del pending[:start]
+        if pending:
+            raise TruncatedError(f"a payload ends with {len(pending)} bytes of an event that is longer")
+        if self.uncompressed_size is not None and total != self.uncompressed_size:
+            raise TruncatedError(f"a payload unpacks to {total} of {self.uncompressed_size} bytes")

@@ -1,0 +1,167 @@
+"""What must be remembered from one event to read the next: the only state of the codec.
+
+The grammar of a log, as far as reading single events depends on it::
+
+    log    = magic, (START_EVENT_V3 | FORMAT_DESCRIPTION), event*
+    stream = (artificial ROTATE, FORMAT_DESCRIPTION, event*)*
+    event  = any, read as the latest FORMAT_DESCRIPTION says
+    rows   = TABLE_MAP+, rows event*, rows event with STMT_END_F
+
+A FORMAT_DESCRIPTION gives the length of the common header, of every post-header, and the checksum; it ends
+the table maps of what came before, as does the rows event with STMT_END_F. :class:`StreamState` holds this
+and can be saved and restored, so that a reader can go on in the middle of a log.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.errors import BinlogError, UnsupportedError
+from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3, UnknownEvent
+from millrace.binlog.events.mariadb import StartEncryptionEvent
+from millrace.binlog.events.rows import RowsEvent, TableMapEvent
+from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH
+from millrace.binlog.types import ChecksumAlgorithm, EventType
+
+__all__ = ["LogFormat", "StreamState"]
+
+_NO_EXTRA_HEADERS = frozenset({EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT})
+
+_DROP = re.compile(r"5\.(?:1\.[1-5]|2\.[0-2]|4\.\d)-a_drop")
+_DROP_TYPES = {16: 19, 17: 20, 18: 21, 19: 22, 20: 16, 21: 17, 22: 18}
+"""Previews of MySQL 5.1 numbered seven types otherwise: their code to today's."""
+
+Codec = tuple[Callable[[bytes, int, int, int], Event], int, int]
+"""Of one event type: how it is decoded, the length of the post-header that is known, and what exceeds it."""
+
+
+class LogFormat:
+    """How the events of a log are laid out, made of its first event.
+
+    ``codecs[type_code]`` tells how each type is read. Immutable once made.
+    """
+
+    __slots__ = ("binlog_version", "checksum", "codecs", "header_length", "origin")
+
+    def __init__(
+        self, origin: FormatDescriptionEvent | StartEventV3, checksum: ChecksumAlgorithm | None = None
+    ) -> None:
+        self.origin = origin
+        self.binlog_version = origin.binlog_version
+        declared: bytes | None = None
+        if isinstance(origin, FormatDescriptionEvent):
+            if origin.header_length < HEADER_LENGTH:
+                raise UnsupportedError(f"common headers of {origin.header_length} bytes in a v4 log")
+            self.header_length = origin.header_length
+            declared = origin.post_header_lengths
+            named = origin.checksum_algorithm
+            self.checksum = ChecksumAlgorithm.OFF
+            if named is not None and named != ChecksumAlgorithm.UNDEF:
+                if named not in (ChecksumAlgorithm.OFF, ChecksumAlgorithm.CRC32):
+                    raise UnsupportedError(f"checksum algorithm {named}")
+                self.checksum = ChecksumAlgorithm(named)
+        else:
+            if self.binlog_version not in (1, 2, 3):
+                raise UnsupportedError(f"START_EVENT_V3 in a log of version {self.binlog_version}")
+            self.header_length = V1_HEADER_LENGTH if self.binlog_version == 1 else HEADER_LENGTH
+            self.checksum = ChecksumAlgorithm.OFF
+        if checksum is not None:
+            self.checksum = checksum
+        renumbered = _DROP_TYPES if _DROP.match(origin.server_version) else {}
+        self.codecs: list[Codec] = [
+            self._codec(code, renumbered.get(code, code), declared) for code in range(256)
+        ]
+
+    def _codec(self, code: int, event_type: int, declared: bytes | None) -> Codec:
+        declaration = EVENTS.get(event_type)
+        if declaration is None:
+            return UnknownEvent.decode_fields, 0, 0
+        if declared is None:
+            old = {EventType.QUERY_EVENT: 11, EventType.ROTATE_EVENT: 8 if self.binlog_version > 1 else 0}
+            return declaration.decode, old.get(declaration.event_type, declaration.post_header_lengths[-1]), 0
+        length = declared[code - 1] if 0 < code <= len(declared) else 0
+        try:
+            known = declaration.known_post_header(length)
+        except UnsupportedError as unsupported:
+            return _refuse(unsupported), 0, 0
+        return declaration.decode, known, max(length - known, 0) if declaration.extensible else 0
+
+    def header_length_of(self, type_code: int) -> int:
+        """Length of the common header of an event of that type."""
+        if type_code in _NO_EXTRA_HEADERS and self.header_length > HEADER_LENGTH:
+            return HEADER_LENGTH
+        return self.header_length
+
+
+def _refuse(error: BinlogError) -> Callable[[bytes, int, int, int], Event]:
+    """Make a decoder for a type that this log lays out in a way that is not known."""
+
+    def decode(_data: bytes, _offset: int, _end: int, _post_header_length: int) -> Event:
+        raise type(error)(error.message)
+
+    return decode
+
+
+class StreamState:
+    """Format of the log being read, table maps in force, and whether the log is encrypted from here on."""
+
+    __slots__ = ("encryption", "format", "table_maps")
+
+    def __init__(
+        self,
+        log_format: LogFormat | None = None,
+        table_maps: dict[int, TableMapEvent] | None = None,
+        encryption: StartEncryptionEvent | None = None,
+    ) -> None:
+        self.format = log_format
+        self.table_maps = {} if table_maps is None else table_maps
+        self.encryption = encryption
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event that has been decoded."""
+        if isinstance(event, RowsEvent):
+            if event.ends_statement:
+                self.table_maps.clear()
+        elif isinstance(event, TableMapEvent):
+            self.table_maps[event.table_id] = event
+        elif isinstance(event, FormatDescriptionEvent | StartEventV3):
+            self.format = LogFormat(event)
+            self.table_maps.clear()
+            self.encryption = None
+        elif isinstance(event, StartEncryptionEvent):
+            self.encryption = event
+
+    def for_payload(self) -> "StreamState":
+        """Make the state in which the events inside a TRANSACTION_PAYLOAD are read: without checksums."""
+        log_format = self.format
+        if log_format is not None and log_format.checksum is not ChecksumAlgorithm.OFF:
+            log_format = LogFormat(log_format.origin, ChecksumAlgorithm.OFF)
+        return StreamState(log_format, self.table_maps)
+
+    def save(self) -> dict[str, Any]:
+        """Give the state as plain values: bytes, integers, lists; :meth:`restore` takes them back."""
+        origin = None if self.format is None else self.format.origin
+        return {
+            "format": None if origin is None else origin.encode_fields(0),
+            "format_type": None if origin is None else int(origin.event_type),
+            "table_maps": [table_map.encode_fields(8) for table_map in self.table_maps.values()],
+            "encryption": None if self.encryption is None else self.encryption.encode_fields(0),
+        }
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> "StreamState":
+        """Make the state again from what :meth:`save` gave; raises BinlogError where it is damaged."""
+        state = cls()
+        raw_format = saved["format"]
+        if raw_format is not None:
+            declaration = EVENTS[saved["format_type"]]
+            state.observe(
+                declaration.decode(raw_format, 0, len(raw_format), declaration.post_header_lengths[-1])
+            )
+        for raw in saved["table_maps"]:
+            state.observe(TableMapEvent.decode_fields(raw, 0, len(raw), 8))
+        if saved["encryption"] is not None:
+            raw = saved["encryption"]
+            state.encryption = StartEncryptionEvent.decode_fields(raw, 0, len(raw), 0)
+        return state

@@ -1,0 +1,234 @@
+"""Bytes of one event in, a typed event out, and back; in batches where speed matters.
+
+An event is::
+
+    common header | post-header | what a newer server adds to the post-header | body | checksum
+
+Each part is found by the log's format description (see :mod:`millrace.binlog.state`). Everything is kept: an
+event that is decoded and encoded again has the same bytes.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millrace.binlog.checksum import CHECKSUM_LENGTH, checksum_matches, compute_checksum, verify_checksum
+from millrace.binlog.declaration import Event
+from millrace.binlog.errors import (
+    BinlogError,
+    InvalidValueError,
+    MissingStateError,
+    TruncatedError,
+    UnrepresentableError,
+    UnsupportedError,
+)
+from millrace.binlog.events import EVENTS
+from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3, has_checksum_algorithm
+from millrace.binlog.fields import decode_text
+from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH, EventHeader
+from millrace.binlog.state import LogFormat, StreamState
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
+
+__all__ = ["BinlogEvent", "decode_batch", "decode_event", "encode_event", "seal"]
+
+_START_V3_SIZE = 56
+_WITHOUT_FORMAT = frozenset(
+    {EventType.ROTATE_EVENT, EventType.HEARTBEAT_LOG_EVENT, EventType.HEARTBEAT_LOG_EVENT_V2}
+)
+_CRC32 = ChecksumAlgorithm.CRC32
+_FORMAT_DESCRIPTION = EventType.FORMAT_DESCRIPTION_EVENT
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogEvent:
+    """One event of a log: header, typed content, checksum.
+
+    ``checksum`` holds the four bytes behind the body, as they are, or None where there are none;
+    ``post_header_extra`` what a newer server than we know wrote at the end of the post-header.
+    """
+
+    header: EventHeader
+    event: Event
+    checksum: bytes | None = None
+    post_header_extra: bytes = b""
+
+
+def decode_event(data: bytes, state: StreamState, *, verify: bool = True) -> BinlogEvent:
+    """Decode one event, all of ``data``, and note in ``state`` what later events need of it.
+
+    Raises BinlogError: ChecksumError for a wrong checksum (not with ``verify=False``), MissingStateError for
+    an event that comes before the format description, MalformedError and UnsupportedError for the rest. The
+    state is unchanged then.
+    """
+    log_format = state.format
+    if log_format is None or data[4:5] == b"\x0f" or data[4:5] == b"\x01":
+        return _decode_without_format(data, state, verify=verify)
+    header_length = log_format.header_length
+    if len(data) < header_length or header_length != HEADER_LENGTH:
+        header = EventHeader.decode(data, log_format.header_length_of(data[4] if len(data) > 4 else 0))
+        header_length = HEADER_LENGTH + len(header.extra_headers) if header_length != V1_HEADER_LENGTH else 13
+    else:
+        header = EventHeader(*_unpack_header(data))
+    end = len(data)
+    if header.event_size != end:
+        raise _wrong_size(header, end)
+    if state.encryption is not None:
+        raise UnsupportedError("the log is encrypted from the START_ENCRYPTION event on; its key is needed")
+    checksum = None
+    if log_format.checksum is _CRC32 and _has_checksum(header, data):
+        if verify:
+            verify_checksum(data)
+        end -= CHECKSUM_LENGTH
+        checksum = data[end:]
+    decode, known, excess = log_format.codecs[header.type_code]
+    if excess:
+        extra_at = header_length + known
+        extra = data[extra_at : extra_at + excess]
+        if extra_at + excess > end:
+            raise TruncatedError(f"a post-header of {known + excess} bytes, {end - header_length} are there")
+        event = decode(data[:extra_at] + data[extra_at + excess :], header_length, end - excess, known)
+        decoded = BinlogEvent(header, event, checksum, extra)
+    else:
+        event = decode(data, header_length, end, known)
+        decoded = BinlogEvent(header, event, checksum)
+    state.observe(event)
+    return decoded
+
+
+_unpack_header = struct.Struct("<IBIIIH").unpack_from
+
+
+def _wrong_size(header: EventHeader, size: int) -> BinlogError:
+    message = f"the header says {header.event_size} bytes, {size} are there"
+    return TruncatedError(message) if header.event_size > size else InvalidValueError(message)
+
+
+def _has_checksum(header: EventHeader, data: bytes) -> bool:
+    """Tell whether an event of a log with checksums has one.
+
+    A server makes up the ROTATE at the head of a stream by its own setting, whatever the file has.
+    """
+    if header.type_code == EventType.ROTATE_EVENT and header.flags & HeaderFlag.ARTIFICIAL_F:
+        return checksum_matches(data)
+    if len(data) < HEADER_LENGTH + CHECKSUM_LENGTH:
+        raise TruncatedError(f"an event of {len(data)} bytes has no room for its checksum")
+    return True
+
+
+def _decode_without_format(data: bytes, state: StreamState, *, verify: bool) -> BinlogEvent:
+    """Decode an event that needs no format description, or is one."""
+    if len(data) < V1_HEADER_LENGTH:
+        raise TruncatedError(f"an event header is {HEADER_LENGTH} bytes long, {len(data)} are there")
+    if data[4] == EventType.START_EVENT_V3:
+        return _decode_start(data, state)
+    header = EventHeader.decode(data)
+    end = len(data)
+    if header.event_size != end:
+        raise _wrong_size(header, end)
+    if header.type_code == _FORMAT_DESCRIPTION:
+        has_checksum = has_checksum_algorithm(decode_text(data[21:71].rstrip(b"\0")))
+        if has_checksum and end < HEADER_LENGTH + 57 + 1 + CHECKSUM_LENGTH:
+            raise TruncatedError(f"a format description of {end} bytes has no room for its checksum")
+        if has_checksum and verify:
+            verify_checksum(data)
+        decode, known = EVENTS[header.type_code].decode, 57
+    elif header.type_code in _WITHOUT_FORMAT:
+        declaration = EVENTS[header.type_code]
+        decode, known = declaration.decode, declaration.post_header_lengths[-1]
+        has_checksum = checksum_matches(data)
+    else:
+        raise MissingStateError(
+            f"event type {header.type_code} comes before any format description, which says how to read it"
+        )
+    if has_checksum:
+        end -= CHECKSUM_LENGTH
+    event = decode(data, HEADER_LENGTH, end, known)
+    state.observe(event)
+    return BinlogEvent(header, event, data[end:] if has_checksum else None)
+
+
+def _decode_start(data: bytes, state: StreamState) -> BinlogEvent:
+    """Decode START_EVENT_V3; its length tells the common header of v1 from that of v3."""
+    header_length = V1_HEADER_LENGTH if len(data) < HEADER_LENGTH + _START_V3_SIZE else HEADER_LENGTH
+    header = EventHeader.decode(data, header_length)
+    if header.event_size != len(data):
+        raise _wrong_size(header, len(data))
+    event = EVENTS[EventType.START_EVENT_V3].decode(data, header_length, len(data), _START_V3_SIZE)
+    state.observe(event)
+    return BinlogEvent(header, event)
+
+
+def decode_batch(
+    batch: Iterable[bytes], state: StreamState, *, verify: bool = True
+) -> list[BinlogEvent | BinlogError]:
+    """Decode events one after the other; one that cannot be decoded leaves its error in its place."""
+    results: list[BinlogEvent | BinlogError] = []
+    append = results.append
+    for data in batch:
+        try:
+            append(decode_event(data, state, verify=verify))
+        except BinlogError as error:
+            append(error)
+    return results
+
+
+def encode_event(decoded: BinlogEvent, state: StreamState) -> bytes:
+    """Write an event in the format of ``state``, and note there what later events need of it.
+
+    The header's ``event_size`` is written as it results. ``checksum`` is written as it is; None means none,
+    also in a log with checksums (an artificial ROTATE has none): see :func:`seal` for an event that is new.
+    Raises UnrepresentableError for a value that does not fit its field.
+    """
+    header, event = decoded.header, decoded.event
+    log_format = state.format
+    if isinstance(event, FormatDescriptionEvent | StartEventV3):
+        log_format = LogFormat(event)
+    known, header_length = _layout(header.type_code, log_format)
+    try:
+        content = event.encode_fields(known)
+        if decoded.post_header_extra:
+            content = content[:known] + decoded.post_header_extra + content[known:]
+        size = header_length + len(content) + len(decoded.checksum or b"")
+        if size != header.event_size:
+            header = _resized(header, size)
+        data = header.encode(header_length) + content + (decoded.checksum or b"")
+    except (struct.error, OverflowError, UnicodeEncodeError) as error:
+        raise UnrepresentableError(f"{type(event).__name__} cannot be written: {error}") from error
+    state.observe(event)
+    return data
+
+
+def _resized(header: EventHeader, size: int) -> EventHeader:
+    return EventHeader(
+        header.timestamp,
+        header.type_code,
+        header.server_id,
+        size,
+        header.next_position,
+        header.flags,
+        header.extra_headers,
+    )
+
+
+def _layout(type_code: int, log_format: LogFormat | None) -> tuple[int, int]:
+    """Give the length of an event's known post-header and of its common header."""
+    if log_format is not None and type_code != _FORMAT_DESCRIPTION:
+        return log_format.codecs[type_code][1], log_format.header_length_of(type_code)
+    declaration = EVENTS.get(type_code)
+    return declaration.post_header_lengths[-1] if declaration else 0, HEADER_LENGTH
+
+
+def seal(decoded: BinlogEvent, state: StreamState) -> bytes:
+    """Write a new event as :func:`encode_event` does, with the checksum that the log's format asks for."""
+    bare = BinlogEvent(decoded.header, decoded.event, None, decoded.post_header_extra)
+    data = encode_event(bare, state)
+    is_format = isinstance(decoded.event, FormatDescriptionEvent)
+    if is_format:
+        with_checksum = decoded.event.checksum_algorithm is not None  # type: ignore[attr-defined]
+    else:
+        with_checksum = state.format is not None and state.format.checksum is _CRC32
+    if not with_checksum:
+        return data
+    size = (len(data) + CHECKSUM_LENGTH).to_bytes(4, "little")
+    data = data[:9] + size + data[13:]
+    return data + compute_checksum(data)
