@@ -125,12 +125,15 @@ class TransactionalProducer:
         headers: Sequence[tuple[str, bytes]] | None = None,
         partition: int = 0,
     ) -> None:
-        """Add a record to the transaction. What Kafka does not take is reported by :meth:`commit`."""
+        """Add a record to the transaction. What Kafka does not take is reported by :meth:`commit`.
+
+        ``timestamp_ms`` counts from 1970; 0, which librdkafka would take for "now", is written as 1.
+        """
         if not self._in_transaction:
             self.begin()
         try:
             if headers is None:
-                self._producer.produce(topic, value, key, partition, timestamp=timestamp_ms)
+                self._producer.produce(topic, value, key, partition, timestamp=timestamp_ms or 1)
             else:
                 self._produce_slowly(topic, key, value, timestamp_ms, headers=headers, partition=partition)
         except BufferError:
@@ -195,7 +198,7 @@ class TransactionalProducer:
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, partition, timestamp=timestamp_ms, headers=list(headers) or None
+                    topic, value, key, partition, timestamp=timestamp_ms or 1, headers=list(headers) or None
                 )
             except BufferError:
                 if time.monotonic() > deadline:

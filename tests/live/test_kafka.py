@@ -1,0 +1,409 @@
+"""Exactly once on a real broker: transactions, fencing, state, topics that break promises, chunks."""
+
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from millrace.contract import Topics
+from millrace.kafka.chunks import ChunkJoiner, split
+from millrace.kafka.client import connect
+from millrace.kafka.errors import BrokerError, FencedError, InputLostError
+from millrace.kafka.pipe import CommitPolicy, InputReader, TransactionalProducer, run_pipe
+from millrace.kafka.state import read_state
+from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.local import Kafka
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
+from millrace.runtime.settings import KafkaSettings, TopicsSettings
+
+
+@pytest.fixture
+def settings(kafka: Kafka) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=kafka.bootstrap_servers, fenced_wait_s=0)
+
+
+@pytest.fixture
+def admin(settings: KafkaSettings) -> AdminClient:
+    return connect(settings)
+
+
+@pytest.fixture
+def topics(admin: AdminClient, source_name: str) -> Iterator[Topics]:
+    topics = Topics(source_name)
+    create(admin, topics)
+    yield topics
+    admin.delete_topics([topics.raw, topics.events, topics.state])
+
+
+def create(admin: AdminClient, topics: Topics) -> dict[str, TopicInfo]:
+    return ensure_topics(
+        admin, TopicsSettings(), {topics.raw: "raw", topics.events: "events", topics.state: "state"}
+    )
+
+
+def records(settings: KafkaSettings, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """Give all records of a topic as another consumer sees them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "group.id": "test",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[Message] = []
+    try:
+        while True:
+            message = consumer.poll(30)
+            assert message is not None, "Kafka says nothing"
+            if message.error():
+                return found
+            found.append(message)
+    finally:
+        consumer.close()
+
+
+def values(settings: KafkaSettings, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+    return [message.value() for message in records(settings, topic, isolation)]
+
+
+def test_no_broker() -> None:
+    with pytest.raises(
+        BrokerError, match=r"127\.0\.0\.1:1 cannot be reached within 0\.5 s: .*refused"
+    ) as caught:
+        connect(KafkaSettings(bootstrap_servers="127.0.0.1:1", connect_timeout_s=0.5))
+    assert caught.value.exit_code == ExitCode.KAFKA == 4
+
+
+def test_output_and_state_are_there_together(settings: KafkaSettings, topics: Topics) -> None:
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        assert producer.open() is None
+        producer.produce(topics.raw, b"1", b"one", 1000)
+        producer.produce(topics.raw, b"2", b"two", 2000, headers=[("artificial", b"1")])
+        producer.commit(b"after two")
+        producer.produce(topics.raw, b"3", b"three", 3000)
+    one, two = records(settings, topics.raw)
+    assert (one.key(), one.value(), one.timestamp()[1], one.headers()) == (b"1", b"one", 1000, None)
+    assert (two.timestamp()[1], two.headers()) == (2000, [("artificial", b"1")])
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        assert producer.open() == b"after two"
+    with TransactionalProducer(settings, topics.source, "reader", shard=1) as producer:
+        assert producer.open() is None
+
+
+def test_any_timestamp_stays(settings: KafkaSettings, topics: Topics) -> None:
+    stamps = [0, 1_262_304_000_000, 4_294_967_295_000, int(time.time() * 1000), 2_114_380_800_000]
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        for stamp in stamps:
+            producer.produce(topics.raw, b"key", b"%d" % stamp, stamp)
+        producer.commit(b"done")
+    assert [message.timestamp()[1] for message in records(settings, topics.raw)] == [1, *stamps[1:]]
+
+
+def test_a_lost_record_fails_the_commit(settings: KafkaSettings, topics: Topics) -> None:
+    """Without a callback per record: what the broker refuses must come up when the transaction ends."""
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        producer.produce(topics.raw, b"1", b"small", 0)
+        producer.produce(topics.raw, b"2", random.Random(1).randbytes(2_000_000), 0)
+        with pytest.raises(BrokerError, match=f"{topics.raw}.*Message size too large"):
+            producer.commit(b"not to be seen")
+    assert values(settings, topics.raw) == []
+    assert values(settings, topics.raw, "read_uncommitted") != []
+    stored = read_state(settings, topics.source, "reader")
+    assert stored is not None
+    assert stored.value is None
+
+
+def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) -> None:
+    script = textwrap.dedent(
+        """
+        import sys
+        from millrace.kafka.pipe import TransactionalProducer
+        from millrace.runtime.service import run_service
+        from millrace.runtime.settings import ServiceSettings
+
+        def app(service):
+            settings = service.settings
+            producer = TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop)
+            with producer:
+                producer.open()
+                producer.produce(f"{settings.source}.raw", b"1", b"zombie", 0)
+                print("ready", flush=True)
+                sys.stdin.readline()
+                producer.commit(b"zombie")
+
+        sys.exit(run_service("reader", ServiceSettings, app))
+        """
+    )
+    environment = {
+        "MILLRACE_SOURCE": topics.source,
+        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+        "MILLRACE_KAFKA_FENCED_WAIT_S": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    ) as first:
+        assert first.stdout is not None
+        assert any(line == "ready\n" for line in first.stdout)
+        with TransactionalProducer(settings, topics.source, "reader") as second:
+            second.open()
+            second.produce(topics.raw, b"1", b"living", 0)
+            second.commit(b"living")
+            out, err = first.communicate("\n", timeout=120)
+            second.produce(topics.raw, b"2", b"still", 0)
+            second.commit(b"still")
+    assert first.returncode == ExitCode.FENCED == 6, out + err
+    [line] = err.splitlines()
+    assert line.startswith(
+        f"error: another reader of the source {topics.source} took over: process {os.getpid()} on "
+    )
+    assert values(settings, topics.raw) == [b"living", b"still"]
+    assert b"zombie" in values(settings, topics.raw, "read_uncommitted")
+
+
+def test_a_fenced_process_ends_at_once_when_told(settings: KafkaSettings, topics: Topics) -> None:
+    patient = settings.model_copy(update={"fenced_wait_s": 10_000.0})
+    stop = threading.Event()
+
+    def fenced_and_told_to_stop() -> None:
+        with TransactionalProducer(patient, topics.source, "reader", stop=stop) as first:
+            first.open()
+            with TransactionalProducer(settings, topics.source, "reader") as second:
+                second.open()
+            stop.set()
+            first.commit(b"zombie")
+
+    with pytest.raises(FencedError):
+        fenced_and_told_to_stop()
+
+
+def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, topics: Topics) -> None:
+    """The last stable offset stands still at another service's open transaction: our state lies behind it."""
+    with TransactionalProducer(settings, topics.source, "decoder") as other:
+        other.open()
+        other.produce(topics.state, b"other", b"open", 0)
+        other._producer.flush()
+        with TransactionalProducer(settings, topics.source, "reader") as ours:
+            threading.Timer(1.0, lambda: other.commit(b"done")).start()
+            ours.open()
+            ours.commit(b"ours")
+            stored = read_state(settings, topics.source, "reader")
+            assert stored is not None
+            assert stored.value == b"ours"
+
+
+def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:
+    group = f"millrace-decoder-{topics.source}"
+    with TransactionalProducer(settings, topics.source, "decoder") as producer:
+        producer.open()
+        producer.produce(topics.events, b"1", b"one", 0)
+        producer.commit(b"state")
+    with InputReader(settings, topics.events, group) as reader:
+        reader.seek(0)
+        reader.note_committed(1, now=True)
+        reader._consumer.commit(offsets=[TopicPartition(topics.events, 0, 1)], asynchronous=False)
+    admin.delete_consumer_groups([group])[group].result(30)
+    with TransactionalProducer(settings, topics.source, "decoder") as producer:
+        assert producer.open() == b"state"
+
+
+def test_state_survives_compaction(source_name: str) -> None:
+    """What a service wrote last stays, however many others' states lie behind it."""
+    properties = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "0"}
+    with Kafka(properties=properties, heap_mb=256) as kafka:
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        admin = connect(settings)
+        topics = Topics(source_name)
+        create(admin, topics)
+        small = [("segment.bytes", "1048576"), ("min.cleanable.dirty.ratio", "0.01"), ("segment.ms", "200")]
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in small
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topics.state, incremental_configs=entries)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+        with TransactionalProducer(settings, source_name, "reader") as producer:
+            producer.open()
+            producer.commit(b"the reader's last")
+        deadline = time.monotonic() + 120
+        filler = random.Random(1).randbytes(100_000)
+        with TransactionalProducer(settings, source_name, "decoder") as producer:
+            producer.open()
+            written = 0
+            while True:
+                producer.commit(b"%d" % written + filler)
+                written += 1
+                if written % 20 == 0 and len(records(settings, topics.state)) < written // 2:
+                    break
+                assert time.monotonic() < deadline, "the state topic is not compacted"
+        stored = read_state(settings, source_name, "reader")
+        assert stored is not None
+        assert stored.value == b"the reader's last"
+
+
+def test_topics_are_created_once_and_never_altered(
+    settings: KafkaSettings, topics: Topics, admin: AdminClient
+) -> None:
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        topics.raw,
+        incremental_configs=[
+            ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET),
+            ConfigEntry("max.message.bytes", "200000", incremental_operation=AlterConfigOpType.SET),
+        ],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    deadline = time.monotonic() + 30
+    while create(admin, topics)[topics.raw].max_message_bytes != 200_000:
+        assert time.monotonic() < deadline
+    entries = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topics.raw)])
+    config = next(iter(entries.values())).result(30)
+    assert config["retention.ms"].value == "86400000"
+    assert config["cleanup.policy"].value == "delete"
+    assert config["message.timestamp.after.max.ms"].value == str(2**63 - 1)
+
+
+def test_a_topic_that_breaks_a_promise_is_refused_by_name(admin: AdminClient, source_name: str) -> None:
+    topics = Topics(source_name)
+    wrong = [
+        NewTopic(topics.raw, 3, config={"cleanup.policy": "compact"}),
+        NewTopic(topics.state, 1),
+    ]
+    for future in admin.create_topics(wrong).values():
+        future.result(30)
+    with pytest.raises(BrokerError) as caught:
+        create(admin, topics)
+    message = caught.value.message
+    assert f"topic {topics.raw} breaks a promise: " in message
+    assert "cleanup.policy is compact, must be delete" in message
+    assert "message.timestamp.after.max.ms is 3600000, must be 9223372036854775807" in message
+    assert "it has 3 partitions, must have 1" in message
+    assert f"topic {topics.state} breaks a promise: " in message
+    assert topics.events not in message
+    assert caught.value.exit_code == 4
+
+
+def test_an_event_of_5_mb_in_chunks(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:
+    limit = create(admin, topics)[topics.raw].record_limit
+    value = random.Random(7).randbytes(5_000_000)
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        for header, piece in split(value, limit):
+            assert header is not None
+            producer.produce(topics.raw, b"1:0:log.000001:4", piece, 0, headers=[header])
+        producer.commit(b"done")
+    joiner = ChunkJoiner()
+    wholes = []
+    with InputReader(settings, topics.raw, "test") as reader:
+        reader.seek(reader.first_offset())
+        while not any(wholes):
+            for message in reader.read(100, 5.0):
+                [(_, header)] = message.headers()
+                wholes.append(joiner.feed(message.key(), header, message.value(), message.offset()))
+    assert wholes[-1] == value
+    assert len(wholes) == 5
+
+
+def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        for number in range(10):
+            producer.produce(topics.raw, b"%d" % number, b"value", 0)
+        producer.commit(b"done")
+    for future in admin.delete_records([TopicPartition(topics.raw, 0, 6)]).values():
+        future.result(30)
+    with InputReader(settings, topics.raw, "test") as reader:
+        assert reader.first_offset() == 6
+        with pytest.raises(InputLostError, match=f"records 4 to 5 of {topics.raw} were deleted") as caught:
+            reader.seek(4)
+        assert caught.value.exit_code == ExitCode.DATA == 7
+        with pytest.raises(InputLostError, match="it is another topic now"):
+            reader.seek(1000)
+        reader.seek(6)
+        assert [message.key() for message in reader.read(100, 5.0)][:1] == [b"6"]
+
+
+class Upper:
+    """A task: the values in capitals; its state is the offset of the next record."""
+
+    def __init__(self, producer: TransactionalProducer, topic: str, stop_after: int) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.stop_after = stop_after
+        self.next_offset = 0
+        self.stop = threading.Event()
+
+    def process(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.producer.produce(self.topic, message.key(), message.value().upper(), message.timestamp()[1])
+            self.next_offset = message.offset() + 1
+        if self.next_offset >= self.stop_after:
+            self.stop.set()
+
+    def state(self) -> bytes:
+        return b"%d" % self.next_offset
+
+
+def test_a_pipe_that_fails_and_goes_on(settings: KafkaSettings, topics: Topics) -> None:
+    """Whatever the cut, every record comes through once; what was begun and not committed is aborted."""
+    expected = [b"value %d" % number for number in range(5000)]
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        for number, value in enumerate(expected):
+            producer.produce(topics.raw, b"%d" % number, value, number)
+        producer.commit(b"done")
+
+    class FailingError(Exception):
+        pass
+
+    class Failing(Upper):
+        def process(self, messages: Sequence[Message]) -> None:
+            super().process(messages)
+            if self.next_offset > 2000:
+                self.producer._producer.flush()
+                raise FailingError
+
+    policy = CommitPolicy(records=300, age_s=1000)
+    for task_class in (Failing, Upper):
+        group = f"millrace-decoder-{topics.source}"
+        with (
+            InputReader(settings, topics.raw, group) as reader,
+            TransactionalProducer(settings, topics.source, "decoder", policy=policy) as producer,
+        ):
+            task = task_class(producer, topics.events, len(expected))
+            task.next_offset = int(producer.open() or 0)
+            reader.seek(task.next_offset)
+            try:
+                run_pipe(reader, producer, task, stop=task.stop, health=Health(), batch=170)
+            except FailingError:
+                assert task_class is Failing
+    assert values(settings, topics.events) == [value.upper() for value in expected]
+    assert len(values(settings, topics.events, "read_uncommitted")) > len(expected)
+    consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": group})
+    assert consumer.committed([TopicPartition(topics.raw, 0)], timeout=10)[0].offset == 5000
+    consumer.close()
