@@ -6,10 +6,12 @@ are secrets.
 
 import logging
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import structlog
-from structlog.typing import Processor
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
 
 __all__ = ["Logger", "configure_logging", "get_logger"]
 
