@@ -4,7 +4,7 @@ MySQL makes its own when its data folder is initialised. MariaDB 11.4 makes a ke
 unless it is given one, which takes several seconds.
 """
 
-import datetime
+import datetime as dt
 import ipaddress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 __all__ = ["write_certificates"]
 
-_VALIDITY = datetime.timedelta(days=3650)
+_VALIDITY = dt.timedelta(days=3650)
 
 
 def write_certificates(folder: Path) -> None:
@@ -46,13 +46,13 @@ def _name(common_name: str) -> x509.Name:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + _VALIDITY)
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from millrace.local.errors import ComponentDiedError
+from millrace.local.errors import ComponentDiedError, LocalError
 from millrace.local.processes import Process, WorkFolder, release_port, reserve_port
 
 __all__ = ["Component"]
@@ -36,6 +36,7 @@ class Component(ABC):
         self._folder: WorkFolder | None = None
         self._port_count = 1
         self.ports: list[int] = []
+        self._closed = False
 
     @property
     def folder(self) -> Path:
@@ -55,19 +56,21 @@ class Component(ABC):
         :raises LocalError: when it cannot start; :raises ComponentDiedError: with the tail of its log.
         """
         first_time = not self.ports
+        self._closed = False
         for attempt in range(_START_ATTEMPTS):
             if not self.ports:
                 self.ports = [reserve_port() for _ in range(self._port_count)]
             try:
                 if first_time:
                     self._prepare()
+                self._refuse_if_closed()
                 self._launch()
                 self._wait_until(self._is_ready)
             except PortTakenError as error:
                 self.kill()
                 if not first_time or attempt == _START_ATTEMPTS - 1:
                     raise ComponentDiedError(f"{self.name} cannot listen on {self.ports}: taken") from error
-                self.close()
+                self._discard()
             except BaseException:
                 self.kill()
                 if first_time:
@@ -93,7 +96,11 @@ class Component(ABC):
 
     def close(self) -> None:
         """End it and remove its data; harmless when repeated."""
+        self._closed = True
         self.stop()
+        self._discard()
+
+    def _discard(self) -> None:
         self.processes = []
         self._release_ports()
         if self._folder is not None:
@@ -133,6 +140,11 @@ class Component(ABC):
     def _after_first_start(self) -> None:
         """Set up what needs the running server."""
         return
+
+    def _refuse_if_closed(self) -> None:
+        """Raise LocalError if another thread closed it while this one fetched and prepared."""
+        if self._closed:
+            raise LocalError(f"{self.name} was closed while it started")
 
     def _wait_until(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.start_timeout_s

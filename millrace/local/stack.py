@@ -1,7 +1,8 @@
 """Kafka, the registry and a database server together."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Thread
 from types import TracebackType
 from typing import Self
 
@@ -41,8 +42,10 @@ class LocalStack:
     def start(self) -> Self:
         """Start all of them at once and return when all serve; when one cannot, none is left."""
         try:
-            with ThreadPoolExecutor(len(self.components)) as pool:
-                list(pool.map(self._start_one, self.components))
+            starting = [self._start_in_thread(component) for component in self.components]
+            wait(starting)
+            for started in starting:
+                started.result()
         except BaseException:
             self.close()
             raise
@@ -74,6 +77,21 @@ class LocalStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _start_in_thread(self, component: Component) -> "Future[None]":
+        """Start a component in a daemon thread, which holds nobody up when the user interrupts a download."""
+        future: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                self._start_one(component)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        Thread(target=run, name=f"start {component.name}", daemon=True).start()
+        return future
 
     def _start_one(self, component: Component) -> None:
         try:

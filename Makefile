@@ -1,0 +1,65 @@
+# All that is needed is Python 3.11 or newer and make; everything else is fetched. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+define PINS_HEAD
+# The packages that are known to work together: what make installs. Written by "make pins"; which packages are
+# wanted at all is said in pyproject.toml.
+endef
+export PINS_HEAD
+
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.PHONY: help demo test lint types fmt bench local pins clean
+
+help: ## List the targets
+	@$(PYTHON) -c 'import re; \
+	text = open("Makefile").read(); \
+	[print(f"make {name:<6} {what}") for name, what in re.findall(r"(?m)^(\w+):.*## (.*)", text)]'
+
+# `exec` makes the demo a child of make itself: it ends when make does, and ends all that it started.
+demo: $(READY) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
+	@exec $(BIN)/python -m millrace.cli demo --end-with-parent \
+	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"}
+
+test: $(READY) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+fmt: $(READY) ## Format the code and repair what can be repaired
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure the codec and the pipeline; ARGS="--help" tells the options
+	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+local: $(READY) ## Start Kafka, a registry and MySQL here, until Ctrl-C
+	@exec $(BIN)/python -m millrace.cli local up $(ARGS)
+
+pins: ## Write requirements.txt anew, with the newest packages that pyproject.toml allows
+	@$(PYTHON) -m venv --clear .make/pins
+	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,dev]'
+	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace; } > .make/requirements.txt
+	@mv .make/requirements.txt requirements.txt
+
+clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)
+	rm -rf $(VENV) .make build dist reports .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Installed again whenever the pins change. The project itself is installed in place, without looking for packages.
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Millrace needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
+	@echo "installing the Python packages of requirements.txt into $(VENV)"
+	@$(BIN)/python -m pip install --requirement requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

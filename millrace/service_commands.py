@@ -1,0 +1,29 @@
+"""``millrace reader``, ``decoder`` and ``rowmapper``: the same as ``python -m services.NAME``."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+__all__ = ["decoder", "reader", "rowmapper"]
+
+
+def _service(name: str, what: str) -> click.Command:
+    @click.command(name, help=f"{what} Settings come from the environment (MILLRACE_…) and a TOML file.")
+    @click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The TOML file; as MILLRACE_CONFIG.",
+    )
+    def command(config: Path | None) -> None:
+        if config is not None:
+            os.environ["MILLRACE_CONFIG"] = str(config)
+        raise SystemExit(import_module(f"services.{name}.__main__").main())
+
+    return command
+
+
+reader = _service("reader", "Carry the binary log of a server, or of files, to {source}.raw.")
+decoder = _service("decoder", "Decode {source}.raw to {source}.events.")
+rowmapper = _service("rowmapper", "Map {source}.events to the row changes of each table.")
