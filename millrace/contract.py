@@ -47,7 +47,8 @@ HEADER_MARKER: Final = "marker"
 """The record is no event but a note of the reader's: :data:`SOURCE_CHANGED` or :data:`ABANDONED`.
 
 Its key is a raw key; a SOURCE_CHANGED record has position 0, where no event starts, an ABANDONED record the
-position at which the cut transaction would have gone on. The value says why, as UTF-8 text.
+position at which the cut transaction would have gone on. The value says why, as UTF-8 text. The decoder passes
+it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
 """
 
 SOURCE_CHANGED: Final = b"source_changed"

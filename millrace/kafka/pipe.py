@@ -121,8 +121,8 @@ class TransactionalProducer:
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
-        *,
         headers: Sequence[tuple[str, bytes]] | None = None,
+        *,
         partition: int = 0,
     ) -> None:
         """Add a record to the transaction. What Kafka does not take is reported by :meth:`commit`.
