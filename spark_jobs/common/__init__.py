@@ -1,0 +1,1 @@
+"""What the jobs share: session, reading from Kafka, decoding events in the executors, reports."""

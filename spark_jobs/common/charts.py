@@ -1,0 +1,190 @@
+"""Charts as inline SVG: stacked columns over time and stacked horizontal bars.
+
+Nothing but text comes out, to be put into an HTML page that defines the colours ``--s0`` … ``--s7`` and the
+classes ``axis`` and ``grid``; so a chart follows the page's light or dark scheme. Every mark has a
+``<title>`` that a browser shows as a tooltip and a screen reader reads.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+__all__ = [
+    "SERIES_COLOURS",
+    "Series",
+    "bars",
+    "bucket",
+    "columns",
+    "count",
+    "legend",
+    "size",
+    "ticks",
+    "times",
+]
+
+SERIES_COLOURS: Final = 8
+"""How many colours the page defines; further series share the last one."""
+
+_WIDTH: Final = 1040
+_COLUMN_AREA: Final = 220
+_LEFT, _TOP, _BOTTOM = 64, 12, 28
+_BAR_HEIGHT, _BAR_STEP, _BAR_LABEL, _BAR_VALUE = 18, 26, 250, 110
+_LABEL_CHARACTERS: Final = 31
+_MOST_COLUMNS: Final = 120
+_MINUTE: Final = 60
+_DAY: Final = 86_400
+_STEPS: Final = [_MINUTE * n for n in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a stacked chart: its name and a value per column or bar."""
+
+    name: str
+    values: Sequence[int]
+
+
+def count(value: float) -> str:
+    """Return a number with its thousands grouped: ``1,234,567``."""
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes in words: ``12.3 MB``."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "bytes" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def ticks(highest: int, wanted: int = 4) -> list[int]:
+    """Return round values from 0 up to the first that is not below ``highest``, about ``wanted`` of them."""
+    step = 1
+    while step * wanted < highest:
+        step = _next_round(step)
+    return [step * n for n in range(-(-max(highest, 1) // step) + 1)]
+
+
+def _next_round(step: int) -> int:
+    lead = int(str(step)[0])
+    return step * 2 if lead in (1, 5) else step // 2 * 5
+
+
+def bucket(
+    minutes: Mapping[int, Mapping[str, int]], most: int = _MOST_COLUMNS
+) -> tuple[list[int], int, dict[str, list[int]]]:
+    """Gather counts per minute into at most ``most`` columns of equal width.
+
+    ``minutes`` maps the start of a minute (seconds since 1970) to counts by series. Returns the start of
+    each column, the width of a column in seconds, and the counts per series, a value per column, gaps filled
+    with 0.
+    """
+    if not minutes:
+        return [], _MINUTE, {}
+    first, last = min(minutes), max(minutes)
+    step = next((s for s in _STEPS if (last // s - first // s) < most), None)
+    if step is None:
+        days = -(-(last - first) // (most * _DAY))
+        step = _DAY * max(1, days)
+        while last // step - first // step >= most:
+            step += _DAY
+    start = first // step * step
+    starts = list(range(start, last + 1, step))
+    names = sorted({name for counts in minutes.values() for name in counts})
+    series = {name: [0] * len(starts) for name in names}
+    for minute, counts in minutes.items():
+        for name, value in counts.items():
+            series[name][(minute - start) // step] += value
+    return starts, step, series
+
+
+def times(starts: Sequence[int], step: int) -> tuple[list[str], list[str]]:
+    """Return labels and tips for columns that begin at ``starts`` and are ``step`` seconds wide; UTC."""
+    days_matter = bool(starts) and starts[0] // _DAY != starts[-1] // _DAY
+    form = "%Y-%m-%d" if step >= _DAY else "%m-%d %H:%M" if days_matter else "%H:%M"
+    exact = "%Y-%m-%d" if step >= _DAY else "%Y-%m-%d %H:%M"
+    moments = [datetime.fromtimestamp(start, UTC) for start in starts]
+    width = "" if step in (_MINUTE, _DAY) else f", {step // _MINUTE:,} minutes"
+    return [m.strftime(form) for m in moments], [m.strftime(exact) + width for m in moments]
+
+
+def legend(names: Sequence[str]) -> str:
+    """Return the legend of a chart: a coloured square and a name per series."""
+    items = "".join(
+        f'<li><i style="background:{_colour(i)}"></i>{escape(n)}</li>' for i, n in enumerate(names)
+    )
+    return f'<ul class="legend" aria-hidden="true">{items}</ul>'
+
+
+def columns(title: str, labels: Sequence[str], tips: Sequence[str], series: Sequence[Series]) -> str:
+    """Return a chart of stacked columns; about ten labels are written, a mark shows its column's tip."""
+    totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
+    marks = ticks(max(totals, default=1))
+    scale = _COLUMN_AREA / marks[-1]
+    bottom = _TOP + _COLUMN_AREA
+    slot = (_WIDTH - _LEFT) / max(len(labels), 1)
+    width = min(max(slot * 0.86, 1.0), 48.0)
+    parts = [_axis(mark, bottom - mark * scale) for mark in marks]
+    for i, tip in enumerate(tips):
+        left, top = _LEFT + i * slot + (slot - width) / 2, float(bottom)
+        for n, one in enumerate(series):
+            if value := one.values[i]:
+                top -= value * scale
+                parts.append(_rect((left, top), width, value * scale, n, f"{tip}: {one.name} {count(value)}"))
+    for i in range(0, len(labels), max(1, -(-len(labels) // 10))):
+        place = f'x="{_LEFT + (i + 0.5) * slot:.1f}" y="{bottom + 18}"'
+        parts.append(f'<text class="axis" {place} text-anchor="middle">{escape(labels[i])}</text>')
+    return _svg(title, bottom + _BOTTOM, parts)
+
+
+def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> str:
+    """Return a chart of stacked horizontal bars, the total written behind each."""
+    totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
+    scale = (_WIDTH - _BAR_LABEL - _BAR_VALUE) / max([*totals, 1])
+    parts = []
+    for i, label in enumerate(labels):
+        top = float(i * _BAR_STEP + 4)
+        middle = top + _BAR_HEIGHT * 0.72
+        short = label if len(label) <= _LABEL_CHARACTERS else "…" + label[1 - _LABEL_CHARACTERS :]
+        parts.append(f'<text class="name" x="{_BAR_LABEL - 10}" y="{middle:.1f}" text-anchor="end">')
+        parts.append(f"{escape(short)}<title>{escape(label)}</title></text>")
+        left = float(_BAR_LABEL)
+        for n, one in enumerate(series):
+            if value := one.values[i]:
+                width = max(value * scale, 1.0)
+                parts.append(_rect((left, top), width, _BAR_HEIGHT, n, f"{label}: {one.name} {count(value)}"))
+                left += width
+        parts.append(f'<text class="axis" x="{left + 8:.1f}" y="{middle:.1f}">{count(totals[i])}</text>')
+    return _svg(title, len(labels) * _BAR_STEP + 8, parts)
+
+
+def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    opening = f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
+    return f"{opening}<title>{escape(title)}</title>{''.join(parts)}</svg>"
+
+
+def _rect(place: tuple[float, float], width: float, height: float, series: int, tip: str) -> str:
+    """Return a mark; ``place`` is its left upper corner."""
+    box = f'x="{place[0]:.1f}" y="{place[1]:.1f}" width="{width:.1f}" height="{max(height, 0.5):.1f}"'
+    return f'<rect {box} fill="{_colour(series)}"><title>{escape(tip)}</title></rect>'
+
+
+def _axis(value: int, y: float) -> str:
+    line = f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return (
+        f'{line}<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>'
+    )
+
+
+def _short(value: int) -> str:
+    for divisor, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= divisor:
+            return f"{value / divisor:g} {unit}"
+    return str(value)
+
+
+def _colour(series: int) -> str:
+    return f"var(--s{min(series, SERIES_COLOURS - 1)})"

@@ -1,0 +1,151 @@
+"""The HTML report of a job: one file that needs nothing else, opens without network, in light or dark.
+
+A report is a title, a line of facts, tiles with figures, and sections with charts, tables and text. All text
+that comes from data is escaped here; callers pass plain text, except to :meth:`Report.chart`, which takes the
+markup of :mod:`spark_jobs.common.charts`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from spark_jobs.common.charts import count, size
+
+__all__ = ["Bytes", "Code", "Report"]
+
+_STYLE: Final = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+
+_SCRIPT: Final = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+_UNBROKEN: Final = 28
+"""Up to this length, what is in a fixed-width font stays on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A number of bytes, shown with its unit and sorted by value."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text shown in a fixed-width font: keys, positions, statements."""
+
+    text: str
+
+
+Cell = str | int | float | Bytes | Code | None
+
+
+class Report:
+    """Collects the parts of a report in the order of the calls and writes the page."""
+
+    def __init__(self, title: str, facts: Sequence[str]) -> None:
+        self._title = title
+        self._parts = [
+            f"<h1>{escape(title)}</h1>",
+            *(f'<p class="facts">{escape(fact)}</p>' for fact in facts),
+        ]
+        self._open = False
+
+    def verdict(self, text: str, mood: str) -> None:
+        """Put one sentence on top that says what came out; ``mood`` is ``good``, ``bad`` or ``doubt``."""
+        self._parts.append(f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
+
+    def tiles(self, figures: Sequence[tuple[str, int | Bytes | str]]) -> None:
+        """Show a row of figures, each with its name."""
+        items = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in figures
+        )
+        self._parts.append(f'<dl class="tiles">{items}</dl>')
+
+    def section(self, heading: str, text: str = "") -> None:
+        """Begin a section; what follows is in it."""
+        self._close()
+        self._open = True
+        self._parts.append(f"<section><h2>{escape(heading)}</h2>")
+        if text:
+            self.text(text)
+
+    def text(self, text: str) -> None:
+        """Add a paragraph."""
+        self._parts.append(f'<p class="dim">{escape(text)}</p>')
+
+    def chart(self, markup: str) -> None:
+        """Add the markup of a chart."""
+        self._parts.append(f'<div class="scroll">{markup}</div>')
+
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, folded: str = "") -> None:
+        """Add a table that sorts on a click on a heading; with ``folded``, behind a line of that text."""
+        numeric = [any(isinstance(row[i], int | float | Bytes) for row in rows) for i in range(len(headings))]
+        head = "".join(
+            f'<th scope="col"{_number_class(number)}><button type="button">{escape(name)}</button></th>'
+            for name, number in zip(headings, numeric, strict=True)
+        )
+        body = "".join(
+            f"<tr>{''.join(_cell(value, number) for value, number in zip(row, numeric, strict=True))}</tr>"
+            for row in rows
+        )
+        table = (
+            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        )
+        self._parts.append(
+            f"<details><summary>{escape(folded)}</summary>{table}</details>" if folded else table
+        )
+
+    def keys(self, summary: str, keys: Sequence[str]) -> None:
+        """Add a list of record keys behind a line of text."""
+        lines = "<br>".join(f"<code>{escape(key)}</code>" for key in keys)
+        self._parts.append(f"<details><summary>{escape(summary)}</summary><p>{lines}</p></details>")
+
+    def html(self, footer: str) -> str:
+        """Return the page."""
+        self._close()
+        head = (
+            '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(self._title)}</title><style>{_STYLE}</style>"
+        )
+        body = "".join(self._parts)
+        return (
+            f'<!doctype html><html lang="en"><head>{head}</head><body><main>{body}'
+            f"<footer>{escape(footer)}</footer></main><script>{_SCRIPT}</script></body></html>\n"
+        )
+
+    def _close(self) -> None:
+        if self._open:
+            self._parts.append("</section>")
+            self._open = False
+
+
+def _number_class(number: bool) -> str:
+    return ' class="number"' if number else ""
+
+
+def _cell(value: Cell, number: bool) -> str:
+    if isinstance(value, Bytes):
+        exact = f' title="{count(value.value)} bytes" data-value="{value.value}"'
+    elif isinstance(value, int | float):
+        exact = f' data-value="{value}"'
+    else:
+        exact = ""
+    return f"<td{_number_class(number)}{exact}>{_text(value)}</td>"
+
+
+def _text(value: Cell) -> str:
+    match value:
+        case None:
+            return '<span class="dim">&ndash;</span>'
+        case Bytes():
+            return size(value.value)
+        case Code():
+            unbroken = ' class="unbroken"' if len(value.text) <= _UNBROKEN else ""
+            return f"<code{unbroken}>{escape(value.text)}</code>"
+        case int():
+            return count(value)
+        case float():
+            return f"{value:,.1f}"
+        case _:
+            return escape(value)

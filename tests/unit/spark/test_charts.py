@@ -1,0 +1,95 @@
+"""Charts: well-formed SVG, round scales, columns that hold everything."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from spark_jobs.common.charts import Series, bars, bucket, columns, legend, size, ticks, times
+
+MINUTE, DAY = 60, 86_400
+
+
+@pytest.mark.parametrize(
+    ("highest", "expected"),
+    [
+        (0, [0, 1]),
+        (1, [0, 1]),
+        (4, [0, 1, 2, 3, 4]),
+        (9, [0, 5, 10]),
+        (17, [0, 5, 10, 15, 20]),
+        (2100, [0, 1000, 2000, 3000]),
+    ],
+)
+def test_ticks_are_round_and_reach_the_highest(highest: int, expected: list[int]) -> None:
+    assert ticks(highest) == expected
+
+
+@pytest.mark.parametrize("highest", [*range(300), 999, 1000, 1001, 12_345_678, 2**40])
+def test_ticks_are_few(highest: int) -> None:
+    found = ticks(highest)
+    assert found[0] == 0
+    assert found[-1] >= highest
+    assert len(found) <= 6
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (2_345_678, "2.3 MB"), (7e15, "7,000.0 TB")],
+)
+def test_sizes_in_words(value: float, text: str) -> None:
+    assert size(value) == text
+
+
+def test_a_bucket_per_minute_while_they_fit() -> None:
+    starts, step, series = bucket({600: {"a": 1}, 720: {"a": 2, "b": 5}})
+    assert (starts, step) == ([600, 660, 720], MINUTE)
+    assert series == {"a": [1, 0, 2], "b": [0, 0, 5]}
+
+
+@pytest.mark.parametrize("last", [60 * 500, DAY, 40 * DAY, 27 * 365 * DAY, 2**32 // 60 * 60])
+def test_buckets_are_few_and_lose_nothing(last: int) -> None:
+    minutes = {60: {"a": 1}, last // 2 // 60 * 60: {"a": 3}, last: {"a": 7}}
+    starts, step, series = bucket(minutes)
+    assert len(starts) <= 121
+    assert sum(series["a"]) == 11
+    assert starts[0] <= 60
+    assert starts[-1] <= last < starts[-1] + step
+
+
+def test_nothing_to_show() -> None:
+    assert bucket({}) == ([], MINUTE, {})
+    ET.fromstring(columns("none", [], [], []))
+    ET.fromstring(bars("none", [], []))
+
+
+def test_times_say_the_day_only_where_it_matters() -> None:
+    labels, tips = times([0, 3600], 3600)
+    assert labels == ["00:00", "01:00"]
+    assert tips == ["1970-01-01 00:00, 60 minutes", "1970-01-01 01:00, 60 minutes"]
+    assert times([0, DAY], 720 * MINUTE)[0] == ["01-01 00:00", "01-02 00:00"]
+    assert times([0, DAY], DAY) == (["1970-01-01", "1970-01-02"],) * 2
+
+
+def test_columns_stack_to_their_total() -> None:
+    chart = columns("x", ["10:00"], ["10:00"], [Series("a<b", [3]), Series("c", [1])])
+    marks = list(ET.fromstring(chart).iter("rect"))
+    heights = [float(mark.attrib["height"]) for mark in marks]
+    assert heights[0] == pytest.approx(3 * heights[1], rel=0.01)
+    assert float(marks[0].attrib["y"]) == pytest.approx(float(marks[1].attrib["y"]) + heights[1], abs=0.2)
+    assert marks[0].findtext("title") == "10:00: a<b 3"
+
+
+def test_long_names_are_cut_in_front_and_told_in_full() -> None:
+    name = "a_database.a_table_with_quite_a_long_name & more"
+    chart = ET.fromstring(bars("x", [name], [Series("rows", [5])]))
+    label = next(element for element in chart.iter("text"))
+    assert label.text is not None
+    assert label.text.startswith("…")
+    assert name.endswith(label.text[1:])
+    assert label.findtext("title") == name
+
+
+def test_more_series_than_colours() -> None:
+    names = [f"series {n}" for n in range(12)]
+    ET.fromstring(legend(names))
+    ET.fromstring(columns("x", ["a"], ["a"], [Series(name, [1]) for name in names]))

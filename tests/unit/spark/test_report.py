@@ -1,0 +1,96 @@
+"""The page of a report: it parses, needs nothing from outside, and shows data as data."""
+
+import re
+from html.parser import HTMLParser
+
+from spark_jobs.common.charts import SERIES_COLOURS, Series, bars
+from spark_jobs.common.report import Bytes, Code, Report
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+EVIL = '<script>alert("x")</script>&'
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed, and gathers attributes and text."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self.elements: list[str] = []
+        self.feed(markup)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def check_self_contained(markup: str) -> Page:
+    """Fail unless the page is whole and refers to nothing outside itself."""
+    page = Page(markup)
+    assert markup.startswith("<!doctype html>")
+    assert page.open == []
+    names = {name for _, name, _ in page.attributes}
+    assert not names & {"src", "href", "srcset", "action", "data", "poster", "xlink:href"}
+    assert not {"link", "img", "iframe", "object", "embed", "base"} & set(page.elements)
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", markup)
+    return page
+
+
+def sample() -> str:
+    report = Report(f"Title {EVIL}", [f"fact {EVIL}"])
+    report.verdict(f"verdict {EVIL}", "good")
+    report.tiles([("events", 1_234_567), ("log", Bytes(2_300_000)), (EVIL, EVIL)])
+    report.section(f"one {EVIL}", f"text {EVIL}")
+    report.chart(bars(EVIL, [EVIL], [Series(EVIL, [7])]))
+    report.table(["name", EVIL, "n"], [("a", Code(EVIL), 1), (EVIL, None, 2.25)])
+    report.section("two")
+    report.table(["only"], [(1,)], folded=f"more {EVIL}")
+    report.keys(f"keys {EVIL}", [EVIL, "1:0:mysql-bin.000001:4"])
+    return report.html(f"footer {EVIL}")
+
+
+def test_the_page_needs_nothing_from_outside() -> None:
+    check_self_contained(sample())
+
+
+def test_data_stays_data() -> None:
+    page = Page(sample())
+    assert page.elements.count("script") == 1
+    assert "".join(page.words).count(EVIL) >= 14
+
+
+def test_numbers_are_readable_and_sort_by_value() -> None:
+    page = Page(sample())
+    words = "".join(page.words)
+    assert "1,234,567" in words
+    assert "2.3 MB" in words
+    values = [value for tag, name, value in page.attributes if (tag, name) == ("td", "data-value")]
+    assert values == ["1", "2.25", "1"]
+
+
+def test_every_colour_has_a_light_and_a_dark_form() -> None:
+    markup = sample()
+    for number in range(SERIES_COLOURS):
+        assert markup.count(f"--s{number}:") == 2
+    assert "prefers-color-scheme: dark" in markup
+
+
+def test_an_empty_table_and_no_section() -> None:
+    report = Report("empty", [])
+    report.table(["a", "b"], [])
+    check_self_contained(report.html(""))
