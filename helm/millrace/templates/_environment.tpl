@@ -50,19 +50,20 @@ MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions |
 {{- end }}
 {{- if ne .component "reader" }}
 {{ include "millrace.settings.registry" $root }}
-{{- else if $source.files }}
-MILLRACE_FILES: {{ $source.files | toJson | quote }}
-MILLRACE_FOLLOW: {{ $source.follow | quote }}
 {{- else }}
 MILLRACE_START: {{ $source.start | quote }}
+{{- if $source.files }}
+MILLRACE_FILES: {{ $source.files | join "," | quote }}
+MILLRACE_FOLLOW: {{ $source.follow | quote }}
+{{- else }}
 {{- with $source.mysql }}
 MILLRACE_MYSQL_HOST: {{ .host | quote }}
 MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}
 {{- if .serverId }}
 MILLRACE_MYSQL_SERVER_ID: {{ int64 .serverId | quote }}
 {{- end }}
-MILLRACE_MYSQL_HEARTBEAT_S: {{ int64 .heartbeatSeconds | quote }}
-{{- if .tls.existingSecret }}
+MILLRACE_MYSQL_HEARTBEAT_S: {{ .heartbeatSeconds | quote }}
+{{- if and .tls.existingSecret (not .tls.disabled) }}
 {{- if .tls.caKey }}
 MILLRACE_MYSQL_SSL_CA: {{ printf "/etc/millrace/tls/mysql/%s" .tls.caKey | quote }}
 {{- end }}
@@ -72,7 +73,15 @@ MILLRACE_MYSQL_SSL_CERT: {{ printf "/etc/millrace/tls/mysql/%s" .tls.certificate
 {{- if .tls.privateKeyKey }}
 MILLRACE_MYSQL_SSL_KEY: {{ printf "/etc/millrace/tls/mysql/%s" .tls.privateKeyKey | quote }}
 {{- end }}
+{{- end }}
+{{- if .tls.disabled }}
+MILLRACE_MYSQL_SSL_DISABLED: "true"
+{{- else }}
 MILLRACE_MYSQL_SSL_VERIFY: {{ .tls.verify | quote }}
+{{- end }}
+{{- if .allowStatements }}
+MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -131,7 +140,7 @@ MILLRACE_MYSQL_SSL_VERIFY: {{ .tls.verify | quote }}
 {{- if and (ne .component "reader") .root.Values.registry.tls.existingSecret -}}
 {{- $_ := set $secrets "registry" .root.Values.registry.tls.existingSecret -}}
 {{- end -}}
-{{- if and (eq .component "reader") .source.mysql.host .source.mysql.tls.existingSecret -}}
+{{- if and (eq .component "reader") .source.mysql.host .source.mysql.tls.existingSecret (not .source.mysql.tls.disabled) -}}
 {{- $_ := set $secrets "mysql" .source.mysql.tls.existingSecret -}}
 {{- end -}}
 {{- toYaml $secrets -}}

@@ -127,7 +127,10 @@ def test_only_the_reader_knows_the_database_and_only_the_others_the_registry() -
     assert reader["MILLRACE_SOURCE"] == "Shop_EU"
     assert reader["MILLRACE_MYSQL_SERVER_ID"] == "4294967295"
     assert reader["MILLRACE_MYSQL_PORT"] == "3307"
-    assert reader["MILLRACE_MYSQL_SSL_VERIFY"] == "false"
+    assert reader["MILLRACE_MYSQL_SSL_VERIFY"] == "true"
+    stock = environment(objects, "try-millrace-stock-reader")
+    assert stock["MILLRACE_MYSQL_SSL_DISABLED"] == "true"
+    assert stock["MILLRACE_MYSQL_HEARTBEAT_S"] == "0.5"
     assert reader["MILLRACE_MYSQL_PASSWORD"] == ("shop-mysql", "password")
     assert not [name for name in reader if "REGISTRY" in name]
     for service in ("decoder", "rowmapper"):
@@ -179,6 +182,7 @@ def test_overrides_of_one_source_leave_the_others_alone() -> None:
 def test_a_source_of_files_has_no_server() -> None:
     variables = environment(render(FULL), "try-millrace-archive-reader")
     assert not [name for name in variables if "MYSQL" in name]
+    assert variables["MILLRACE_FILES"] == "/logs/mysql-bin.000001,/logs/mysql-bin.0000[1-9]*"
     assert variables["MILLRACE_FOLLOW"] == "true"
 
 
