@@ -7,8 +7,8 @@ executors can import it.
 Topics of the source ``shop``: ``shop.raw``, ``shop.events``, ``shop.transactions``, ``shop.catalog``,
 ``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.state``, and ``shop.{db}.{table}`` per table.
 
-Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw record's
-key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same with ``:{sub_index}`` behind it.
+Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw
+record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same and ``:{sub_index}``.
 (epoch, log_file, position, sub_index, chunk) is unique within a source for ever.
 """
 
@@ -47,8 +47,8 @@ HEADER_MARKER: Final = "marker"
 """The record is no event but a note of the reader's: :data:`SOURCE_CHANGED` or :data:`ABANDONED`.
 
 Its key is a raw key; a SOURCE_CHANGED record has position 0, where no event starts, an ABANDONED record the
-position at which the cut transaction would have gone on. The value says why, as UTF-8 text. The decoder passes
-it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
+position at which the cut transaction would have gone on. The value says why, as UTF-8 text. The decoder
+passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
 """
 
 SOURCE_CHANGED: Final = b"source_changed"

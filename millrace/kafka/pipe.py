@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -27,7 +27,7 @@ from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["CommitPolicy", "InputReader", "Message", "Task", "TransactionalProducer", "run_pipe"]
+__all__ = ["CommitPolicy", "InputReader", "Record", "Task", "TransactionalProducer", "run_pipe"]
 
 _LOG = get_logger(__name__)
 _TRANSACTION_S: Final = 30.0
@@ -281,6 +281,25 @@ def _length(value: bytes | None) -> int:
     return 0 if value is None else len(value)
 
 
+class Record(Protocol):
+    """A record as it is read: confluent_kafka's Message, without an error."""
+
+    def key(self) -> bytes | None:
+        """Give the key; None where there is none."""
+
+    def value(self) -> bytes | None:
+        """Give the value; None for a tombstone."""
+
+    def offset(self) -> int:
+        """Give the offset in its partition."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Give the kind of timestamp and milliseconds since 1970."""
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        """Give the headers; None where there are none."""
+
+
 class InputReader:
     """Reads partition 0 of a topic, committed records only, from the offset that it is told."""
 
@@ -317,7 +336,7 @@ class InputReader:
         with translated(f"reading {self.topic}"):
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
-    def read(self, count: int, wait_s: float) -> list[Message]:
+    def read(self, count: int, wait_s: float) -> list[Record]:
         """Give up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
         with translated(f"reading {self.topic}"):
             messages = self._consumer.consume(count, timeout=0)
@@ -326,15 +345,15 @@ class InputReader:
         for message in messages:
             if message.error() is not None:
                 return self._good(messages)
-        return messages
+        return cast("list[Record]", messages)
 
-    def _good(self, messages: Sequence[Message]) -> list[Message]:
+    def _good(self, messages: Sequence[Message]) -> list[Record]:
         """Leave out what is no record; raise for what does not mend by itself."""
-        good = []
+        good: list[Record] = []
         for message in messages:
             error = message.error()
             if error is None:
-                good.append(message)
+                good.append(cast("Record", message))
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise InputLostError(f"{self.topic} no longer holds what must be read next: {error.str()}")
             elif error.fatal() or not error.retriable():
@@ -377,7 +396,7 @@ class InputReader:
 class Task(Protocol):
     """What a service does between its input and its output."""
 
-    def process(self, messages: Sequence[Message]) -> None:
+    def process(self, records: Sequence[Record]) -> None:
         """Take records and produce what follows from them. May commit by itself between two of them."""
 
     def state(self) -> bytes:

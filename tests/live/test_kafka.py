@@ -24,7 +24,7 @@ from millrace.contract import Topics
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
-from millrace.kafka.pipe import CommitPolicy, InputReader, TransactionalProducer, run_pipe
+from millrace.kafka.pipe import CommitPolicy, InputReader, Record, TransactionalProducer, run_pipe
 from millrace.kafka.state import read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.local import Kafka
@@ -358,8 +358,8 @@ class Upper:
         self.next_offset = 0
         self.stop = threading.Event()
 
-    def process(self, messages: Sequence[Message]) -> None:
-        for message in messages:
+    def process(self, records: Sequence[Record]) -> None:
+        for message in records:
             self.producer.produce(self.topic, message.key(), message.value().upper(), message.timestamp()[1])
             self.next_offset = message.offset() + 1
         if self.next_offset >= self.stop_after:
@@ -382,8 +382,8 @@ def test_a_pipe_that_fails_and_goes_on(settings: KafkaSettings, topics: Topics) 
         pass
 
     class Failing(Upper):
-        def process(self, messages: Sequence[Message]) -> None:
-            super().process(messages)
+        def process(self, records: Sequence[Record]) -> None:
+            super().process(records)
             if self.next_offset > 2000:
                 self.producer._producer.flush()
                 raise FailingError
