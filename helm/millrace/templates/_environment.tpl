@@ -44,7 +44,14 @@ MILLRACE_HTTP_HOST: "0.0.0.0"
 MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
 {{ include "millrace.settings.kafka" $root }}
 MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
+{{- if eq .component "decoder" }}
+MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
+{{- end }}
 {{- if eq .component "rowmapper" }}
+MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
+MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
+MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
+MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
 MILLRACE_TOPICS_MAX_TABLES: {{ int64 $root.Values.topics.maxTables | quote }}
 MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions | quote }}
 {{- end }}

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,16 @@ def run_helm(*arguments: str, values: Any = None) -> subprocess.CompletedProcess
 
 def render(values: Any) -> list[dict[str, Any]]:
     """All objects that the chart makes of ``values``."""
-    result = run_helm("template", "try", str(CHART), values=values)
+    return [
+        document for document in yaml.load_all(_rendered(json.dumps(values)), yaml.CSafeLoader) if document
+    ]
+
+
+@cache
+def _rendered(values: str) -> str:
+    result = run_helm("template", "try", str(CHART), values=json.loads(values))
     assert result.returncode == 0, result.stderr
-    return [document for document in yaml.safe_load_all(result.stdout) if document]
+    return result.stdout
 
 
 def refusal(values: Any) -> str:
