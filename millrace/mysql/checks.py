@@ -6,9 +6,10 @@ show where they are needed, in the server's own answer.
 """
 
 from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError
 
-__all__ = ["check_source"]
+__all__ = ["check_replicas", "check_source"]
 
 
 def check_source(connection: MysqlConnection, server_id: int, *, allow_statements: bool = False) -> list[str]:
@@ -47,6 +48,30 @@ def check_source(connection: MysqlConnection, server_id: int, *, allow_statement
     if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") not in {"ON", None}:
         warnings.append("gtid_mode is not ON: after a fail-over to another server the reader cannot go on")
     return warnings
+
+
+def check_replicas(connection: MysqlConnection, replica: ReplicaIdentity) -> None:
+    """Refuse to start while another replica is registered under our server id.
+
+    Both would throw each other out for ever. Who may not see the list (MariaDB wants REPLICATION MASTER ADMIN
+    for it) learns of it when it happens.
+    """
+    try:
+        rows = connection.first_of(
+            "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
+        )
+    except RefusedError:
+        return
+    for row in rows:
+        name = row.get("Replica_UUID") or row.get("Slave_UUID") or row.get("Host")
+        if int(row["Server_Id" if "Server_Id" in row else "Server_id"]) == replica.server_id and name not in {
+            replica.uuid,
+            replica.name,
+        }:
+            raise RefusedError(
+                f"{connection.address}: replica {name} already uses server id {replica.server_id}; "
+                "set MILLRACE_MYSQL_SERVER_ID to a number of its own"
+            )
 
 
 def _format(connection: MysqlConnection, *, allow_statements: bool) -> list[str]:

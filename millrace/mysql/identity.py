@@ -1,0 +1,66 @@
+"""What tells one server's log from another's of the same name.
+
+File names and positions repeat: after RESET MASTER, after a fail-over, after a restore. What does not repeat
+is the head of a file (when and by which server it was begun, which transactions lie before it) together with
+the server's own names for itself.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
+from millrace.mysql.errors import LinkLostError
+from millrace.mysql.packets import DumpEnd
+
+__all__ = ["LogHead", "ServerNames", "read_head", "server_names"]
+
+_MAGIC_LENGTH: Final = 4
+_ARTIFICIAL_F: Final = 0x20
+_FLAGS_OFFSET: Final = 17
+
+
+@dataclass(frozen=True, slots=True)
+class ServerNames:
+    """What a server calls itself for ever: ``@@server_uuid`` of MySQL, ``@@server_uid`` of MariaDB 10.10."""
+
+    uuid: str | None
+    uid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """The first events of a log file, whole: the format description and, if there is one, the next."""
+
+    format_description: bytes
+    second: bytes | None
+
+
+def server_names(connection: MysqlConnection) -> ServerNames:
+    """Ask a server what it calls itself."""
+    return ServerNames(connection.variable("server_uuid"), connection.variable("server_uid"))
+
+
+def read_head(address: MysqlAddress, replica: ReplicaIdentity, log_file: str) -> LogHead:
+    """Fetch the head of a log file over a connection of its own.
+
+    Raises :class:`~millrace.mysql.errors.PurgedError` where the server does not have the file.
+    """
+    with MysqlConnection(address) as connection:
+        dump = Dump.at_position(
+            connection, replica, log_file, _MAGIC_LENGTH, wait=False, buffer_size=64 * 1024
+        )
+        events: list[bytes] = []
+        try:
+            while len(events) < 2:
+                for data, first, last, _ in dump.read(10.0):
+                    in_file = (
+                        not int.from_bytes(data[_FLAGS_OFFSET : _FLAGS_OFFSET + 2], "little") & _ARTIFICIAL_F
+                    )
+                    if first and last and in_file and len(events) < 2:
+                        events.append(data)
+        except DumpEnd:
+            pass
+    if not events:
+        raise LinkLostError(f"{address}: {log_file} has no format description yet")
+    return LogHead(events[0], events[1] if len(events) > 1 else None)

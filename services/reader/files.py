@@ -1,0 +1,278 @@
+"""Binary log files, or relay logs, as the source of events; followed, if wanted, while they grow.
+
+In a file an event starts where it starts: its offset is its position, whatever its header says.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from millrace.mysql.errors import GapError, RefusedError
+from millrace.mysql.packets import EventPiece
+from millrace.runtime.logging import get_logger
+from services.reader.metrics import ReaderMetrics
+from services.reader.settings import ReaderSettings
+from services.reader.writer import RawWriter
+
+__all__ = ["EndOfFiles", "FilePlacer", "FileSource"]
+
+_LOG = get_logger(__name__)
+
+_MAGIC: Final = b"\xfebin"
+_OTHER_KINDS: Final = {
+    b"\xfdbin": "it is encrypted; read it from its server, which decrypts it",
+    b"\x1f\x8b\x08": "it is compressed; unpack it with gunzip",
+    b"\x28\xb5\x2f\xfd": "it is compressed; unpack it with unzstd",
+}
+_HEADER_SIZE: Final = 19
+_BLOCK: Final = 1 << 20
+_MASK: Final = 0xFFFFFFFF
+_V1_START_SIZE: Final = 69
+
+
+class EndOfFiles(Exception):  # noqa: N818 - no error
+    """All files have been read to their ends, and nobody asked to wait for more."""
+
+
+class FilePlacer:
+    """Offsets in a file; ``next_position`` in the events is compared and counted, no more."""
+
+    def __init__(self, metrics: ReaderMetrics) -> None:
+        self.log_file = ""
+        self.position = len(_MAGIC)
+        self._metrics = metrics
+
+    def place(self, type_code: int, event_size: int, next_position: int, flags: int, data: bytes) -> int:
+        """Return the offset of the event that comes next."""
+        del type_code, flags, data
+        start = self.position
+        self.position = start + event_size
+        if next_position != self.position & _MASK:
+            self._metrics.position_mismatches.inc()
+        return start
+
+
+class FileSource:
+    """Reads files one behind the other."""
+
+    def __init__(self, settings: ReaderSettings, writer: RawWriter, metrics: ReaderMetrics) -> None:
+        self._patterns = [part.strip() for part in settings.files.split(",") if part.strip()]
+        self._start_at = settings.start
+        self._follow = settings.follow
+        self._writer = writer
+        self._placer = FilePlacer(metrics)
+        self._metrics = metrics
+        self._file: BinaryIO | None = None
+        self._path = Path()
+        self._rest = b""
+        self._part_left = 0
+        self._part_size = 0
+        self._jump = 0
+
+    def __str__(self) -> str:
+        return ", ".join(self._patterns)
+
+    def open(self) -> None:
+        """Find the file and offset to go on at."""
+        paths = self._paths()
+        if not paths:
+            raise RefusedError(f"no file matches MILLRACE_FILES ({self})")
+        state = self._writer.state
+        if state is not None:
+            path, position = self._named(paths, state.log_file), state.position
+        elif self._start_at == "earliest":
+            path, position = paths[0], 0
+        elif self._start_at == "latest":
+            path, position = paths[-1], _end_of(paths[-1])
+        else:
+            name, _, number = self._start_at.rpartition(":")
+            path, position = self._named(paths, name), int(number)
+        self._open_file(path)
+        self._writer.begin_session(self._placer)
+        self._jump = position
+        _LOG.info("reading", file=str(path), position=max(position, len(_MAGIC)))
+
+    def read(self, timeout_s: float) -> list[EventPiece]:
+        """Return the next events; none when the last file has no more for now and is followed.
+
+        Raises :class:`EndOfFiles` at the end of all, :class:`GapError` for what cannot be an event.
+        """
+        assert self._file is not None
+        block = self._file.read(_BLOCK if not self._jump else 4096)
+        if block:
+            pieces = self._split(self._rest + block if self._rest else block)
+            if self._jump and pieces:
+                return self._head(pieces)
+            return pieces
+        if self._next_file():
+            return []
+        if not self._follow:
+            self._note_cut()
+            raise EndOfFiles
+        time.sleep(min(timeout_s, 0.2))
+        return []
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _head(self, pieces: list[EventPiece]) -> list[EventPiece]:
+        """Return the format description alone, and go on where we were told to."""
+        assert self._file is not None
+        first = pieces[0]
+        position, self._jump = self._jump, 0
+        self._rest, self._part_left = b"", 0
+        if position > len(_MAGIC):
+            self._writer.write([first])
+            self._file.seek(position)
+            self._placer.position = position
+            return []
+        self._file.seek(len(_MAGIC))
+        return []
+
+    def _split(self, data: bytes) -> list[EventPiece]:
+        """Cut a block into events; keep what is not whole, unless it never would be in a block."""
+        pieces: list[EventPiece] = []
+        at, end = 0, len(data)
+        while at < end:
+            if self._part_left:
+                size = min(self._part_left, end - at)
+                self._part_left -= size
+                pieces.append(EventPiece(data[at : at + size], False, not self._part_left, self._part_size))
+                at += size
+                continue
+            if end - at < _HEADER_SIZE:
+                break
+            size = int.from_bytes(data[at + 9 : at + 13], "little")
+            if size < _HEADER_SIZE:
+                raise GapError(
+                    f"{self._path} at {self._placer.position + at}: an event of {size} bytes cannot be, its "
+                    "header has 19: the file is damaged there"
+                )
+            if size <= end - at:
+                pieces.append(EventPiece(data[at : at + size], True, True, size))
+                at += size
+            elif size <= _BLOCK:
+                break
+            else:
+                pieces.append(EventPiece(data[at:], True, False, size))
+                self._part_left, self._part_size = size - (end - at), size
+                at = end
+        self._rest = data[at:]
+        return pieces
+
+    # -- which files --------------------------------------------------------------------------------
+
+    def _paths(self) -> list[Path]:
+        """Return the files, in their order; an index file stands for those that it lists."""
+        paths: list[Path] = []
+        for pattern in self._patterns:
+            base = Path(pattern)
+            found = sorted(base.parent.glob(base.name), key=_order) if _is_glob(base.name) else [base]
+            for path in found:
+                paths += _listed(path) if path.suffix == ".index" else [path]
+        names = [path.name for path in paths]
+        for path in paths:
+            if names.count(path.name) > 1:
+                raise RefusedError(
+                    f"several files are called {path.name}, and keys of records hold the name alone: "
+                    "read them as sources of their own"
+                )
+        return paths
+
+    def _named(self, paths: Sequence[Path], name: str) -> Path:
+        for path in paths:
+            if path.name == name:
+                return path
+        raise RefusedError(
+            f"{name}, where we are to go on, is not among the files of MILLRACE_FILES ({self}); bring it back"
+        )
+
+    def _next_file(self) -> bool:
+        """Go to the next file, once nothing more can come in this one; return whether there is one."""
+        paths = self._paths() if self._follow else self._known
+        names = [path.name for path in paths]
+        at = names.index(self._path.name) + 1 if self._path.name in names else len(names)
+        if at >= len(paths):
+            return False
+        assert self._file is not None
+        if self._follow and self._path.exists() and self._file.tell() < self._path.stat().st_size:
+            return True
+        if self._follow and not paths[at].exists():
+            return False
+        self._note_cut()
+        self._open_file(paths[at])
+        return True
+
+    def _note_cut(self) -> None:
+        """Report bytes at the end of a file that are no whole event: a server crashed, or a copy was cut."""
+        if self._part_left:
+            raise GapError(f"{self._path} ends in the middle of an event of {self._part_size} bytes")
+        if self._rest:
+            self._metrics.cut_events.inc()
+            _LOG.error(
+                "the file ends in the middle of an event",
+                file=str(self._path),
+                position=self._placer.position,
+                bytes_left=len(self._rest),
+            )
+        self._rest = b""
+
+    def _open_file(self, path: Path) -> None:
+        self.close()
+        try:
+            self._file = path.open("rb")
+            magic = self._file.read(len(_MAGIC))
+            start = self._file.read(13)
+        except OSError as error:
+            raise RefusedError(f"{path} cannot be read: {error.strerror}") from error
+        if magic != _MAGIC:
+            otherwise = f"it starts with {magic.hex() or 'nothing'}"
+            kind = next((text for mark, text in _OTHER_KINDS.items() if magic.startswith(mark)), otherwise)
+            raise RefusedError(f"{path} is no binary log that can be read: {kind}")
+        if start[4:5] == b"\x01" and int.from_bytes(start[9:13], "little") == _V1_START_SIZE:
+            raise RefusedError(f"{path} was written by MySQL 3.23, whose format is not read")
+        self._file.seek(len(_MAGIC))
+        self._path = path
+        self._known = self._paths()
+        self._rest, self._part_left = b"", 0
+        self._placer.log_file, self._placer.position = path.name, len(_MAGIC)
+
+
+def _is_glob(name: str) -> bool:
+    return any(character in name for character in "*?[")
+
+
+def _order(path: Path) -> tuple[str, int, str]:
+    """Order log.999999 before log.1000000."""
+    suffix = path.suffix[1:]
+    return path.stem, int(suffix) if suffix.isdecimal() else -1, suffix
+
+
+def _listed(index: Path) -> list[Path]:
+    """Return the files that an index lists; its paths are relative to its own folder."""
+    try:
+        lines = index.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError as error:
+        raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
+    return [index.parent / line.strip() for line in lines if re.search(r"\S", line)]
+
+
+def _end_of(path: Path) -> int:
+    """Return the offset behind the last whole event of a file."""
+    try:
+        with path.open("rb") as file:
+            size, at = path.stat().st_size, len(_MAGIC)
+            while True:
+                file.seek(at)
+                header = file.read(13)
+                length = int.from_bytes(header[9:13], "little")
+                if length < _HEADER_SIZE or at + length > size:
+                    return at
+                at += length
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be read: {error.strerror}") from error
