@@ -1,0 +1,437 @@
+"""What kind of statement the text of a QUERY event is, and which tables a DDL statement names.
+
+This reads just enough of SQL: it skips comments, looks into ``/*! … */`` and ``/*M! … */`` (what a server did
+not execute of these it logs as plain comments), and reads names, quoted or not. It does not parse
+expressions or column definitions. Grammar: the "SQL Statements" chapters of both servers' manuals.
+"""
+
+import functools
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from millrace.binlog.fields import decode_text, encode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Statement", "StatementKind", "TableName", "classify", "xid_text"]
+
+
+class StatementKind(Enum):
+    """What a statement does to its transaction, or to the schema, or to rows."""
+
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    SAVEPOINT = "savepoint"
+    ROLLBACK_TO = "rollback to"
+    RELEASE_SAVEPOINT = "release savepoint"
+    XA_START = "xa start"
+    XA_END = "xa end"
+    XA_PREPARE = "xa prepare"
+    XA_COMMIT = "xa commit"
+    XA_ROLLBACK = "xa rollback"
+    DDL = "ddl"
+    DML = "dml"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table as a statement names it; ``database`` is None where the statement leaves it to the session."""
+
+    database: str | None
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A classified statement.
+
+    ``verb`` is its first keyword (``INSERT``, ``CREATE``, …; empty for a text that is all comment). ``name``
+    is the savepoint's name, or the XID as :func:`xid_text` writes it. The rest is for DDL: ``object_type`` is
+    what it is about (``TABLE``, ``DATABASE``, ``INDEX``, ``VIEW``, …), ``database`` the database of a DDL on
+    databases, ``tables`` the tables whose definition it makes, changes or drops, in order, ``renames`` pairs
+    of old and new name, ``source`` the table of CREATE TABLE … LIKE. An ALTER that renames names both.
+    """
+
+    kind: StatementKind
+    verb: str
+    name: str | None = None
+    object_type: str | None = None
+    database: str | None = None
+    tables: tuple[TableName, ...] = ()
+    renames: tuple[tuple[TableName, TableName], ...] = ()
+    source: TableName | None = None
+    temporary: bool = False
+    one_phase: bool = False
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<skip> \s+ | /\*M?!\d* | \*/ | /\*(?!M?!).*?(?:\*/|\Z) | --(?=\s|\Z)[^\n]* | \#[^\n]* )
+    | (?P<quoted> `(?:[^`]|``)*` )
+    | (?P<string> '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" )
+    | (?P<word> [\w$]+ | [^\x00-\x7f]+ )
+    | (?P<other> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_HEAD = 4096
+"""Bytes of a long statement that are looked at first: enough to see that it is no DDL."""
+
+_CACHED = 64
+"""Statements up to this length are remembered: BEGIN, COMMIT and the like come again and again."""
+
+
+class _Tokens:
+    """The tokens of a statement, one ahead; words are given in upper case by :attr:`word`."""
+
+    __slots__ = ("_matches", "text", "token", "word")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._matches = self._significant(text)
+        self.advance()
+
+    @staticmethod
+    def _significant(text: str) -> "Iterator[re.Match[str]]":
+        return (match for match in _TOKEN.finditer(text) if match.lastgroup != "skip")
+
+    def advance(self) -> None:
+        """Step to the next token; None and an empty word behind the last."""
+        self.token = next(self._matches, None)
+        self.word = ""
+        if self.token is not None:
+            self.word = self.token.group().upper() if self.token.lastgroup != "quoted" else ""
+
+    def accept(self, *words: str) -> bool:
+        """Step over the next token if it is one of ``words``."""
+        if self.word and self.word in words:
+            self.advance()
+            return True
+        return False
+
+    def skip_existence(self) -> None:
+        """Step over IF EXISTS and IF NOT EXISTS."""
+        if self.accept("IF"):
+            self.accept("NOT")
+            self.accept("EXISTS")
+
+    def identifier(self) -> str | None:
+        """Read a name, quoted or not; None where there is none."""
+        match = self.token
+        if match is None or match.lastgroup == "other":
+            return None
+        text = match.group()
+        self.advance()
+        if match.lastgroup == "quoted":
+            return text[1:-1].replace("``", "`")
+        if match.lastgroup == "string":
+            return text[1:-1].replace(text[0] * 2, text[0])
+        return text
+
+    def table_name(self) -> TableName | None:
+        """Read ``table`` or ``database.table``."""
+        first = self.identifier()
+        if first is None:
+            return None
+        if self.word == ".":
+            self.advance()
+            second = self.identifier()
+            return TableName(first, second or "")
+        return TableName(None, first)
+
+    def table_names(self) -> tuple[TableName, ...]:
+        """Read names with commas between them."""
+        names = []
+        while name := self.table_name():
+            names.append(name)
+            if not self.accept(","):
+                break
+        return tuple(names)
+
+    def rest(self) -> str:
+        """Give the text from the current token on, without comments at its end."""
+        start = end = self.token.start() if self.token is not None else len(self.text)
+        while self.token is not None:
+            end = self.token.end()
+            self.advance()
+        return self.text[start:end].rstrip("; \n")
+
+
+_TABLE_MODIFIERS = frozenset({"TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "OR", "REPLACE"})
+_INDEX_MODIFIERS = frozenset({"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"})
+_ROUTINES = ("VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE")
+_DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "SELECT", "CALL", "DO", "VALUES", "TABLE"})
+_DDL = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
+_ACCOUNT = frozenset({"GRANT", "REVOKE"})
+
+
+def classify(sql: bytes | str) -> Statement:
+    """Tell what kind of statement ``sql`` is; bytes are taken as UTF-8, or what of them is ASCII.
+
+    Never raises: a text that is not understood is OTHER with its first word as ``verb``.
+    """
+    if len(sql) <= _CACHED:
+        return _classify_short(sql)
+    if len(sql) > _HEAD:
+        head = sql[:_HEAD]
+        statement = _classify(decode_text(head) if isinstance(head, bytes) else head)
+        if statement.kind is StatementKind.DML:
+            return statement
+    return _classify(decode_text(sql) if isinstance(sql, bytes) else sql)
+
+
+@functools.lru_cache(maxsize=1024)
+def _classify_short(sql: bytes | str) -> Statement:
+    return _classify(decode_text(sql) if isinstance(sql, bytes) else sql)
+
+
+def _classify(text: str) -> Statement:
+    tokens = _Tokens(text)
+    while tokens.accept("(", ";"):
+        pass
+    if tokens.word == "SET":
+        tokens = _behind_set_statement(tokens)
+    verb = tokens.word if tokens.token is not None and tokens.token.lastgroup == "word" else ""
+    if verb == "WITH":
+        verb = _verb_behind_with(tokens)
+    if verb in _DML:
+        return Statement(StatementKind.DML, verb)
+    control = _CONTROL.get(verb)
+    if control is not None:
+        tokens.advance()
+        return control(tokens, verb)
+    if verb in _DDL:
+        tokens.advance()
+        return _ddl(tokens, verb)
+    if verb in _ACCOUNT:
+        return Statement(StatementKind.DDL, verb, object_type="USER")
+    return Statement(StatementKind.OTHER, verb)
+
+
+def _behind_set_statement(tokens: _Tokens) -> _Tokens:
+    """Step behind MariaDB's SET STATEMENT … FOR; any other SET is left as it is."""
+    ahead = _Tokens(tokens.text)
+    ahead.accept("SET")
+    if not ahead.accept("STATEMENT"):
+        return tokens
+    while ahead.token is not None and not ahead.accept("FOR"):
+        ahead.advance()
+    return ahead
+
+
+def _verb_behind_with(tokens: _Tokens) -> str:
+    """Find the statement that common table expressions belong to: the first verb outside parentheses."""
+    depth = 0
+    while tokens.token is not None:
+        if tokens.word == "(":
+            depth += 1
+        elif tokens.word == ")":
+            depth -= 1
+        elif depth == 0 and tokens.word in {"SELECT", "UPDATE", "DELETE", "INSERT", "REPLACE"}:
+            return tokens.word
+        tokens.advance()
+    return "SELECT"
+
+
+def _begin(tokens: _Tokens, verb: str) -> Statement:
+    if verb == "START" and not tokens.accept("TRANSACTION"):
+        return Statement(StatementKind.OTHER, verb)
+    return Statement(StatementKind.BEGIN, verb)
+
+
+def _commit(_tokens: _Tokens, verb: str) -> Statement:
+    return Statement(StatementKind.COMMIT, verb)
+
+
+def _rollback(tokens: _Tokens, verb: str) -> Statement:
+    tokens.accept("WORK")
+    if not tokens.accept("TO"):
+        return Statement(StatementKind.ROLLBACK, verb)
+    tokens.accept("SAVEPOINT")
+    return Statement(StatementKind.ROLLBACK_TO, verb, name=tokens.identifier())
+
+
+def _savepoint(tokens: _Tokens, verb: str) -> Statement:
+    return Statement(StatementKind.SAVEPOINT, verb, name=tokens.identifier())
+
+
+def _release(tokens: _Tokens, verb: str) -> Statement:
+    if not tokens.accept("SAVEPOINT"):
+        return Statement(StatementKind.OTHER, verb)
+    return Statement(StatementKind.RELEASE_SAVEPOINT, verb, name=tokens.identifier())
+
+
+_XA = {
+    "START": StatementKind.XA_START,
+    "BEGIN": StatementKind.XA_START,
+    "END": StatementKind.XA_END,
+    "PREPARE": StatementKind.XA_PREPARE,
+    "COMMIT": StatementKind.XA_COMMIT,
+    "ROLLBACK": StatementKind.XA_ROLLBACK,
+}
+_XID_PART = r"0x(?:[0-9a-f]{2})+ | x'(?:[0-9a-f]{2})*' | '(?:[^']|'')*' | \"(?:[^\"]|\"\")*\""
+_XID = re.compile(
+    rf"(?P<gtrid>{_XID_PART}) (?:\s*,\s*(?P<bqual>{_XID_PART}))? (?:\s*,\s*(?P<format>\d+))? "
+    r"(?P<one_phase>\s+ONE\s+PHASE)?",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def _xa(tokens: _Tokens, verb: str) -> Statement:
+    kind = _XA.get(tokens.word)
+    if kind is None:
+        return Statement(StatementKind.OTHER, verb)
+    tokens.advance()
+    text = tokens.rest()
+    xid = _XID.match(text)
+    if xid is None:
+        return Statement(kind, verb, name=text)
+    gtrid, bqual = _xid_part(xid["gtrid"]), _xid_part(xid["bqual"] or "''")
+    name = xid_text(int(xid["format"] or 1), gtrid, bqual)
+    return Statement(kind, verb, name=name, one_phase=xid["one_phase"] is not None)
+
+
+def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> str:
+    """Write an XID in the one form in which it can be compared, which is that of MySQL's own logs."""
+    return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id}"
+
+
+def _xid_part(literal: str) -> bytes:
+    """Read one part of an XID: ``X'6162'``, ``0x6162`` or ``'ab'``."""
+    if literal[:2] in {"0x", "0X"}:
+        return bytes.fromhex(literal[2:])
+    if literal[0] in "xX":
+        return bytes.fromhex(literal[2:-1])
+    return encode_text(literal[1:-1].replace(literal[0] * 2, literal[0]))
+
+
+_CONTROL = {
+    "BEGIN": _begin,
+    "START": _begin,
+    "COMMIT": _commit,
+    "ROLLBACK": _rollback,
+    "SAVEPOINT": _savepoint,
+    "RELEASE": _release,
+    "XA": _xa,
+}
+
+
+def _ddl(tokens: _Tokens, verb: str) -> Statement:
+    """Read a DDL statement from behind its verb."""
+    if verb == "TRUNCATE":
+        tokens.accept("TABLE")
+        return _table_statement(verb, tokens.table_names())
+    if verb == "RENAME":
+        return _rename(tokens, verb)
+    temporary = False
+    while tokens.word in _TABLE_MODIFIERS:
+        temporary = temporary or tokens.word == "TEMPORARY"
+        tokens.advance()
+    if tokens.accept("TABLE", "TABLES"):
+        return _table_ddl(tokens, verb, temporary=temporary)
+    while tokens.word in _INDEX_MODIFIERS:
+        tokens.advance()
+    return _schema_ddl(tokens, verb)
+
+
+def _table_ddl(tokens: _Tokens, verb: str, *, temporary: bool) -> Statement:
+    tokens.skip_existence()
+    if verb == "CREATE":
+        return _create_table(tokens, temporary=temporary)
+    if verb == "ALTER":
+        return _alter_table(tokens)
+    return _table_statement(verb, tokens.table_names(), temporary=temporary)
+
+
+def _schema_ddl(tokens: _Tokens, verb: str) -> Statement:
+    """Read a DDL statement about anything but a table."""
+    if tokens.accept("DATABASE", "SCHEMA"):
+        tokens.skip_existence()
+        return Statement(StatementKind.DDL, verb, object_type="DATABASE", database=tokens.identifier())
+    if tokens.accept("SEQUENCE"):
+        tokens.skip_existence()
+        return Statement(StatementKind.DDL, verb, object_type="SEQUENCE", tables=tokens.table_names())
+    if tokens.accept("INDEX"):
+        while tokens.token is not None and not tokens.accept("ON"):
+            tokens.advance()
+        table = tokens.table_name()
+        tables = () if table is None else (table,)
+        return Statement(StatementKind.DDL, verb, object_type="INDEX", tables=tables)
+    return Statement(StatementKind.DDL, verb, object_type=_other_object(tokens))
+
+
+def _other_object(tokens: _Tokens) -> str | None:
+    """Name what a DDL statement is about that is neither table nor database nor index."""
+    first = tokens.word
+    if first not in {"DEFINER", "ALGORITHM", "SQL", "AGGREGATE"}:
+        return first or None
+    while tokens.token is not None:
+        if tokens.word in _ROUTINES:
+            return tokens.word
+        tokens.advance()
+    return first
+
+
+def _table_statement(verb: str, tables: tuple[TableName, ...], *, temporary: bool = False) -> Statement:
+    return Statement(StatementKind.DDL, verb, object_type="TABLE", tables=tables, temporary=temporary)
+
+
+def _rename(tokens: _Tokens, verb: str) -> Statement:
+    if not tokens.accept("TABLE", "TABLES"):
+        return Statement(StatementKind.DDL, verb, object_type=tokens.word or None)
+    tokens.skip_existence()
+    renames = []
+    while old := tokens.table_name():
+        while tokens.token is not None and not tokens.accept("TO"):
+            tokens.advance()
+        new = tokens.table_name()
+        if new is None:
+            break
+        renames.append((old, new))
+        if not tokens.accept(","):
+            break
+    tables = tuple(name for pair in renames for name in pair)
+    return Statement(StatementKind.DDL, verb, object_type="TABLE", tables=tables, renames=tuple(renames))
+
+
+def _create_table(tokens: _Tokens, *, temporary: bool) -> Statement:
+    name = tokens.table_name()
+    tables = () if name is None else (name,)
+    tokens.accept("(")
+    source = tokens.table_name() if tokens.accept("LIKE") else None
+    return Statement(
+        StatementKind.DDL, "CREATE", object_type="TABLE", tables=tables, source=source, temporary=temporary
+    )
+
+
+def _alter_table(tokens: _Tokens) -> Statement:
+    name = tokens.table_name()
+    if name is None:
+        return _table_statement("ALTER", ())
+    tables = [name]
+    renames = []
+    depth = 0
+    while tokens.token is not None:
+        word = tokens.word
+        tokens.advance()
+        if word in {"(", ")"}:
+            depth += 1 if word == "(" else -1
+        elif depth == 0 and word == "RENAME" and tokens.word not in {"COLUMN", "INDEX", "KEY", "CONSTRAINT"}:
+            tokens.accept("TO", "AS", "=")
+            new = tokens.table_name()
+            if new is not None:
+                renames.append((name, new))
+                tables.append(new)
+        elif depth == 0 and word == "WITH" and tokens.accept("TABLE"):
+            exchanged = tokens.table_name()
+            if exchanged is not None:
+                tables.append(exchanged)
+    return Statement(
+        StatementKind.DDL, "ALTER", object_type="TABLE", tables=tuple(tables), renames=tuple(renames)
+    )
