@@ -128,23 +128,21 @@ class QuarantinedTable:
 
 @dataclass(frozen=True, slots=True)
 class RowMapperState:
-    """Where the row mapper stands; ``tracker`` is what the codec's own ``save()`` returns."""
+    """Where the row mapper stands."""
 
     input_offset: int
     published: int = 0
-    tracker: Mapping[str, Any] = field(default_factory=dict)
     pending_xa: tuple[PendingXa, ...] = ()
     quarantined: tuple[QuarantinedTable, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Encode as a single object; raises :class:`TypeError` where a saved state is not plain."""
+        """Encode as a single object."""
         return single_object.encode(
             "RowMapperState",
             {
                 "input_offset": self.input_offset,
                 "published": self.published,
-                "tracker": _to_plain(self.tracker),
                 "pending_xa": [asdict(pending) for pending in self.pending_xa],
                 "quarantined": [asdict(table) for table in self.quarantined],
                 "counters": dict(self.counters),
@@ -158,7 +156,6 @@ class RowMapperState:
         return cls(
             input_offset=record["input_offset"],
             published=record["published"],
-            tracker=_from_plain(record["tracker"]) or {},
             pending_xa=tuple(
                 PendingXa(**{**xa, "undone": tuple(OffsetRange(**range_) for range_ in xa["undone"])})
                 for xa in record["pending_xa"]

@@ -12,11 +12,7 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.avro.state import (
     DecoderState,
     LogIdentity,
-    OffsetRange,
-    PendingXa,
-    QuarantinedTable,
     ReaderState,
-    RowMapperState,
 )
 
 READER_STATE = ReaderState(
