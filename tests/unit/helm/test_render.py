@@ -1,5 +1,6 @@
 """What the chart makes of values, rendered by a real helm."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -206,6 +207,19 @@ def test_the_jobs_are_off_until_they_are_enabled() -> None:
     jobs = by_kind(render(merged(MINIMAL, {"jobs": {"analytics": {"enabled": True}}})), "CronJob")
     assert list(jobs) == ["try-millrace-shop-analytics"]
     assert jobs["try-millrace-shop-analytics"]["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+def test_a_job_can_look_at_all_sources_together() -> None:
+    jobs = by_kind(render(FULL), "CronJob")
+    assert set(jobs) == {
+        "try-millrace-all-loop-detection",
+        *(f"try-millrace-{source}-analytics" for source in ("archive", "shop", "stock")),
+    }
+    arguments = pods(render(FULL))["try-millrace-all-loop-detection"]["spec"]["containers"][0]["args"]
+    assert arguments[:2] == ["job", "loop_detection"]
+    sources = [after for option, after in pairwise(arguments) if option == "--source"]
+    assert sources == ["archive", "Shop_EU", "stock"]
+    assert arguments[-2:] == ["--servers", "1,2"]
 
 
 def test_the_network_policy_allows_dns_when_it_restricts_egress() -> None:
