@@ -320,13 +320,15 @@ class InputReader:
         """Give the offset behind the last record, open transactions included."""
         return newest_offset(self._settings, self.topic)
 
-    def seek(self, offset: int) -> None:
-        """Read on at ``offset``; raises :class:`InputLostError` where the topic does not hold it."""
+    def seek(self, offset: int, *, advice: str = "raise its retention.ms") -> None:
+        """Read on at ``offset``; raises :class:`InputLostError` where the topic does not hold it.
+
+        ``advice`` says what to do where the records were deleted.
+        """
         first, end = self.first_offset(), self.end_offset()
         if offset < first:
             raise InputLostError(
-                f"records {offset} to {first - 1} of {self.topic} were deleted before they were read; "
-                "raise its retention.ms"
+                f"records {offset} to {first - 1} of {self.topic} were deleted before they were read; {advice}"
             )
         if offset > end:
             raise InputLostError(
