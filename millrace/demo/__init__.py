@@ -1,0 +1,1 @@
+"""``millrace demo``: the whole pipeline on one machine, with a workload, checked against the tables."""

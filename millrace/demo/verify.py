@@ -1,0 +1,328 @@
+"""Compares row topics with the tables that they speak of.
+
+The records of a row topic are folded: by key, the last record wins and a delete removes; without a key, as a
+multiset. The result is compared with ``SELECT *``, each value in a form that both sides share
+(:func:`from_topic`, :func:`from_server`): numbers as numbers, times as the text that the server prints, texts
+as str, bytes as bytes.
+
+A record that was written before a column was added lacks it; its value is then the column's default, which is
+what the server filled in.
+"""
+
+import datetime as dt
+import io
+import itertools
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
+import pymysql
+from pymysql.cursors import SSCursor
+
+from millrace.avro.registry import SchemaRegistry, split_wire_format
+from millrace.contract import Topics, escape_name
+from millrace.kafka.read import read_topic
+from millrace.runtime.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+__all__ = ["Column", "Comparison", "Folder", "compare_tables", "from_server", "from_topic", "table_names"]
+
+_KEY_PREFIX: Final = 5  # magic byte and schema id: not part of what the key says
+_NO_DEFAULT: Final = 1364
+_EXAMPLES: Final = 3
+_NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
+_IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
+    **dict.fromkeys(_NUMBERS, 0),
+    "decimal": Decimal(0),
+    "float": 0.0,
+    "double": 0.0,
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "set"), ""),
+    **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), b""),
+}
+"""What the server fills in for a NOT NULL column without a default."""
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as ``information_schema`` has it; ``fraction`` is the number of digits below a second."""
+
+    name: str
+    data_type: str
+    fraction: int
+
+    @property
+    def expression(self) -> str:
+        """SQL that selects its value without loss: the server prints a FLOAT with six digits only."""
+        name = f"`{self.name.replace('`', '``')}`"
+        return f"{name}+0e0" if self.data_type == "float" else name
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The outcome for one table: numbers of rows, and examples of what differs."""
+
+    database: str
+    table: str
+    keyed: bool
+    records: int = 0
+    rows: int = 0
+    missing: int = 0
+    """Rows of the table that the topic does not have."""
+    surplus: int = 0
+    """Rows of the topic that the table does not have."""
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether the topic, folded, is the table."""
+        return not self.missing and not self.surplus
+
+
+def table_names(connection: "Connection[Any]", database: str) -> list[str]:
+    """Return the base tables of a database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name FROM information_schema.tables "
+            "WHERE table_schema = %s AND table_type = 'BASE TABLE' ORDER BY 1",
+            (database,),
+        )
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+def compare_tables(
+    connection: "Connection[Any]",
+    kafka: KafkaSettings,
+    registry: SchemaRegistry,
+    *,
+    source: str,
+    database: str,
+    tables: Sequence[str],
+    progress: Callable[[str], None] = lambda _table: None,
+) -> Iterator[Comparison]:
+    """Yield a comparison per table; ``progress`` is told the name before each.
+
+    The connection is used for nothing else meanwhile; nothing may write to the tables.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION time_zone = '+00:00', NAMES utf8mb4")
+    records = Records(registry)
+    for table in tables:
+        progress(table)
+        columns = _columns(connection, database, table)
+        messages = read_topic(kafka, Topics(source).table(database, table))
+        folder = Folder(columns, partial(_default, connection, database, table))
+        for message in messages:
+            key, value = message.key(), message.value()
+            if value is not None:
+                assert key is None or isinstance(key, bytes)
+                assert isinstance(value, bytes)
+                folder.add(key, records.read(value))
+        yield _compare(database, table, folder, _select(connection, database, table, columns))
+
+
+class Records:
+    """Reads Avro records in Confluent's wire format, each schema parsed once."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._parsed: dict[int, Any] = {}
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """Return the record in ``data``."""
+        schema_id, body = split_wire_format(data)
+        if (schema := self._parsed.get(schema_id)) is None:
+            schema = self._parsed[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))
+        record = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+        assert isinstance(record, dict)
+        return record
+
+
+class Folder:
+    """Folds the envelopes of one row topic, in their order, into the rows that the table must have.
+
+    ``default`` gives the value of a column that a record of an older schema does not have.
+    """
+
+    def __init__(self, columns: Sequence[Column], default: Callable[[Column], Any]) -> None:
+        self._columns = [(column, escape_name(column.name)) for column in columns]
+        self._default = cache(default)
+        self._keyed: dict[bytes, Row] = {}
+        self._unkeyed: Counter[Row] = Counter()
+        self.records = 0
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the rows have keys."""
+        return bool(self._keyed) or not self._unkeyed
+
+    @property
+    def rows(self) -> Counter[Row]:
+        """The rows, with how often each is there; below 0 where more were removed than added."""
+        return Counter(self._keyed.values()) if self._keyed else self._unkeyed
+
+    def add(self, key: bytes | None, envelope: Mapping[str, Any]) -> None:
+        """Fold the next record."""
+        self.records += 1
+        if key is None:
+            for image, step in (("before", -1), ("after", 1)):
+                if envelope[image] is not None:
+                    row = self._row(envelope, image, None)
+                    self._unkeyed[row] += step
+                    if not self._unkeyed[row]:
+                        del self._unkeyed[row]
+        elif envelope["after"] is None:
+            self._keyed.pop(key[_KEY_PREFIX:], None)
+        else:
+            bare = key[_KEY_PREFIX:]
+            self._keyed[bare] = self._row(envelope, "after", self._keyed.get(bare))
+
+    def _row(self, envelope: Mapping[str, Any], image: str, earlier: Row | None) -> Row:
+        values = envelope[image]
+        absent = envelope.get(f"{image}_missing") or ()
+        notes = {
+            note["column"]: note for note in envelope.get("unrepresentable") or () if note["image"] == image
+        }
+        row = []
+        for index, (column, name) in enumerate(self._columns):
+            if column.name in notes:
+                row.append(_from_note(column, notes[column.name]))
+            elif column.name in absent and earlier is not None:
+                row.append(earlier[index])
+            elif name in values:
+                row.append(from_topic(column, values[name]))
+            else:
+                row.append(self._default(column))
+        return tuple(row)
+
+
+def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per Avro type
+    """Bring a value of a row topic into the common form."""
+    match value:
+        case None:
+            return None
+        case dt.datetime():
+            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+            return _with_fraction(naive.isoformat(sep=" ", timespec="microseconds"), column.fraction)
+        case dt.date():
+            return value.isoformat()
+        case int() if column.data_type == "time":
+            return _time_text(value, column.fraction)
+        case {"wkb": bytes(wkb), **rest}:
+            return struct.pack("<I", rest.get("srid") or 0) + wkb
+        case list():
+            return struct.pack(f"<{len(value)}f", *value)
+        case int() | Decimal() | float() | str() | bytes():
+            return value
+        case _:
+            raise TypeError(f"column {column.name}: no common form for {type(value).__name__}")
+
+
+def from_server(column: Column, text: str | bytes | None) -> Any:
+    """Bring a value as the server prints it into the common form."""
+    if text is None:
+        return None
+    if column.data_type in _NUMBERS:
+        return int(text)
+    if column.data_type == "decimal":
+        return Decimal(text if isinstance(text, str) else text.decode())
+    if column.data_type in {"float", "double"}:
+        return float(text)
+    return text
+
+
+def _with_fraction(text: str, fraction: int) -> str:
+    """Cut a time that ends in six digits below the second to ``fraction`` of them."""
+    return text[: len(text) - 6 + fraction] if fraction else text[:-7]
+
+
+def _time_text(microseconds: int, fraction: int) -> str:
+    sign = "-" if microseconds < 0 else ""
+    seconds, micros = divmod(abs(microseconds), 1_000_000)
+    text = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
+    return _with_fraction(text, fraction)
+
+
+def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
+    """Take a value that the field could not hold from the envelope's ``unrepresentable``."""
+    if note["text"] is not None:
+        return from_server(column, note["text"])
+    if note["bytes"] is not None:
+        return note["bytes"]
+    raise NotImplementedError(
+        f"column {column.name} of a large row lies in the events topic; this check reads row topics only"
+    )
+
+
+def _columns(connection: "Connection[Any]", database: str, table: str) -> list[Column]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name, data_type, datetime_precision FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            (database, table),
+        )
+        return [Column(str(name), str(kind), fraction or 0) for name, kind, fraction in cursor.fetchall()]
+
+
+def _default(connection: "Connection[Any]", database: str, table: str, column: Column) -> Any:
+    """Return what the server gave the existing rows when the column was added."""
+    name = f"`{column.name.replace('`', '``')}`"
+    expression = f"DEFAULT({name})+0e0" if column.data_type == "float" else f"DEFAULT({name})"
+    query = f"SELECT {expression} FROM {_quoted(database, table)} LIMIT 1"  # noqa: S608 - quoted names
+    try:
+        rows = list(_printed(connection, query))
+    except pymysql.err.MySQLError as error:
+        if error.args[0] == _NO_DEFAULT:
+            return _IMPLICIT_DEFAULTS.get(column.data_type)
+        raise
+    return from_server(column, rows[0][0]) if rows else None
+
+
+def _select(
+    connection: "Connection[Any]", database: str, table: str, columns: Sequence[Column]
+) -> Iterator[Row]:
+    expressions = ", ".join(column.expression for column in columns)
+    query = f"SELECT {expressions} FROM {_quoted(database, table)}"  # noqa: S608 - quoted names
+    for row in _printed(connection, query):
+        yield tuple(from_server(column, text) for column, text in zip(columns, row, strict=True))
+
+
+def _quoted(database: str, table: str) -> str:
+    return ".".join(f"`{name.replace('`', '``')}`" for name in (database, table))
+
+
+def _printed(connection: "Connection[Any]", query: str) -> Iterator[tuple[str | bytes | None, ...]]:
+    """Yield rows with the values as the server prints them, without holding all of them."""
+    decoders, connection.decoders = connection.decoders, {}
+    try:
+        with connection.cursor(SSCursor) as cursor:
+            cursor.execute(query)
+            yield from cursor
+    finally:
+        connection.decoders = decoders
+
+
+def _compare(database: str, table: str, folder: Folder, rows: Iterable[Row]) -> Comparison:
+    comparison = Comparison(database, table, keyed=folder.keyed, records=folder.records)
+    difference = folder.rows.copy()  # what the topic has and the table lacks
+    for row in rows:
+        comparison.rows += 1
+        difference[row] -= 1
+    for count in difference.values():
+        if count > 0:
+            comparison.surplus += count
+        else:
+            comparison.missing -= count
+    unequal = ((row, count) for row, count in difference.items() if count)
+    for row, count in itertools.islice(unequal, _EXAMPLES):
+        where = "only in the topic" if count > 0 else "only in the table"
+        comparison.examples.append(f"{where}: {row!r:.300}")
+    return comparison

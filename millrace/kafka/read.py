@@ -1,0 +1,81 @@
+"""Reading whole topics, and watching them grow: for checks and tools, not for services."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
+    AdminClient,
+    OffsetSpec,
+)
+
+from millrace.kafka.client import KAFKA_LOG, consumer_config
+from millrace.kafka.errors import BrokerError, translated
+from millrace.runtime.settings import KafkaSettings
+
+__all__ = ["end_offsets", "read_topic", "source_topics"]
+
+_TIMEOUT_S: Final = 30.0
+_SILENCE_S: Final = 60.0
+_BATCH: Final = 10_000
+_READER = "millrace-read"
+
+
+def read_topic(settings: KafkaSettings, topic: str) -> Iterator[Message]:
+    """Yield the committed records that a topic holds now, partition by partition interleaved; then end.
+
+    A topic that does not exist gives nothing. Raises :class:`BrokerError` when the topic cannot be read.
+    """
+    config = consumer_config(settings, _READER)
+    config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    consumer = Consumer(config, logger=KAFKA_LOG)
+    try:
+        with translated(f"reading {topic}"):
+            partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+            unfinished = set(partitions)
+            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            heard = time.monotonic()
+            while unfinished:
+                for message in consumer.consume(_BATCH, 0.5):
+                    heard = time.monotonic()
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        unfinished.discard(message.partition())
+                    else:
+                        raise KafkaException(error)
+                if time.monotonic() - heard > _SILENCE_S:
+                    raise BrokerError(f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s")
+    finally:
+        consumer.close()
+
+
+def source_topics(admin: AdminClient, source: str) -> dict[str, int]:
+    """Return the topics of a source with the number of their partitions."""
+    with translated("listing topics"):
+        topics = admin.list_topics(timeout=_TIMEOUT_S).topics
+    return {
+        name: len(topic.partitions) for name, topic in sorted(topics.items()) if name.startswith(f"{source}.")
+    }
+
+
+def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return for each topic, given with its number of partitions, how far its committed records reach.
+
+    That is the sum of its partitions' offsets. The ends of Kafka transactions count as well, so it is a
+    little more than the number of records.
+    """
+    partitions = [TopicPartition(topic, number) for topic, count in topics for number in range(count)]
+    if not partitions:
+        return {}
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # its stubs have no types
+    sums: dict[str, int] = {}
+    with translated("looking up the ends of topics"):
+        futures = admin.list_offsets(
+            dict.fromkeys(partitions, latest), isolation_level=IsolationLevel.READ_COMMITTED
+        )
+        for partition, future in futures.items():
+            sums[partition.topic] = sums.get(partition.topic, 0) + future.result(_TIMEOUT_S).offset
+    return sums
