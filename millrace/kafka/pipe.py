@@ -141,7 +141,24 @@ class TransactionalProducer:
         except KafkaException as exception:
             raise self._in_words("producing", exception) from exception
         self._records += 1
-        self._bytes += _length(key) + _length(value)
+        if value is not None:
+            self._bytes += len(value)
+
+    def produce_batch(self, topic: str, records: Sequence[tuple[bytes, bytes, int]]) -> None:
+        """Add records, each as key, value and timestamp in milliseconds, to partition 0 of ``topic``."""
+        self.begin()
+        produce = self._producer.produce
+        size = 0
+        for key, value, timestamp_ms in records:
+            try:
+                produce(topic, value, key, 0, timestamp=timestamp_ms or 1)
+            except BufferError:
+                self._produce_slowly(topic, key, value, timestamp_ms, headers=())
+            except KafkaException as exception:
+                raise self._in_words("producing", exception) from exception
+            size += len(value)
+        self._records += len(records)
+        self._bytes += size
 
     def commit(self, state: bytes | None) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns."""
@@ -277,10 +294,6 @@ class _Watched:
             raise self._producer._in_words(self._doing, error) from error
 
 
-def _length(value: bytes | None) -> int:
-    return 0 if value is None else len(value)
-
-
 class Record(Protocol):
     """A record as it is read: confluent_kafka's Message, without an error."""
 
@@ -323,12 +336,13 @@ class InputReader:
     def seek(self, offset: int, *, advice: str = "raise its retention.ms") -> None:
         """Read on at ``offset``; raises :class:`InputLostError` where the topic does not hold it.
 
-        ``advice`` says what to do where the records were deleted.
+        ``advice`` says what to do where records were deleted.
         """
         first, end = self.first_offset(), self.end_offset()
         if offset < first:
             raise InputLostError(
-                f"records {offset} to {first - 1} of {self.topic} were deleted before they were read; {advice}"
+                f"records {offset} to {first - 1} of {self.topic} were deleted before they were read; "
+                f"{advice}"
             )
         if offset > end:
             raise InputLostError(
