@@ -10,12 +10,12 @@ import zlib
 from millrace.binlog.errors import ChecksumError
 from millrace.binlog.types import EventType, HeaderFlag
 
-__all__ = ["CHECKSUM_LENGTH", "checksum_matches", "compute_checksum", "verify_checksum"]
+__all__ = ["CHECKSUM_LENGTH", "CRC32_RESIDUE", "checksum_matches", "compute_checksum", "verify_checksum"]
 
 CHECKSUM_LENGTH = 4
 """Bytes that a checksum takes."""
 
-_RESIDUE = 0x2144DF1C
+CRC32_RESIDUE = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32, little-endian."""
 
 _FLAGS_OFFSET = 17
@@ -36,11 +36,11 @@ def compute_checksum(data: bytes) -> bytes:
 
 def checksum_matches(data: bytes) -> bool:
     """Tell whether the last four bytes of an event are the checksum of those before them."""
-    if _crc32(data) == _RESIDUE:
+    if _crc32(data) == CRC32_RESIDUE:
         return True
     if len(data) <= _FLAGS_OFFSET or data[4] != EventType.FORMAT_DESCRIPTION_EVENT:
         return False
-    return _crc32(_without_in_use(data)) == _RESIDUE
+    return _crc32(_without_in_use(data)) == CRC32_RESIDUE
 
 
 def verify_checksum(data: bytes) -> None:

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 from millrace.binlog.errors import TrailingBytesError, UnsupportedError
 from millrace.binlog.fields import FieldType, Read, Write, truncated
 from millrace.binlog.types import EventType
+from millrace.binlog.values import value
 
 __all__ = [
     "EVENTS",
@@ -240,16 +241,34 @@ def _generated_codec(
 ) -> tuple[DecodeFields, EncodeFields]:
     read, write = _reader(event_class, fields), _writer(fields)
 
+    def encode(value: Event, _post_header_length: int) -> bytes:
+        return write(value)
+
+    if fields and all(field.type.struct_code for field in fields):
+        return _fixed_decoder(event_class, fields), encode
+
     def decode(data: bytes, offset: int, end: int, _post_header_length: int) -> Event:
         value, offset = read(data, offset, end)
         if offset != end:
             raise TrailingBytesError(f"{end - offset} bytes are left over behind the last field")
         return value
 
-    def encode(value: Event, _post_header_length: int) -> bytes:
-        return write(value)
-
     return decode, encode
+
+
+def _fixed_decoder(event_class: type[E], fields: tuple[DeclaredField, ...]) -> DecodeFields:
+    """Build the decoder of an event that consists of fixed integers alone."""
+    layout = struct.Struct("<" + "".join(field.type.struct_code for field in fields))
+    unpack, size, names = layout.unpack_from, layout.size, ", ".join(field.name for field in fields)
+
+    def decode(data: bytes, offset: int, end: int, _post_header_length: int) -> Event:
+        if end - offset != size:
+            if end - offset < size:
+                raise truncated(names, size, offset, end)
+            raise TrailingBytesError(f"{end - offset - size} bytes are left over behind the last field")
+        return event_class(*unpack(data, offset))
+
+    return decode
 
 
 def _post_header_size(fields: tuple[DeclaredField, ...]) -> int:
@@ -261,7 +280,7 @@ def _post_header_size(fields: tuple[DeclaredField, ...]) -> int:
 @dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
 def abstract_event(declared: type[C]) -> type[C]:
     """Declare fields that several event types share; the class itself is no event type."""
-    return dataclass(frozen=True, slots=True)(declared)
+    return value(declared)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
@@ -271,7 +290,7 @@ def event(
     """Declare the event of a type code; see the module's docstring."""
 
     def declare(declared: type[E]) -> type[E]:
-        event_class = dataclass(frozen=True, slots=True)(declared)
+        event_class = value(declared)
         event_class.event_type = event_type
         fields = declared_fields(event_class)
         decode: DecodeFields
@@ -295,7 +314,7 @@ def structure(declared: type[C]) -> type[C]:
 
     A class with ``read`` (static) and ``write`` brings its own layout; else they follow from the fields.
     """
-    made = dataclass(frozen=True, slots=True)(declared)
+    made = value(declared)
     fields = declared_fields(made)
     read: Read = getattr(made, "read", None) or _reader(made, fields)
     write: Write = getattr(made, "write", None) or _writer(fields)

@@ -18,9 +18,9 @@ artificial events and, since MariaDB 11.4, inside transactions.
 """
 
 import struct
-from dataclasses import dataclass
 
 from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.values import value
 
 __all__ = ["HEADER_LENGTH", "V1_HEADER_LENGTH", "EventHeader"]
 
@@ -35,7 +35,7 @@ _V4 = struct.Struct("<IBIIIH")
 _unpack_v4 = _V4.unpack_from
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EventHeader:
     """The common header; all integers are unsigned and little-endian on the wire."""
 

@@ -26,14 +26,16 @@ from millrace.binlog.types import ChecksumAlgorithm, EventType
 
 __all__ = ["LogFormat", "StreamState"]
 
+_OBSERVED = (RowsEvent, TableMapEvent, FormatDescriptionEvent, StartEventV3, StartEncryptionEvent)
 _NO_EXTRA_HEADERS = frozenset({EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT})
 
 _DROP = re.compile(r"5\.(?:1\.[1-5]|2\.[0-2]|4\.\d)-a_drop")
 _DROP_TYPES = {16: 19, 17: 20, 18: 21, 19: 22, 20: 16, 21: 17, 22: 18}
 """Previews of MySQL 5.1 numbered seven types otherwise: their code to today's."""
 
-Codec = tuple[Callable[[bytes, int, int, int], Event], int, int]
-"""Of one event type: how it is decoded, the length of the post-header that is known, and what exceeds it."""
+Codec = tuple[Callable[[bytes, int, int, int], Event], int, int, bool]
+"""Of one event type: how it is decoded, the length of the post-header that is known, what exceeds it, and
+whether the state must take note of it."""
 
 
 class LogFormat:
@@ -76,16 +78,19 @@ class LogFormat:
     def _codec(self, code: int, event_type: int, declared: bytes | None) -> Codec:
         declaration = EVENTS.get(event_type)
         if declaration is None:
-            return UnknownEvent.decode_fields, 0, 0
+            return UnknownEvent.decode_fields, 0, 0, False
+        observed = issubclass(declaration.event_class, _OBSERVED)
         if declared is None:
             old = {EventType.QUERY_EVENT: 11, EventType.ROTATE_EVENT: 8 if self.binlog_version > 1 else 0}
-            return declaration.decode, old.get(declaration.event_type, declaration.post_header_lengths[-1]), 0
+            known = old.get(declaration.event_type, declaration.post_header_lengths[-1])
+            return declaration.decode, known, 0, observed
         length = declared[code - 1] if 0 < code <= len(declared) else 0
         try:
             known = declaration.known_post_header(length)
         except UnsupportedError as unsupported:
-            return _refuse(unsupported), 0, 0
-        return declaration.decode, known, max(length - known, 0) if declaration.extensible else 0
+            return _refuse(unsupported), 0, 0, False
+        excess = max(length - known, 0) if declaration.extensible else 0
+        return declaration.decode, known, excess, observed
 
     def header_length_of(self, type_code: int) -> int:
         """Length of the common header of an event of that type."""

@@ -9,10 +9,16 @@ event that is decoded and encoded again has the same bytes.
 """
 
 import struct
+import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from millrace.binlog.checksum import CHECKSUM_LENGTH, checksum_matches, compute_checksum, verify_checksum
+from millrace.binlog.checksum import (
+    CHECKSUM_LENGTH,
+    CRC32_RESIDUE,
+    checksum_matches,
+    compute_checksum,
+    verify_checksum,
+)
 from millrace.binlog.declaration import Event
 from millrace.binlog.errors import (
     BinlogError,
@@ -24,10 +30,12 @@ from millrace.binlog.errors import (
 )
 from millrace.binlog.events import EVENTS
 from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3, has_checksum_algorithm
+from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.fields import decode_text
 from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH, EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
+from millrace.binlog.values import value
 
 __all__ = ["BinlogEvent", "decode_batch", "decode_event", "encode_event", "seal"]
 
@@ -37,20 +45,25 @@ _WITHOUT_FORMAT = frozenset(
 )
 _CRC32 = ChecksumAlgorithm.CRC32
 _FORMAT_DESCRIPTION = EventType.FORMAT_DESCRIPTION_EVENT
+_STARTS = frozenset({EventType.START_EVENT_V3, EventType.FORMAT_DESCRIPTION_EVENT})
+_unpack_header = struct.Struct("<IBIIIH").unpack_from
+_crc32 = zlib.crc32
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BinlogEvent:
     """One event of a log: header, typed content, checksum.
 
     ``checksum`` holds the four bytes behind the body, as they are, or None where there are none;
-    ``post_header_extra`` what a newer server than we know wrote at the end of the post-header.
+    ``post_header_extra`` what a newer server than we know wrote at the end of the post-header. ``table_map``
+    is not part of the event: for a rows event it is the TABLE_MAP in force, None where that is not known.
     """
 
     header: EventHeader
     event: Event
     checksum: bytes | None = None
     post_header_extra: bytes = b""
+    table_map: TableMapEvent | None = None
 
 
 def decode_event(data: bytes, state: StreamState, *, verify: bool = True) -> BinlogEvent:
@@ -61,41 +74,53 @@ def decode_event(data: bytes, state: StreamState, *, verify: bool = True) -> Bin
     state is unchanged then.
     """
     log_format = state.format
-    if log_format is None or data[4:5] == b"\x0f" or data[4:5] == b"\x01":
+    if log_format is None or len(data) < log_format.header_length or data[4] in _STARTS:
         return _decode_without_format(data, state, verify=verify)
     header_length = log_format.header_length
-    if len(data) < header_length or header_length != HEADER_LENGTH:
-        header = EventHeader.decode(data, log_format.header_length_of(data[4] if len(data) > 4 else 0))
-        header_length = HEADER_LENGTH + len(header.extra_headers) if header_length != V1_HEADER_LENGTH else 13
-    else:
+    if header_length == HEADER_LENGTH:
         header = EventHeader(*_unpack_header(data))
+    else:
+        header_length = log_format.header_length_of(data[4])
+        header = EventHeader.decode(data, header_length)
     end = len(data)
     if header.event_size != end:
         raise _wrong_size(header, end)
     if state.encryption is not None:
         raise UnsupportedError("the log is encrypted from the START_ENCRYPTION event on; its key is needed")
     checksum = None
-    if log_format.checksum is _CRC32 and _has_checksum(header, data):
-        if verify:
-            verify_checksum(data)
+    if log_format.checksum is _CRC32 and (
+        _crc32(data) == CRC32_RESIDUE or _has_checksum(header, data, verify)
+    ):
         end -= CHECKSUM_LENGTH
+        if end < header_length:
+            raise TruncatedError(f"an event of {len(data)} bytes has no room for its checksum")
         checksum = data[end:]
-    decode, known, excess = log_format.codecs[header.type_code]
+    decode, known, excess, observed = log_format.codecs[header.type_code]
     if excess:
-        extra_at = header_length + known
-        extra = data[extra_at : extra_at + excess]
-        if extra_at + excess > end:
-            raise TruncatedError(f"a post-header of {known + excess} bytes, {end - header_length} are there")
-        event = decode(data[:extra_at] + data[extra_at + excess :], header_length, end - excess, known)
-        decoded = BinlogEvent(header, event, checksum, extra)
-    else:
-        event = decode(data, header_length, end, known)
-        decoded = BinlogEvent(header, event, checksum)
+        return _decode_extended(data, header, header_length, checksum, state)
+    event = decode(data, header_length, end, known)
+    if not observed:
+        return BinlogEvent(header, event, checksum)
+    table_map = state.table_maps.get(event.table_id) if isinstance(event, RowsEvent) else None
     state.observe(event)
-    return decoded
+    return BinlogEvent(header, event, checksum, b"", table_map)
 
 
-_unpack_header = struct.Struct("<IBIIIH").unpack_from
+def _decode_extended(
+    data: bytes, header: EventHeader, header_length: int, checksum: bytes | None, state: StreamState
+) -> BinlogEvent:
+    """Decode an event whose post-header is longer than we know: what exceeds it is cut out and kept."""
+    assert state.format is not None
+    decode, known, excess, _ = state.format.codecs[header.type_code]
+    end = len(data) - len(checksum or b"")
+    extra_at = header_length + known
+    if extra_at + excess > end:
+        raise TruncatedError(f"a post-header of {known + excess} bytes, {end - header_length} are there")
+    extra = data[extra_at : extra_at + excess]
+    event = decode(data[:extra_at] + data[extra_at + excess :], header_length, end - excess, known)
+    table_map = state.table_maps.get(event.table_id) if isinstance(event, RowsEvent) else None
+    state.observe(event)
+    return BinlogEvent(header, event, checksum, extra, table_map)
 
 
 def _wrong_size(header: EventHeader, size: int) -> BinlogError:
@@ -103,15 +128,15 @@ def _wrong_size(header: EventHeader, size: int) -> BinlogError:
     return TruncatedError(message) if header.event_size > size else InvalidValueError(message)
 
 
-def _has_checksum(header: EventHeader, data: bytes) -> bool:
-    """Tell whether an event of a log with checksums has one.
+def _has_checksum(header: EventHeader, data: bytes, verify: bool) -> bool:  # passed on
+    """Tell whether an event of a log with checksums, whose last bytes do not match, has one all the same.
 
     A server makes up the ROTATE at the head of a stream by its own setting, whatever the file has.
     """
     if header.type_code == EventType.ROTATE_EVENT and header.flags & HeaderFlag.ARTIFICIAL_F:
-        return checksum_matches(data)
-    if len(data) < HEADER_LENGTH + CHECKSUM_LENGTH:
-        raise TruncatedError(f"an event of {len(data)} bytes has no room for its checksum")
+        return False
+    if verify:
+        verify_checksum(data)
     return True
 
 

@@ -22,7 +22,6 @@ which counts as standing between groups here.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -65,6 +64,7 @@ from millrace.binlog.events import (
 from millrace.binlog.header import EventHeader
 from millrace.binlog.statement import Statement, StatementKind, classify, xid_text
 from millrace.binlog.types import HeaderFlag
+from millrace.binlog.values import value
 
 __all__ = ["TransactionEnd", "TransactionStep", "TransactionTracker"]
 
@@ -79,7 +79,7 @@ class TransactionEnd(Enum):
     XA_ROLLBACK = "xa rollback"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TransactionStep:
     """Where one event stands.
 
