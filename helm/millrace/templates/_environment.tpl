@@ -61,7 +61,7 @@ MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions |
 MILLRACE_START: {{ $source.start | quote }}
 {{- if $source.files }}
 MILLRACE_FILES: {{ $source.files | join "," | quote }}
-MILLRACE_FOLLOW: {{ $source.follow | quote }}
+MILLRACE_FOLLOW: "true"
 {{- else }}
 {{- with $source.mysql }}
 MILLRACE_MYSQL_HOST: {{ .host | quote }}

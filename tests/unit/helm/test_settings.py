@@ -1,0 +1,84 @@
+"""The environment that the chart gives to the services is one that they accept."""
+
+import importlib
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from millrace.runtime.settings import load_settings
+
+from .chart import CHART, MINIMAL, merged, needs_helm, render
+from .test_render import environment
+
+pytestmark = needs_helm
+
+FULL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())
+SETTINGS = {
+    "reader": "ReaderSettings",
+    "decoder": "DecoderSettings",
+    "rowmapper": "RowMapperSettings",
+}
+
+
+def settings_class(service: str) -> Any:
+    return getattr(importlib.import_module(f"services.{service}.settings"), SETTINGS[service])
+
+
+def variables(model: Any, prefix: str = "MILLRACE_") -> set[str]:
+    """The names of the environment variables of a settings class."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        variable = prefix + name.upper()
+        section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        names |= variables(field.annotation, variable + "_") if section else {variable}
+    return names
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+@pytest.mark.parametrize("source", ["shop", "stock", "archive"])
+def test_the_services_accept_their_environment(
+    service: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = environment(render(FULL), f"try-millrace-{source}-{service}")
+    given.pop("MILLRACE_CONFIG", None)
+    ours = {name for name in given if name.startswith("MILLRACE_")}
+    assert ours <= variables(settings_class(service))
+    for name, value in given.items():
+        monkeypatch.setenv(name, "from the secret" if isinstance(value, tuple) else value)
+    settings = load_settings(settings_class(service))
+    assert settings.source == {"shop": "Shop_EU"}.get(source, source)
+    assert settings.http_port == 8080
+    assert settings.kafka.sasl_password.get_secret_value() == "from the secret"
+
+
+def test_every_setting_of_the_services_has_a_value_of_the_chart() -> None:
+    """Except those for which the file in ``config`` is there."""
+    by_file = {
+        "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
+        "MILLRACE_KAFKA_FENCED_WAIT_S",
+        "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
+    }
+    without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": {"disabled": True}}}}})
+    for service in SETTINGS:
+        given: set[str] = set()
+        for values in (MINIMAL, FULL, without_tls):
+            objects = render(values)
+            for source in values["sources"]:
+                given |= environment(objects, f"try-millrace-{source}-{service}").keys()
+        missing = variables(settings_class(service)) - given - by_file
+        if service != "rowmapper":  # only the row mapper makes topics of tables
+            missing -= {"MILLRACE_TOPICS_MAX_TABLES", "MILLRACE_TOPICS_TABLE_PARTITIONS"}
+        assert missing == set(), service
+
+
+def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = pytest.importorskip("spark_jobs.common.job", reason="pyspark is not installed")
+    for name in ("try-millrace-stock-analytics", "try-millrace-all-loop-detection"):
+        given = environment(render(FULL), name)
+        given.pop("MILLRACE_CONFIG", None)
+        assert given.keys() <= variables(job.JobSettings)
+        for variable, value in given.items():
+            monkeypatch.setenv(variable, "from the secret" if isinstance(value, tuple) else value)
+        load_settings(job.JobSettings, source="stock")
