@@ -32,12 +32,13 @@ class SchemaMismatchError(BinlogError):
 class ColumnDefinition:
     """A column in a server's catalog.
 
-    ``ordinal`` counts from 0 in the order of the table's definition. ``column_type`` is the type's full text
-    as in ``information_schema.COLUMNS.COLUMN_TYPE`` (``enum('a','b')``, ``bigint(20) unsigned``). ``charset``
-    and ``collation`` are None for types without characters; BINARY and BLOB have none in the catalog. ``members``
-    are those of an ENUM or SET. ``key_position`` counts from 0 in the primary key; ``key_prefix`` is the length
-    of the indexed prefix, 0 for the whole column. ``generated`` is VIRTUAL, STORED or None: a virtual column
-    (MySQL) is in the row images too. ``hidden`` marks what SELECT * does not show.
+    ``ordinal`` counts from 0 in the order of the table's definition. ``column_type`` is the type's full
+    text as in ``information_schema.COLUMNS.COLUMN_TYPE`` (``enum('a','b')``, ``bigint(20) unsigned``).
+    ``charset`` and ``collation`` are None for types without characters; BINARY and BLOB have none in the
+    catalog. ``members`` are those of an ENUM or SET. ``key_position`` counts from 0 in the primary key;
+    ``key_prefix`` is the length of the indexed prefix, 0 for the whole column. ``generated`` is VIRTUAL,
+    STORED or None: a virtual column (MySQL) is in the row images too. ``hidden`` marks what SELECT * does
+    not show.
     """
 
     ordinal: int
@@ -116,9 +117,9 @@ class TableDefinition:
 class ResolvedTable:
     """A table whose every column has a name.
 
-    ``columns`` are in the order of the row images, ``key_columns`` in the order of the primary key (empty when
-    there is none or it is not known). ``schema_source`` says where the names came from. ``transactional`` is
-    None where the storage engine is not known.
+    ``columns`` are in the order of the row images, ``key_columns`` in the order of the primary key (empty
+    when there is none or it is not known). ``schema_source`` says where the names came from.
+    ``transactional`` is None where the storage engine is not known.
     """
 
     database: str

@@ -117,11 +117,12 @@ Metadata = (
 class Column:
     """One column of a table, as far as it is known from a table map and a catalog.
 
-    ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. ``charset`` is MySQL's name
-    of the character set (``binary`` for bytes) and None where it is not known or there is none. ``members`` are
-    the values of an ENUM or SET, None where they are not known. ``key_position`` is the column's place in the
-    primary key, from 0, and ``key_prefix`` the number of characters (or bytes) of it in the key, 0 for all.
-    ``sql_type`` is the type as the catalog writes it (``uuid``, ``tinyint(1) unsigned``), where there was one.
+    ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. ``charset`` is MySQL's
+    name of the character set (``binary`` for bytes) and None where it is not known or there is none.
+    ``members`` are the values of an ENUM or SET, None where they are not known. ``key_position`` is the
+    column's place in the primary key, from 0, and ``key_prefix`` the number of characters (or bytes) of it
+    in the key, 0 for all. ``sql_type`` is the type as the catalog writes it (``uuid``, ``tinyint(1)
+    unsigned``), where there was one.
     """
 
     ordinal: int

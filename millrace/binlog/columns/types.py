@@ -1,7 +1,7 @@
 """The type codes that a table map gives to its columns.
 
 MySQL: ``enum_field_types`` in ``include/field_types.h`` (9.x). MariaDB: the same names in
-``include/mysql_com.h``, with two codes of its own for compressed columns. Only the names of the server are used,
+``include/mysql_com.h``, with two codes of its own for compressed columns. Only the server's names are used,
 without their prefix ``MYSQL_TYPE_``.
 """
 

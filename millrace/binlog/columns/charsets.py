@@ -1,0 +1,222 @@
+"""The character sets of MySQL and MariaDB: what their bytes mean, and which collation id belongs to which.
+
+The codecs of Python that bear the same names are other tables: latin1 is Windows-1252 with five codes more,
+sjis has another backslash, eight of the sets have no codec at all. So the meaning of each code comes from a
+server's CONVERT, kept in ``charsets.json`` (written by ``tools/generate_charsets.py``, which names the
+servers in it). A codec of Python does the work only where it was found equal on every code, or behind a
+list of the codes in which it is not.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from millrace.binlog.errors import UnsupportedError
+
+__all__ = ["BINARY", "BINARY_COLLATION", "Charset", "charset", "charset_of_collation", "collation_servers"]
+
+BINARY = "binary"
+BINARY_COLLATION = 63
+
+_ALIASES = {"utf8": "utf8mb3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Charset:
+    """A character set under MySQL's name.
+
+    ``decode(bytes)`` and ``encode(text)`` raise :class:`UnicodeError` for what the set does not define.
+    ``injective`` says that no two codes mean the same character, so that what was decoded encodes to the same
+    bytes again.
+    """
+
+    name: str
+    decode: Callable[[bytes], str]
+    encode: Callable[[str], bytes]
+    injective: bool = True
+
+
+def _python(name: str, codec: str, *, injective: bool = True) -> Charset:
+    """Take a codec of Python as it is."""
+    decoder, encoder = codecs.getdecoder(codec), codecs.getencoder(codec)
+
+    def decode(data: bytes) -> str:
+        return decoder(data)[0]
+
+    def encode(text: str) -> bytes:
+        return encoder(text)[0]
+
+    return Charset(name, decode, encode, injective=injective)
+
+
+def _basic_plane(name: str, codec: str) -> Charset:
+    """Take a codec of Python, but no character behind U+FFFF."""
+    decoder, encoder = codecs.getdecoder(codec), codecs.getencoder(codec)
+
+    def decode(data: bytes) -> str:
+        text = decoder(data)[0]
+        if not text.isascii() and max(text) > "\uffff":
+            raise UnicodeDecodeError(name, data, 0, len(data), "a character behind U+FFFF")
+        return text
+
+    def encode(text: str) -> bytes:
+        if not text.isascii() and max(text) > "\uffff":
+            raise UnicodeEncodeError(name, text, 0, len(text), "a character behind U+FFFF")
+        return encoder(text)[0]
+
+    return Charset(name, decode, encode)
+
+
+def _single_byte(name: str, table: str) -> Charset:
+    """Build a set of 256 codes; U+FFFE in ``table`` marks those that mean nothing."""
+    encoding_map = codecs.charmap_build(table)
+    defined = table.replace("\ufffe", "")
+
+    def decode(data: bytes) -> str:
+        return codecs.charmap_decode(data, "strict", table)[0]
+
+    def encode(text: str) -> bytes:
+        return codecs.charmap_encode(text, "strict", encoding_map)[0]
+
+    return Charset(name, decode, encode, injective=len(set(defined)) == len(defined))
+
+
+_CODE = {
+    "eucjpms": rb"\x8f[\x80-\xff]{2}|[\x80-\xff][\x80-\xff]|[\x00-\xff]",
+    "ujis": rb"\x8f[\x80-\xff]{2}|[\x80-\xff][\x80-\xff]|[\x00-\xff]",
+    "gb18030": rb"[\x81-\xfe][0-9][\x81-\xfe][0-9]|[\x81-\xfe][\x40-\xfe]|[\x00-\xff]",
+    "cp932": rb"[\x81-\x9f\xe0-\xfc][\x40-\xfc]|[\x00-\xff]",
+    "sjis": rb"[\x81-\x9f\xe0-\xfc][\x40-\xfc]|[\x00-\xff]",
+}
+"""How bytes divide into codes; where nothing is listed, a high byte takes the next one with it."""
+
+_PAIRS = rb"[\x80-\xff][\x00-\xff]|[\x00-\xff]"
+
+
+class _Characters(dict[bytes, str]):
+    """Code to character: the differences from a codec of Python, then what that codec says."""
+
+    def __init__(self, codec: str, differences: dict[str, str | None]) -> None:
+        super().__init__()
+        self.codec = codec
+        self.undefined = {bytes.fromhex(code) for code, text in differences.items() if text is None}
+        self.update((bytes.fromhex(code), text) for code, text in differences.items() if text is not None)
+
+    def __missing__(self, code: bytes) -> str:
+        if code in self.undefined:
+            raise KeyError(code)
+        text = code.decode(self.codec)
+        if len(text) != 1:
+            raise KeyError(code)
+        if len(code) < 4:
+            self[code] = text
+        return text
+
+
+def _multi_byte(name: str, codec: str, differences: dict[str, str | None]) -> Charset:
+    """Build a set of codes of one to four bytes, compatible with ASCII below 0x80."""
+    if not differences:
+        return _python(name, codec, injective=False)
+    characters = _Characters(codec, differences)
+    special = {text: code for code, text in reversed(characters.items())}
+    split = re.compile(_CODE.get(name, _PAIRS), re.DOTALL).findall
+
+    def decode(data: bytes) -> str:
+        if data.isascii():
+            return data.decode("ascii")
+        try:
+            return "".join(map(characters.__getitem__, split(data)))
+        except (KeyError, UnicodeDecodeError) as error:
+            raise UnicodeDecodeError(name, data, 0, len(data), "a code that means nothing") from error
+
+    def encode_one(character: str) -> bytes:
+        if character.isascii():
+            return character.encode("ascii")
+        code = special.get(character)
+        if code is not None:
+            return code
+        code = character.encode(codec)
+        try:
+            same = characters[code] == character
+        except (KeyError, UnicodeDecodeError):
+            same = False
+        if not same:
+            raise UnicodeEncodeError(name, character, 0, 1, "a character that the set does not have")
+        return code
+
+    def encode(text: str) -> bytes:
+        if text.isascii():
+            return text.encode("ascii")
+        return b"".join(map(encode_one, text))
+
+    return Charset(name, decode, encode, injective=False)
+
+
+_FORMULAS = {
+    "utf8mb4": Charset("utf8mb4", bytes.decode, str.encode),
+    "utf8mb3": _basic_plane("utf8mb3", "utf-8"),
+    "ucs2": _basic_plane("ucs2", "utf-16-be"),
+    "utf16": _python("utf16", "utf-16-be"),
+    "utf16le": _python("utf16le", "utf-16-le"),
+    "utf32": _python("utf32", "utf-32-be"),
+}
+"""The encodings of Unicode. Their codecs in Python are strict about surrogates, as the servers are."""
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(files(__package__).joinpath("charsets.json").read_text("ascii"))
+    return facts
+
+
+@cache
+def charset(name: str) -> Charset:
+    """Find a character set by MySQL's name, in lower case; ``utf8`` means utf8mb3.
+
+    Raise :class:`UnsupportedError` for a name that no server of the tables has, and for ``binary``, which
+    is no character set but the lack of one.
+    """
+    name = _ALIASES.get(name, name)
+    if name in _FORMULAS:
+        return _FORMULAS[name]
+    facts = _facts()
+    if name in facts["single_byte"]:
+        return _single_byte(name, facts["single_byte"][name])
+    if name in facts["multi_byte"]:
+        entry = facts["multi_byte"][name]
+        return _multi_byte(name, entry["codec"], entry["differences"])
+    raise UnsupportedError(f"no character set is called {name!r}")
+
+
+@cache
+def _collations() -> dict[int, str]:
+    """Collation id to character set; the ids of all servers in the tables, which nowhere contradict."""
+    found: dict[int, str] = {}
+    for server in _facts()["collations"]:
+        for name, runs in server["numbers"].items():
+            for run in runs.split():
+                first, _, last = run.partition("-")
+                found.update(dict.fromkeys(range(int(first), int(last or first) + 1), name))
+    return found
+
+
+def charset_of_collation(collation_id: int) -> str:
+    """Give the name of the character set to which a collation belongs.
+
+    Raise :class:`UnsupportedError` for an id that none of :func:`collation_servers` has.
+    """
+    name = _collations().get(collation_id)
+    if name is None:
+        servers = ", ".join(collation_servers())
+        raise UnsupportedError(f"collation id {collation_id} is not known to {servers}")
+    return name
+
+
+def collation_servers() -> list[str]:
+    """Versions of the servers from which the collation ids were read."""
+    return [server["server"] for server in _facts()["collations"]]

@@ -1,0 +1,189 @@
+"""How a column type is declared: once, as a :class:`ColumnCodec`, and everything else follows from that.
+
+A declaration says how large a value is in a row image (a fixed :mod:`struct` code, or bytes behind a length),
+what its bytes mean and how they are made again, what it becomes in Avro, and how SQL writes the type and the
+value. The bytes of one value, without the length in front, are called its *payload*; where the struct code is
+that of a number, the payload is that number.
+
+``COLUMNS`` holds the declaration of each type code. A few types of MariaDB travel as others and are told
+apart by the catalog alone; those are in ``VARIANTS``, by type code and name of the SQL type.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+from millrace.binlog.columns.column import Column, Metadata, NoMetadata
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+
+__all__ = [
+    "COLUMNS",
+    "NO_METADATA",
+    "VARIANTS",
+    "AvroOptions",
+    "AvroType",
+    "ColumnCodec",
+    "Convert",
+    "MetadataLayout",
+    "codec_of",
+    "declare",
+    "one_byte_metadata",
+    "quoted",
+    "read_payload",
+]
+
+AvroType = str | dict[str, Any]
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroOptions:
+    """What a user may choose about Avro types.
+
+    ``bigint_unsigned``: BIGINT UNSIGNED as ``decimal`` (20 digits), ``long`` (values of 2^63 and more
+    cannot be represented) or ``string``. ``wide_decimal``: DECIMAL of more than 38 digits, where Spark
+    stops, as ``string`` or nevertheless as ``decimal``.
+    """
+
+    bigint_unsigned: Literal["decimal", "long", "string"] = "decimal"
+    wide_decimal: Literal["string", "decimal"] = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLayout:
+    """A type's part of the metadata block in a table map: ``size`` bytes to a typed value and back."""
+
+    size: int
+    description: str
+    decode: Callable[[bytes], Metadata]
+    encode: Callable[[Any], bytes]
+
+
+NO_METADATA = MetadataLayout(0, "none", lambda _: NoMetadata(), lambda _: b"")
+
+
+def one_byte_metadata(make: Callable[[int], Metadata], field: str, description: str) -> MetadataLayout:
+    """Describe metadata of one byte, which is the field ``field`` of what ``make`` makes."""
+    return MetadataLayout(
+        1, description, lambda raw: make(raw[0]), lambda metadata: bytes([getattr(metadata, field)])
+    )
+
+
+class ColumnCodec(ABC):
+    """The declaration of a column type, bound to one column.
+
+    ``struct_code`` is the payload's code in :mod:`struct` (little-endian) where all values have one size;
+    otherwise it is empty and the payload stands behind a length of ``length_bytes`` bytes.
+    ``decode_is_identity`` says that the payload is the natural value already.
+    """
+
+    metadata_layout: ClassVar[MetadataLayout] = NO_METADATA
+    decode_is_identity: ClassVar[bool] = False
+    struct_code: str = ""
+    length_bytes: int = 0
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+
+    @abstractmethod
+    def decode(self, payload: Any) -> Any:
+        """Make the natural value of a payload, without loss: :meth:`encode` gives the payload back."""
+
+    @abstractmethod
+    def encode(self, value: Any) -> Any:
+        """Make the payload of a natural value."""
+
+    @abstractmethod
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give the Avro type of the values (without the union with null)."""
+
+    @abstractmethod
+    def avro_decoder(self, options: AvroOptions) -> Convert | None:
+        """Give the function from payload to plain value of :meth:`avro_type`, None where they are the same.
+
+        "Plain" is what an Avro writer takes for the type without its logical type: int, float, str, bytes,
+        list or dict. The function raises :class:`UnrepresentableError` or :class:`UnicodeDecodeError` for a
+        value that the type cannot hold.
+        """
+
+    @abstractmethod
+    def text(self, value: Any) -> str | bytes:
+        """Write a natural value as the server shows it; bytes where it is no text."""
+
+    @abstractmethod
+    def sql_type(self) -> str:
+        """Write the column's type in SQL, as far as it is known."""
+
+    def sql_literal(self, value: Any) -> str:
+        """Write a natural value as a literal that SQL accepts for this type."""
+        text = self.text(value)
+        return f"X'{text.hex()}'" if isinstance(text, bytes) else quoted(text)
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"})
+
+
+def quoted(text: str) -> str:
+    """Write a string literal of SQL, for a session without NO_BACKSLASH_ESCAPES."""
+    return f"'{text.translate(_ESCAPES)}'"
+
+
+COLUMNS: dict[ColumnType, type[ColumnCodec]] = {}
+VARIANTS: dict[tuple[ColumnType, str], type[ColumnCodec]] = {}
+
+C = TypeVar("C", bound=type[ColumnCodec])
+
+
+def declare(*types: ColumnType, variant: str | None = None) -> Callable[[C], C]:
+    """Enter a declaration for type codes, or for one SQL type that travels under these codes."""
+
+    def enter(codec: C) -> C:
+        for one in types:
+            if variant is None:
+                COLUMNS[one] = codec
+            else:
+                VARIANTS[one, variant] = codec
+        return codec
+
+    return enter
+
+
+def codec_of(column: Column) -> ColumnCodec:
+    """Bind the declaration of a column's type to the column.
+
+    Raise :class:`UnsupportedError` for type codes that no row image holds.
+    """
+    if column.sql_type is not None:
+        variant = VARIANTS.get((column.type, column.sql_type.partition("(")[0].partition(" ")[0].lower()))
+        if variant is not None:
+            return variant(column)
+    codec = COLUMNS.get(column.type)
+    if codec is None:
+        raise UnsupportedError(
+            f"columns of type {column.type.name} ({int(column.type)}) are not in row images"
+        )
+    return codec(column)
+
+
+def read_payload(codec: ColumnCodec, data: bytes, offset: int) -> tuple[bytes, int]:
+    """Cut the bytes of one value out of ``data``; return them and the offset behind.
+
+    Raise :class:`TruncatedError` where the value reaches past the end.
+    """
+    size = codec.length_bytes
+    start = offset + size
+    length = int.from_bytes(data[offset:start], "little")
+    if start > len(data) or start + length > len(data):
+        raise TruncatedError(
+            f"a {codec.column.type.name} value at offset {offset} reaches past the end of {len(data)} bytes"
+        )
+    return data[start : start + length], start + length
+
+
+def in_range(value: int, low: int, high: int, what: str) -> int:
+    """Return ``value`` if it is in ``low``-``high``, else raise :class:`InvalidValueError`."""
+    if not low <= value <= high:
+        raise InvalidValueError(f"{what} is {value}, which is not in {low}-{high}")
+    return value

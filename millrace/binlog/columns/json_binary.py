@@ -1,0 +1,337 @@
+"""MySQL's binary JSON: a document is read by offsets, so that one member can be found without the others.
+
+Specified in ``sql/json_binary.h`` of the server. A value is a type byte and, behind it or where an offset
+points, its bytes; offsets count from the start of the array or object that holds them, in 2 bytes where
+that is small and 4 where it is large. Little-endian throughout. Documents that were updated in place have
+gaps, and bytes in them that no offset reaches, so a document is kept in its binary form and never written
+anew.
+
+The text is what the server prints (8.0 and later; 5.7 prints the double 1.0 as ``1``).
+"""
+
+import base64
+import datetime as dt
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from millrace.binlog.columns.column import BlobMetadata, Column
+from millrace.binlog.columns.declaration import AvroOptions, AvroType, ColumnCodec, Convert, declare
+from millrace.binlog.columns.numbers import DecimalFormat, format_double
+from millrace.binlog.columns.strings import BLOB_METADATA
+from millrace.binlog.columns.temporals import Date, DateTime, time_text
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, MalformedError, TruncatedError, UnrepresentableError
+
+__all__ = ["JsonValue", "Opaque", "decode_json", "json_text", "text_of_json"]
+
+_MAX_DEPTH = 100
+"""The servers refuse to store documents that are deeper (JSON_DOCUMENT_MAX_DEPTH)."""
+
+
+class Opaque(NamedTuple):
+    """A value that JSON has no type for: a column type and the value in that type's binary form."""
+
+    type: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JsonValue:
+    """A JSON document in its binary form; ``str()`` gives its text, :attr:`value` its content."""
+
+    binary: bytes
+
+    @property
+    def value(self) -> Any:
+        """The content: None, bool, int, float, str, list, dict, or :class:`Opaque` where JSON has no type."""
+        return decode_json(self.binary)
+
+    def __str__(self) -> str:
+        return json_text(self.binary)
+
+
+class _Document:
+    """Reads the values of one document; every reference is checked against the end of what holds it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.values_left = len(data)
+
+    def value(self, kind: int, start: int, end: int, depth: int) -> Any:
+        """Read the value of type ``kind`` that lies at ``start`` and ends at ``end`` at the latest."""
+        # Offsets may overlap in a crafted document; no honest one has more values than bytes.
+        self.values_left -= 1
+        if self.values_left < 0 or depth > _MAX_DEPTH:
+            raise InvalidValueError("the JSON document is deeper or larger than its bytes allow")
+        reader = _READERS.get(kind)
+        if reader is None:
+            raise InvalidValueError(f"{kind:#04x} is no type of a JSON value")
+        try:
+            return reader(self, start, end, depth)
+        except (struct.error, IndexError):
+            raise TruncatedError(f"a JSON value at {start} reaches past the end of its document") from None
+
+    def bytes(self, start: int, size: int, end: int) -> bytes:
+        if start + size > end:
+            raise TruncatedError(f"a JSON value of {size} bytes at {start} reaches past {end}")
+        return self.data[start : start + size]
+
+    def length(self, start: int, end: int) -> tuple[int, int]:
+        """Read a length of seven bits a byte, lowest first; the last byte has its top bit clear."""
+        length = 0
+        for index in range(5):
+            if start + index >= end:
+                break
+            byte = self.data[start + index]
+            length |= (byte & 0x7F) << 7 * index
+            if not byte & 0x80:
+                return length, start + index + 1
+        raise InvalidValueError(f"a length in the JSON document does not end at {start}")
+
+    def entries(self, start: int, end: int, *, large: bool, keyed: bool) -> "_Entries":
+        """Read the head of an array or object."""
+        width = 4 if large else 2
+        count = int.from_bytes(self.bytes(start, width, end), "little")
+        size = int.from_bytes(self.bytes(start + width, width, end), "little")
+        if start + size > end:
+            raise TruncatedError(f"a JSON container of {size} bytes at {start} reaches past {end}")
+        keys = start + 2 * width
+        values = keys + count * (width + 2) * keyed
+        if values + count * (width + 1) > start + size:
+            raise TruncatedError(f"{count} entries do not fit the JSON container at {start}")
+        return _Entries(self, start, start + size, width, count, keys, values)
+
+
+@dataclass(slots=True)
+class _Entries:
+    """The tables of an array or object: where its keys and values are."""
+
+    document: _Document
+    start: int
+    end: int
+    width: int
+    count: int
+    keys_start: int
+    values_start: int
+
+    def keys(self) -> Iterator[str]:
+        data, width = self.document.data, self.width
+        for index in range(self.count):
+            entry = self.keys_start + index * (width + 2)
+            offset = int.from_bytes(data[entry : entry + width], "little")
+            size = int.from_bytes(data[entry + width : entry + width + 2], "little")
+            yield _utf8(self.document.bytes(self.start + offset, size, self.end))
+
+    def values(self, depth: int) -> Iterator[Any]:
+        document, width = self.document, self.width
+        data = document.data
+        for index in range(self.count):
+            entry = self.values_start + index * (width + 1)
+            kind = data[entry]
+            if kind in _INLINE or (width == 4 and kind in _INLINE_IF_LARGE):
+                yield document.value(kind, entry + 1, entry + 1 + width, depth)
+            else:
+                offset = int.from_bytes(data[entry + 1 : entry + 1 + width], "little")
+                yield document.value(kind, self.start + offset, self.end, depth)
+
+
+def _utf8(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UnrepresentableError(f"a string in the JSON document is no UTF-8: {raw[:40].hex()}") from error
+
+
+def _container(*, large: bool, keyed: bool) -> "_Reader":
+    def read(document: _Document, start: int, end: int, depth: int) -> Any:
+        entries = document.entries(start, end, large=large, keyed=keyed)
+        values = entries.values(depth + 1)
+        return dict(zip(entries.keys(), values, strict=True)) if keyed else list(values)
+
+    return read
+
+
+def _number(code: str) -> "_Reader":
+    layout = struct.Struct("<" + code)
+
+    def read(document: _Document, start: int, end: int, depth: int) -> Any:  # noqa: ARG001 - as all readers
+        if start + layout.size > end:
+            raise TruncatedError(f"a JSON number at {start} reaches past {end}")
+        return layout.unpack_from(document.data, start)[0]
+
+    return read
+
+
+def _literal(document: _Document, start: int, end: int, depth: int) -> Any:  # noqa: ARG001 - as all readers
+    code = document.bytes(start, 1, end)[0]
+    if code > 2:
+        raise InvalidValueError(f"{code} is no literal of JSON")
+    return (None, True, False)[code]
+
+
+def _string(document: _Document, start: int, end: int, depth: int) -> str:  # noqa: ARG001 - as all readers
+    size, start = document.length(start, end)
+    return _utf8(document.bytes(start, size, end))
+
+
+def _opaque(document: _Document, start: int, end: int, depth: int) -> Opaque:  # noqa: ARG001 - as all readers
+    kind = document.bytes(start, 1, end)[0]
+    size, start = document.length(start + 1, end)
+    return Opaque(kind, document.bytes(start, size, end))
+
+
+_Reader = Callable[[_Document, int, int, int], Any]
+
+_READERS: dict[int, _Reader] = {
+    0x00: _container(large=False, keyed=True),
+    0x01: _container(large=True, keyed=True),
+    0x02: _container(large=False, keyed=False),
+    0x03: _container(large=True, keyed=False),
+    0x04: _literal,
+    0x05: _number("h"),
+    0x06: _number("H"),
+    0x07: _number("i"),
+    0x08: _number("I"),
+    0x09: _number("q"),
+    0x0A: _number("Q"),
+    0x0B: _number("d"),
+    0x0C: _string,
+    0x0F: _opaque,
+}
+_INLINE = frozenset((0x04, 0x05, 0x06))
+_INLINE_IF_LARGE = frozenset((0x07, 0x08))
+
+
+def decode_json(binary: bytes) -> Any:
+    """Read a document: None, bool, int, float, str, list, dict and :class:`Opaque`.
+
+    No bytes at all are JSON's null, as the server has it. Raise :class:`MalformedError` for what is no
+    document and :class:`UnrepresentableError` for strings that are no UTF-8.
+    """
+    if not binary:
+        return None
+    return _Document(binary).value(binary[0], 1, len(binary), 0)
+
+
+_STRING_ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+_STRING_ESCAPES.update({code: f"\\u{code:04x}" for code in range(32) if code not in _STRING_ESCAPES})
+
+
+def _double_text(value: float) -> str:
+    text = format_double(value)
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def _packed_time(data: bytes) -> tuple[int, int]:
+    """Take apart the server's packed temporal (int64): the magnitude's whole part and microseconds, signed."""
+    if len(data) != 8:
+        raise InvalidValueError(f"a temporal in a JSON document has {len(data)} bytes, not 8")
+    packed = int.from_bytes(data, "little", signed=True)
+    whole, micros = divmod(abs(packed), 1 << 24)
+    return (-whole, -micros) if packed < 0 else (whole, micros)
+
+
+def _opaque_time(data: bytes) -> str:
+    whole, micros = _packed_time(data)
+    hms = abs(whole)
+    seconds = (hms >> 12 & 1023) * 3600 + (hms >> 6 & 63) * 60 + (hms & 63)
+    value = dt.timedelta(seconds=seconds, microseconds=abs(micros))
+    return time_text(-value if whole < 0 or micros < 0 else value, 6)
+
+
+def _opaque_datetime(data: bytes) -> DateTime:
+    whole, micros = _packed_time(data)
+    year, month = divmod(whole >> 22, 13)
+    return DateTime(year, month, whole >> 17 & 31, whole >> 12 & 31, whole >> 6 & 63, whole & 63, micros)
+
+
+def _opaque_text(value: Opaque) -> str:
+    """Write what JSON has no type for: decimals as numbers, dates and times as strings, all else in base64."""
+    kind, data = value
+    if kind == ColumnType.NEWDECIMAL:
+        if len(data) < 2:
+            raise InvalidValueError("a decimal in a JSON document has no precision and scale")
+        form = DecimalFormat(data[0], data[1])
+        if len(data) != 2 + form.size:
+            raise InvalidValueError(
+                f"a decimal in a JSON document has {len(data)} bytes, not {2 + form.size}"
+            )
+        return f"{form.decode(data[2:]):f}"
+    if kind == ColumnType.DATE:
+        return f'"{Date(*_opaque_datetime(data)[:3])}"'
+    if kind in (ColumnType.DATETIME, ColumnType.TIMESTAMP):
+        return f'"{_opaque_datetime(data).text(6)}"'
+    if kind == ColumnType.TIME:
+        return f'"{_opaque_time(data)}"'
+    return f'"base64:type{kind}:{base64.b64encode(data).decode("ascii")}"'
+
+
+def text_of_json(value: Any) -> str:
+    """Write the content of a document, as :func:`decode_json` gives it, as the server prints it."""
+    if isinstance(value, str):
+        return f'"{value.translate(_STRING_ESCAPES)}"'
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{text_of_json(key)}: {text_of_json(item)}" for key, item in value.items()) + "}"
+        )
+    if isinstance(value, Opaque):
+        return _opaque_text(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(text_of_json, value)) + "]"
+    if isinstance(value, float):
+        return _double_text(value)
+    return json.dumps(value)
+
+
+def json_text(binary: bytes) -> str:
+    """Write a document as the server prints it; raises as :func:`decode_json` does."""
+    return text_of_json(decode_json(binary))
+
+
+@declare(ColumnType.JSON)
+class Json(ColumnCodec):
+    """JSON of MySQL: a :class:`JsonValue`, which keeps the binary form. (JSON of MariaDB is LONGTEXT.)"""
+
+    metadata_layout = BLOB_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        assert isinstance(column.metadata, BlobMetadata)
+        self.length_bytes = column.metadata.length_bytes
+
+    def decode(self, payload: bytes) -> JsonValue:
+        """Give a JsonValue; whether it is well formed shows when its content is asked for."""
+        return JsonValue(payload)
+
+    def encode(self, value: JsonValue) -> bytes:
+        """Take a JsonValue."""
+        return value.binary
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give string."""
+        return {"type": "string", "connect.name": "io.debezium.data.Json"}
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to text."""
+
+        def convert(payload: bytes) -> str:
+            try:
+                return json_text(payload)
+            except MalformedError as error:
+                raise UnrepresentableError(str(error)) from error
+
+        return convert
+
+    def text(self, value: JsonValue) -> str | bytes:
+        """Give the text; the binary form where it is malformed."""
+        try:
+            return str(value)
+        except (MalformedError, UnrepresentableError):
+            return value.binary
+
+    def sql_type(self) -> str:
+        """Write the type."""
+        return "json"

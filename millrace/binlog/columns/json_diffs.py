@@ -1,0 +1,146 @@
+"""Partial JSON: the changes to a document that an update wrote instead of the whole document.
+
+Specified in ``Json_diff_vector::write_binary`` and ``read_binary`` of the server (``sql/json_diff.cc``): a
+diff is an operation (uint8), a path and, unless it removes, a value in binary JSON; path and value stand
+behind length-encoded integers. A path is text such as ``$.a[2]."b c"``.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from millrace.binlog.columns.json_binary import JsonValue, decode_json, text_of_json
+from millrace.binlog.cursor import Cursor
+from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+
+__all__ = ["JsonDiff", "JsonDiffOperation", "JsonDiffs"]
+
+
+class JsonDiffOperation(IntEnum):
+    """What a diff does, ``enum_json_diff_operation``."""
+
+    REPLACE = 0
+    INSERT = 1
+    REMOVE = 2
+
+
+class JsonDiff(NamedTuple):
+    """One change: a path as text and the new value in binary JSON, None where something is removed."""
+
+    operation: JsonDiffOperation
+    path: str
+    value: bytes | None
+
+
+_LEG = re.compile(r'\.("(?:[^"\\]|\\.)*"|[^.\["\s]+)|\[(\d+)\]', re.DOTALL)
+
+
+def _legs(path: str) -> list[str | int]:
+    """Take apart a path without wildcards: keys as str, places in arrays as int."""
+    if not path.startswith("$"):
+        raise InvalidValueError(f"{path!r} is no JSON path")
+    legs: list[str | int] = []
+    position = 1
+    while position < len(path):
+        match = _LEG.match(path, position)
+        if match is None:
+            raise InvalidValueError(f"{path!r} is no JSON path")
+        key, place = match.groups()
+        if place is not None:
+            legs.append(int(place))
+        else:
+            try:
+                legs.append(json.loads(key) if key.startswith('"') else key)
+            except ValueError as error:
+                raise InvalidValueError(f"{path!r} is no JSON path") from error
+        position = match.end()
+    return legs
+
+
+def _key_order(key: str) -> tuple[int, bytes]:
+    """Order keys as the server stores them: shorter ones first, then by their bytes."""
+    raw = key.encode()
+    return len(raw), raw
+
+
+def _replace(container: Any, leg: str | int, value: Any) -> None:
+    container[leg]  # a KeyError or IndexError where there is nothing to replace
+    container[leg] = value
+
+
+def _insert(container: Any, leg: str | int, value: Any) -> None:
+    if isinstance(container, list) and isinstance(leg, int):
+        container.insert(leg, value)
+        return
+    if leg in container:
+        raise KeyError(leg)
+    members = sorted([*container.items(), (leg, value)], key=lambda member: _key_order(member[0]))
+    container.clear()
+    container.update(members)
+
+
+def _remove(container: Any, leg: str | int, value: Any) -> None:  # noqa: ARG001 - as all operations
+    del container[leg]
+
+
+_OPERATIONS: dict[JsonDiffOperation, Callable[[Any, str | int, Any], None]] = {
+    JsonDiffOperation.REPLACE: _replace,
+    JsonDiffOperation.INSERT: _insert,
+    JsonDiffOperation.REMOVE: _remove,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDiffs:
+    """The changes to one document, in their binary form."""
+
+    binary: bytes
+
+    @property
+    def diffs(self) -> list[JsonDiff]:
+        """Take the changes apart; raise :class:`MalformedError`."""
+        cursor = Cursor(self.binary)
+        found = []
+        while cursor.remaining:
+            code = cursor.u8("operation of a JSON diff")
+            if code > 2:
+                raise InvalidValueError(f"{code} is no operation of a JSON diff")
+            operation = JsonDiffOperation(code)
+            raw = cursor.bytes(cursor.lenenc("length of a JSON path"), "JSON path")
+            try:
+                path = raw.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidValueError(f"the JSON path {raw.hex()} is no UTF-8") from error
+            value = None
+            if operation is not JsonDiffOperation.REMOVE:
+                value = cursor.bytes(cursor.lenenc("length of a JSON value"), "JSON value")
+            found.append(JsonDiff(operation, path, value))
+        return found
+
+    def applied(self, before: Any) -> Any:
+        """Apply the changes to the content of a document and return the new content.
+
+        Raise :class:`UnrepresentableError` where a path leads nowhere, which says that this is not the
+        document that was changed, and :class:`MalformedError` where the diffs are no diffs.
+        """
+        root = [before]
+        for operation, path, binary in self.diffs:
+            value = None if binary is None else decode_json(binary)
+            *way, last = [0, *_legs(path)]
+            container: Any = root
+            try:
+                for leg in way:
+                    container = container[leg]
+                _OPERATIONS[operation](container, last, value)
+            except (LookupError, TypeError, AttributeError) as error:
+                raise UnrepresentableError(f"there is no {path} in the document that was changed") from error
+        return root[0]
+
+    def applied_text(self, before: Any) -> str:
+        """Apply the changes to a :class:`JsonValue` and write the text of the new document."""
+        if not isinstance(before, JsonValue):
+            raise UnrepresentableError("the document that was changed is not in the event")
+        return text_of_json(self.applied(before.value))

@@ -1,0 +1,142 @@
+"""ENUM and SET: small integers that stand for members which the table's definition lists.
+
+Both travel under the type code STRING; the real type and the size of a value are in the metadata. The
+natural value is the integer: an ENUM's place from 1, 0 for the empty string that stands for an error; a
+SET's bits, the first member lowest. An ENUM may have '' for a member as well, so the text alone would not
+give the number back.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from millrace.binlog.columns.column import Column, PackMetadata
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    AvroType,
+    ColumnCodec,
+    Convert,
+    MetadataLayout,
+    declare,
+    quoted,
+)
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+
+__all__: list[str] = []
+
+
+def _pack_metadata(column_type: ColumnType) -> MetadataLayout:
+    return MetadataLayout(
+        2,
+        f"{int(column_type)}, size of a value (uint8 each); the type code is STRING",
+        lambda raw: PackMetadata(raw[1]),
+        lambda metadata: bytes((column_type, metadata.size)),
+    )
+
+
+_CODES = {1: "B", 2: "H", 3: "3s", 4: "I", 8: "Q"}
+
+
+class _MemberCodec(ColumnCodec):
+    name = ""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        assert isinstance(column.metadata, PackMetadata)
+        self.size = column.metadata.size
+        if self.size not in _CODES:
+            raise InvalidValueError(f"{self.name.upper()} values of {self.size} bytes do not exist")
+        self.struct_code = _CODES[self.size]
+        self.members = column.members
+
+    def decode(self, payload: Any) -> int:
+        """Give the integer."""
+        value: int = int.from_bytes(payload, "little") if self.size == 3 else payload
+        return value
+
+    def encode(self, value: int) -> int | bytes:
+        """Take the integer."""
+        return value.to_bytes(3, "little") if self.size == 3 else value
+
+    def sql_type(self) -> str:
+        """Write the type with its members, where they are known."""
+        return self.name if self.members is None else f"{self.name}({','.join(map(quoted, self.members))})"
+
+    def sql_literal(self, value: int) -> str:
+        """Write the integer, which SQL takes for a member by number."""
+        return str(value)
+
+
+@declare(ColumnType.ENUM)
+class Enum(_MemberCodec):
+    """ENUM: an int, the member's place from 1."""
+
+    metadata_layout = _pack_metadata(ColumnType.ENUM)
+    name = "enum"
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give string where the members are known, else int."""
+        if self.members is None:
+            return "int"
+        return {"type": "string", "connect.name": "io.debezium.data.Enum"}
+
+    def avro_decoder(self, options: AvroOptions) -> Convert | None:  # noqa: ARG002 - the same for all options
+        """Convert to the member."""
+        if self.members is None:
+            return None
+        texts = ("", *self.members)
+
+        def convert(value: int) -> str:
+            if value >= len(texts):
+                raise UnrepresentableError(f"the ENUM has {len(texts) - 1} members, this is number {value}")
+            return texts[value]
+
+        return convert
+
+    def text(self, value: int) -> str:
+        """Give the member; its number where it has no name."""
+        if self.members is None or value > len(self.members):
+            return str(value)
+        return self.members[value - 1] if value else ""
+
+
+@declare(ColumnType.SET)
+class Set(_MemberCodec):
+    """SET: an int, one bit per member, the first the lowest."""
+
+    metadata_layout = _pack_metadata(ColumnType.SET)
+    name = "set"
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give string where the members are known, else long."""
+        if self.members is None:
+            return "long"
+        return {"type": "string", "connect.name": "io.debezium.data.EnumSet"}
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to the members with commas between them."""
+        members = self.members
+        if members is None:
+
+            def number(payload: Any) -> int:
+                value = self.decode(payload)
+                if value >= 1 << 63:
+                    raise UnrepresentableError(f"{value} is too large for a long")
+                return value
+
+            return number
+
+        @lru_cache(maxsize=1024)
+        def convert(payload: Any) -> str:
+            value = self.decode(payload)
+            if value >> len(members):
+                raise UnrepresentableError(f"the SET has {len(members)} members, the value is {value:b}")
+            return ",".join(member for bit, member in enumerate(members) if value >> bit & 1)
+
+        return convert
+
+    def text(self, value: int) -> str:
+        """Give the members with commas between them; the number where one has no name."""
+        if self.members is None or value >> len(self.members):
+            return str(value)
+        return ",".join(member for bit, member in enumerate(self.members) if value >> bit & 1)

@@ -1,0 +1,442 @@
+"""The columns of a table map: types and their metadata block, and the optional metadata behind the NULL bits.
+
+``Table_map_event`` in MySQL's ``libbinlogevents/include/rows_event.h`` specifies both; MariaDB's
+``Table_map_log_event::init_metadata_fields`` writes the same fields by slightly other rules:
+
+- SIGNEDNESS has a bit for every numeric column. YEAR is one of them in MariaDB and in MySQL since 8.0.2x;
+MySQL
+  8.0.15 leaves it out.
+- The character sets are those of the character columns: CHAR, VARCHAR, BLOB (and VECTOR in MySQL; in
+MariaDB also
+  GEOMETRY and the compressed types). ENUM and SET have fields of their own.
+
+Which server wrote the event is told by ``server_version`` of the format description. Without it, MySQL's
+newer rules are taken unless the fields themselves rule them out.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from itertools import compress, islice
+from typing import Any, Protocol, cast
+
+from millrace.binlog.columns.charsets import BINARY, charset, charset_of_collation
+from millrace.binlog.columns.column import Column, Metadata, PackMetadata
+from millrace.binlog.columns.declaration import COLUMNS
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.cursor import Cursor
+from millrace.binlog.errors import InvalidValueError, UnsupportedError
+from millrace.binlog.fields import pack_lenenc
+
+__all__ = [
+    "DefaultCharset",
+    "OptionalMetadata",
+    "OptionalMetadataType",
+    "TableMap",
+    "columns_of",
+    "decode_column_metadata",
+    "decode_optional_metadata",
+    "encode_column_metadata",
+    "encode_optional_metadata",
+]
+
+
+class TableMap(Protocol):
+    """What is needed of a table map event; both metadata blocks are raw bytes."""
+
+    database: str
+    table: str
+    column_types: bytes
+    column_metadata: bytes
+    null_bits: bytes
+    optional_metadata: bytes
+
+
+class OptionalMetadataType(IntEnum):
+    """Types of the optional metadata's fields, ``Optional_metadata_field_type`` in MySQL 9."""
+
+    SIGNEDNESS = 1
+    DEFAULT_CHARSET = 2
+    COLUMN_CHARSET = 3
+    COLUMN_NAME = 4
+    SET_STR_VALUE = 5
+    ENUM_STR_VALUE = 6
+    GEOMETRY_TYPE = 7
+    SIMPLE_PRIMARY_KEY = 8
+    PRIMARY_KEY_WITH_PREFIX = 9
+    ENUM_AND_SET_DEFAULT_CHARSET = 10
+    ENUM_AND_SET_COLUMN_CHARSET = 11
+    COLUMN_VISIBILITY = 12
+    VECTOR_DIMENSIONALITY = 13
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultCharset:
+    """A collation for all columns of a kind but some: ``exceptions`` are pairs of index and collation id."""
+
+    collation_id: int
+    exceptions: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalMetadata:
+    """The fields of the optional metadata, None where a field is not there.
+
+    ``signedness`` is the bitmap as it is on the wire, the first numeric column in the highest bit, set for
+    unsigned; ``visibility`` likewise for all columns. Indexes in the character set fields count the columns
+    of their kind. Names and members are bytes: a name is UTF-8, a member in its column's character set. Keys
+    are ordinals of columns, with the length of the prefix or 0. ``unknown`` keeps fields of other types;
+    ``order`` is the order of the types on the wire.
+    """
+
+    signedness: bytes | None = None
+    default_charset: DefaultCharset | None = None
+    column_charset: tuple[int, ...] | None = None
+    column_name: tuple[bytes, ...] | None = None
+    set_str_value: tuple[tuple[bytes, ...], ...] | None = None
+    enum_str_value: tuple[tuple[bytes, ...], ...] | None = None
+    geometry_type: tuple[int, ...] | None = None
+    simple_primary_key: tuple[int, ...] | None = None
+    primary_key_with_prefix: tuple[tuple[int, int], ...] | None = None
+    enum_and_set_default_charset: DefaultCharset | None = None
+    enum_and_set_column_charset: tuple[int, ...] | None = None
+    column_visibility: bytes | None = None
+    vector_dimensionality: tuple[int, ...] | None = None
+    unknown: tuple[tuple[int, bytes], ...] = ()
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    decode: Callable[[Cursor], Any]
+    encode: Callable[[Any], bytes]
+
+
+def _numbers(cursor: Cursor) -> tuple[int, ...]:
+    found = []
+    while cursor.remaining:
+        found.append(cursor.lenenc())
+    return tuple(found)
+
+
+def _pack_numbers(values: Sequence[int]) -> bytes:
+    return b"".join(map(pack_lenenc, values))
+
+
+def _pairs(cursor: Cursor) -> tuple[tuple[int, int], ...]:
+    found = []
+    while cursor.remaining:
+        found.append((cursor.lenenc(), cursor.lenenc()))
+    return tuple(found)
+
+
+def _pack_pairs(values: Sequence[tuple[int, int]]) -> bytes:
+    return b"".join(pack_lenenc(a) + pack_lenenc(b) for a, b in values)
+
+
+def _default_charset(cursor: Cursor) -> DefaultCharset:
+    return DefaultCharset(cursor.lenenc("collation"), _pairs(cursor))
+
+
+def _pack_default_charset(value: DefaultCharset) -> bytes:
+    return pack_lenenc(value.collation_id) + _pack_pairs(value.exceptions)
+
+
+def _text(cursor: Cursor) -> bytes:
+    return cursor.bytes(cursor.lenenc("length of a string"), "string")
+
+
+def _texts(cursor: Cursor) -> tuple[bytes, ...]:
+    found = []
+    while cursor.remaining:
+        found.append(_text(cursor))
+    return tuple(found)
+
+
+def _pack_texts(values: Sequence[bytes]) -> bytes:
+    return b"".join(pack_lenenc(len(value)) + value for value in values)
+
+
+def _lists(cursor: Cursor) -> tuple[tuple[bytes, ...], ...]:
+    found = []
+    while cursor.remaining:
+        count = cursor.lenenc("number of members")
+        if count > cursor.remaining:
+            raise InvalidValueError(f"{count} members do not fit the {cursor.remaining} bytes that are left")
+        found.append(tuple(_text(cursor) for _ in range(count)))
+    return tuple(found)
+
+
+def _pack_lists(values: Sequence[Sequence[bytes]]) -> bytes:
+    return b"".join(pack_lenenc(len(value)) + _pack_texts(value) for value in values)
+
+
+_FIELDS = {
+    OptionalMetadataType.SIGNEDNESS: _Field("signedness", Cursor.rest, bytes),
+    OptionalMetadataType.DEFAULT_CHARSET: _Field("default_charset", _default_charset, _pack_default_charset),
+    OptionalMetadataType.COLUMN_CHARSET: _Field("column_charset", _numbers, _pack_numbers),
+    OptionalMetadataType.COLUMN_NAME: _Field("column_name", _texts, _pack_texts),
+    OptionalMetadataType.SET_STR_VALUE: _Field("set_str_value", _lists, _pack_lists),
+    OptionalMetadataType.ENUM_STR_VALUE: _Field("enum_str_value", _lists, _pack_lists),
+    OptionalMetadataType.GEOMETRY_TYPE: _Field("geometry_type", _numbers, _pack_numbers),
+    OptionalMetadataType.SIMPLE_PRIMARY_KEY: _Field("simple_primary_key", _numbers, _pack_numbers),
+    OptionalMetadataType.PRIMARY_KEY_WITH_PREFIX: _Field("primary_key_with_prefix", _pairs, _pack_pairs),
+    OptionalMetadataType.ENUM_AND_SET_DEFAULT_CHARSET: _Field(
+        "enum_and_set_default_charset", _default_charset, _pack_default_charset
+    ),
+    OptionalMetadataType.ENUM_AND_SET_COLUMN_CHARSET: _Field(
+        "enum_and_set_column_charset", _numbers, _pack_numbers
+    ),
+    OptionalMetadataType.COLUMN_VISIBILITY: _Field("column_visibility", Cursor.rest, bytes),
+    OptionalMetadataType.VECTOR_DIMENSIONALITY: _Field("vector_dimensionality", _numbers, _pack_numbers),
+}
+
+
+def decode_optional_metadata(raw: bytes) -> OptionalMetadata:
+    """Read the fields behind the NULL bits: type (uint8), length (length-encoded integer), value.
+
+    Raise :class:`MalformedError`; a field that comes twice is one too.
+    """
+    cursor = Cursor(raw)
+    values: dict[str, Any] = {}
+    unknown = []
+    order = []
+    while cursor.remaining:
+        kind = cursor.u8("type of optional metadata")
+        block = cursor.sub(cursor.lenenc("length of optional metadata"), "optional metadata")
+        if kind in order:
+            raise InvalidValueError(f"field {kind} of the optional metadata comes twice")
+        order.append(kind)
+        field = _FIELDS.get(cast("OptionalMetadataType", kind))
+        if field is None:
+            unknown.append((kind, block.rest()))
+        else:
+            values[field.name] = field.decode(block)
+            block.expect_end("optional metadata")
+    return OptionalMetadata(**values, unknown=tuple(unknown), order=tuple(order))
+
+
+def encode_optional_metadata(metadata: OptionalMetadata) -> bytes:
+    """Write the fields in the order in which they were, or else by type."""
+    fields = dict(metadata.unknown)
+    for kind, field in _FIELDS.items():
+        value = getattr(metadata, field.name)
+        if value is not None:
+            fields[kind] = field.encode(value)
+    order = metadata.order or sorted(fields)
+    return b"".join(bytes((kind,)) + pack_lenenc(len(fields[kind])) + fields[kind] for kind in order)
+
+
+def decode_column_metadata(types: bytes, raw: bytes) -> tuple[tuple[ColumnType, Metadata], ...]:
+    """Read the metadata block: for each column its real type, ENUM and SET told apart, and its metadata.
+
+    Raise :class:`MalformedError`, and :class:`UnsupportedError` for type codes that no row image holds.
+    """
+    cursor = Cursor(raw)
+    found = []
+    for ordinal, code in enumerate(types):
+        codec = COLUMNS.get(cast("ColumnType", code))
+        if codec is None:
+            raise UnsupportedError(f"column {ordinal + 1} has type {code}, which is in no row image")
+        layout = codec.metadata_layout
+        metadata = layout.decode(cursor.bytes(layout.size, "metadata of a column"))
+        column_type = ColumnType(code)
+        if isinstance(metadata, PackMetadata) and column_type is ColumnType.STRING:
+            column_type = ColumnType(cursor.data[cursor.position - 2])
+        found.append((column_type, metadata))
+    cursor.expect_end("metadata of the columns")
+    return tuple(found)
+
+
+def encode_column_metadata(columns: Sequence[Column]) -> tuple[bytes, bytes]:
+    """Write type codes and metadata block; ENUM and SET go under STRING, as the servers have it."""
+    types = bytes(
+        ColumnType.STRING if column.type in (ColumnType.ENUM, ColumnType.SET) else column.type
+        for column in columns
+    )
+    raw = b"".join(COLUMNS[column.type].metadata_layout.encode(column.metadata) for column in columns)
+    return types, raw
+
+
+_NUMERIC = frozenset(
+    (
+        ColumnType.TINY,
+        ColumnType.SHORT,
+        ColumnType.INT24,
+        ColumnType.LONG,
+        ColumnType.LONGLONG,
+        ColumnType.FLOAT,
+        ColumnType.DOUBLE,
+        ColumnType.DECIMAL,
+        ColumnType.NEWDECIMAL,
+    )
+)
+_CHARACTER = frozenset(
+    (ColumnType.STRING, ColumnType.VAR_STRING, ColumnType.VARCHAR, ColumnType.BLOB, ColumnType.VECTOR)
+)
+_CHARACTER_MARIADB = _CHARACTER | {
+    ColumnType.GEOMETRY,
+    ColumnType.BLOB_COMPRESSED,
+    ColumnType.VARCHAR_COMPRESSED,
+}
+_TEXT = _CHARACTER_MARIADB - {ColumnType.GEOMETRY, ColumnType.VECTOR}
+_MEMBERS = frozenset((ColumnType.ENUM, ColumnType.SET))
+
+
+def _bits(bitmap: bytes) -> Iterator[bool]:
+    """Go through a bitmap whose first bit is the highest of its first byte."""
+    return (bool(byte >> bit & 1) for byte in bitmap for bit in range(7, -1, -1))
+
+
+def _version(text: str | None) -> tuple[int, ...]:
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
+    return tuple(map(int, match.groups())) if match else ()
+
+
+class _Rules:
+    """Which columns the fields of the optional metadata count, for the server that wrote them."""
+
+    def __init__(
+        self, columns: Sequence[Column], metadata: OptionalMetadata, server_version: str | None
+    ) -> None:
+        types = {column.type for column in columns}
+        compressed = {ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED}
+        mariadb = "MariaDB" in server_version if server_version else bool(types & compressed)
+        self.character = _CHARACTER_MARIADB if mariadb else _CHARACTER
+        if not server_version and ColumnType.GEOMETRY in types and metadata.column_charset is not None:
+            counted = sum(column.type in _CHARACTER_MARIADB for column in columns)
+            if len(metadata.column_charset) == counted:
+                self.character = _CHARACTER_MARIADB
+        self.numeric = _NUMERIC | {ColumnType.YEAR}
+        without_year = sum(column.type in _NUMERIC for column in columns)
+        with_year = sum(column.type in self.numeric for column in columns)
+        size = len(metadata.signedness or b"")
+        too_short = size < (with_year + 7) // 8 and size == (without_year + 7) // 8
+        old = not mariadb and (8, 0, 0) <= _version(server_version) < _YEAR_HAS_SIGN
+        if too_short or old:
+            self.numeric = _NUMERIC
+
+
+_YEAR_HAS_SIGN = (8, 0, 20)
+"""The bit is missing in MySQL 8.0.15 and there in 8.0.46; the header that lists the types is of 2020."""
+
+
+def _collations(
+    default: DefaultCharset | None, each: tuple[int, ...] | None, count: int
+) -> Sequence[int | None]:
+    """Give the collation of each of the ``count`` columns of a kind, None where the map does not tell."""
+    if each is not None:
+        if len(each) != count:
+            raise InvalidValueError(f"{len(each)} collations are given for {count} columns")
+        return each
+    if default is None:
+        return [None] * count
+    found: list[int | None] = [default.collation_id] * count
+    for index, collation in default.exceptions:
+        if index >= count:
+            raise InvalidValueError(f"a collation is given for column {index} of {count}")
+        found[index] = collation
+    return found
+
+
+def _set_each(
+    columns: list[Column], field: str, values: Sequence[Any], which: Sequence[int], what: str
+) -> None:
+    if len(values) != len(which):
+        raise InvalidValueError(f"the table map gives {len(values)} {what} for {len(which)} columns")
+    for ordinal, value in zip(which, values, strict=True):
+        columns[ordinal] = replace(columns[ordinal], **{field: value})
+
+
+def _ordinals(columns: Sequence[Column], types: Collection[ColumnType]) -> list[int]:
+    return [column.ordinal for column in columns if column.type in types]
+
+
+def _member_texts(column: Column, members: Sequence[bytes]) -> tuple[str, ...]:
+    if column.charset in (None, BINARY):
+        return tuple(member.decode("utf-8", "surrogateescape") for member in members)
+    try:
+        return tuple(map(charset(column.charset).decode, members))
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(f"a member of column {column.ordinal + 1} is no {column.charset}") from error
+
+
+def _set_charsets(columns: list[Column], which: list[int], collations: Sequence[int | None]) -> None:
+    for ordinal, collation in zip(which, collations, strict=True):
+        if collation is not None:
+            columns[ordinal] = replace(
+                columns[ordinal], collation_id=collation, charset=charset_of_collation(collation)
+            )
+
+
+def _set_keys(columns: list[Column], metadata: OptionalMetadata) -> None:
+    parts = metadata.primary_key_with_prefix
+    if parts is None:
+        parts = tuple((ordinal, 0) for ordinal in metadata.simple_primary_key or ())
+    for position, (ordinal, prefix) in enumerate(parts):
+        if ordinal >= len(columns):
+            raise InvalidValueError(f"column {ordinal + 1} of {len(columns)} is in the primary key")
+        columns[ordinal] = replace(columns[ordinal], key_position=position, key_prefix=prefix)
+
+
+def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tuple[Column, ...]:
+    """Give the columns of a table map with all that the event itself tells about them.
+
+    ``server_version`` is that of the format description in front of the event: see the top of this module.
+    Raise :class:`MalformedError` where the parts of the event contradict each other, and
+    :class:`UnsupportedError` for types and collations that are not known.
+    """
+    types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
+    if len(table_map.null_bits) != (len(types) + 7) // 8:
+        raise InvalidValueError(f"{len(table_map.null_bits)} bytes of NULL bits for {len(types)} columns")
+    columns = [
+        Column(
+            ordinal,
+            column_type,
+            metadata,
+            nullable=bool(table_map.null_bits[ordinal // 8] >> ordinal % 8 & 1),
+        )
+        for ordinal, (column_type, metadata) in enumerate(types)
+    ]
+    metadata = decode_optional_metadata(table_map.optional_metadata)
+    rules = _Rules(columns, metadata, server_version)
+    if metadata.signedness is not None:
+        numeric = _ordinals(columns, rules.numeric)
+        unsigned = list(islice(_bits(metadata.signedness), len(numeric)))
+        _set_each(columns, "unsigned", unsigned, numeric, "signs")
+    character = _ordinals(columns, rules.character)
+    collations = _collations(metadata.default_charset, metadata.column_charset, len(character))
+    textual = [columns[ordinal].type in _TEXT for ordinal in character]
+    _set_charsets(columns, list(compress(character, textual)), list(compress(collations, textual)))
+    members = _ordinals(columns, _MEMBERS)
+    collations = _collations(
+        metadata.enum_and_set_default_charset, metadata.enum_and_set_column_charset, len(members)
+    )
+    _set_charsets(columns, members, collations)
+    for kind, values in (
+        (ColumnType.SET, metadata.set_str_value),
+        (ColumnType.ENUM, metadata.enum_str_value),
+    ):
+        if values is not None:
+            which = _ordinals(columns, (kind,))
+            lists = [
+                _member_texts(columns[ordinal], one) for ordinal, one in zip(which, values, strict=False)
+            ]
+            _set_each(columns, "members", lists, which, "lists of members")
+    if metadata.geometry_type is not None:
+        which = _ordinals(columns, (ColumnType.GEOMETRY,))
+        _set_each(columns, "geometry_type", metadata.geometry_type, which, "geometry types")
+    if metadata.vector_dimensionality is not None:
+        which = _ordinals(columns, (ColumnType.VECTOR,))
+        _set_each(columns, "dimensions", metadata.vector_dimensionality, which, "dimensions")
+    every = range(len(columns))
+    if metadata.column_visibility is not None:
+        visible = list(islice(_bits(metadata.column_visibility), len(columns)))
+        _set_each(columns, "visible", visible, every, "visibilities")
+    if metadata.column_name is not None:
+        names = [name.decode("utf-8", "surrogateescape") for name in metadata.column_name]
+        _set_each(columns, "name", names, every, "names")
+    _set_keys(columns, metadata)
+    return tuple(columns)

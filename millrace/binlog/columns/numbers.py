@@ -1,0 +1,398 @@
+"""Numbers: integers of 1, 2, 3, 4 and 8 bytes, DECIMAL, FLOAT, DOUBLE, BIT, YEAR.
+
+Integers and reals are little-endian. DECIMAL is MySQL's ``decimal2bin`` (``strings/decimal.cc``): groups of
+nine digits in four big-endian bytes, counted from the point outwards, the rest of each side in as few bytes
+as hold it; the first bit is inverted, and all bits of a negative number.
+"""
+
+import math
+from decimal import Decimal
+from typing import Any
+
+from millrace.binlog.columns.column import BitMetadata, Column, DecimalMetadata, RealMetadata
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    AvroType,
+    ColumnCodec,
+    Convert,
+    MetadataLayout,
+    declare,
+    one_byte_metadata,
+)
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+
+__all__ = ["DecimalFormat", "Integer", "format_double", "format_float", "signed_bytes"]
+
+
+def signed_bytes(value: int) -> bytes:
+    """Write an integer in as few bytes of big-endian two's complement as hold it (Avro's decimal)."""
+    return value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True)
+
+
+_WIDTHS = {
+    ColumnType.TINY: (1, "b", "tinyint"),
+    ColumnType.SHORT: (2, "h", "smallint"),
+    ColumnType.INT24: (3, "3s", "mediumint"),
+    ColumnType.LONG: (4, "i", "int"),
+    ColumnType.LONGLONG: (8, "q", "bigint"),
+}
+
+
+@declare(ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG)
+class Integer(ColumnCodec):
+    """TINYINT to BIGINT: an integer, signed or not as the table map or the catalog says."""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.size, code, self.name = _WIDTHS[column.type]
+        self.signed = not column.unsigned
+        self.struct_code = code if self.signed or self.size == 3 else code.upper()
+
+    def decode(self, payload: Any) -> int:
+        """Give an int."""
+        if self.size == 3:
+            return int.from_bytes(payload, "little", signed=self.signed)
+        value: int = payload
+        return value
+
+    def encode(self, value: int) -> int | bytes:
+        """Take an int in the range of the type."""
+        if self.size == 3:
+            try:
+                return value.to_bytes(3, "little", signed=self.signed)
+            except OverflowError as error:
+                raise InvalidValueError(f"{value} is out of range for {self.sql_type()}") from error
+        return value
+
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give int up to 31 bits, long up to 63, and for BIGINT UNSIGNED what the options say."""
+        if self.size == 8 and not self.signed:
+            if options.bigint_unsigned == "decimal":
+                return {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
+            return options.bigint_unsigned
+        return "long" if self.size == 8 or (self.size == 4 and not self.signed) else "int"
+
+    def avro_decoder(self, options: AvroOptions) -> Convert | None:
+        """Convert 24-bit and unsigned 64-bit integers; all others are what they are."""
+        if self.size == 3:
+            return self.decode
+        if self.size == 8 and not self.signed:
+            converts: dict[str, Convert] = {"decimal": signed_bytes, "long": _as_long, "string": str}
+            return converts[options.bigint_unsigned]
+        return None
+
+    def text(self, value: int) -> str:
+        """Write decimal digits."""
+        return str(value)
+
+    def sql_type(self) -> str:
+        """Write the type with UNSIGNED."""
+        return self.name if self.signed else f"{self.name} unsigned"
+
+    def sql_literal(self, value: int) -> str:
+        """Write decimal digits."""
+        return str(value)
+
+
+def _as_long(value: int) -> int:
+    if value >= 1 << 63:
+        raise UnrepresentableError(f"{value} is too large for a long")
+    return value
+
+
+_BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+class DecimalFormat:
+    """The binary form of DECIMAL(precision, scale), ``size`` bytes, as MySQL's ``decimal2bin`` writes it."""
+
+    __slots__ = ("_all", "_groups", "_half", "precision", "scale", "size")
+
+    def __init__(self, precision: int, scale: int) -> None:
+        if not 0 <= scale <= precision <= 65:
+            raise InvalidValueError(f"there is no DECIMAL({precision},{scale})")
+        whole_nines, whole_rest = divmod(precision - scale, 9)
+        part_nines, part_rest = divmod(scale, 9)
+        digits = (
+            [whole_rest] * (whole_rest > 0) + [9] * (whole_nines + part_nines) + [part_rest] * (part_rest > 0)
+        )
+        self.precision = precision
+        self.scale = scale
+        self.size = sum(_BYTES_OF_DIGITS[count] for count in digits)
+        self._half = 1 << (self.size * 8 - 1) if self.size else 0
+        self._all = (1 << self.size * 8) - 1
+        groups = []
+        shift, weight = self.size * 8, precision
+        for count in digits:
+            width = _BYTES_OF_DIGITS[count] * 8
+            shift -= width
+            weight -= count
+            groups.append((shift, (1 << width) - 1, 10**count, 10**weight))
+        self._groups = tuple(groups)
+
+    def unscaled(self, payload: bytes) -> int:
+        """Read the number times 10^scale. A negative zero comes out as 0."""
+        bits = int.from_bytes(payload, "big")
+        negative = bits < self._half
+        bits = self._all ^ bits ^ self._half if negative else bits ^ self._half
+        value = 0
+        for shift, mask, limit, weight in self._groups:
+            group = (bits >> shift) & mask
+            if group >= limit:
+                raise InvalidValueError(f"{payload.hex()} is no DECIMAL({self.precision},{self.scale})")
+            value += group * weight
+        return -value if negative else value
+
+    def decode(self, payload: bytes) -> Decimal:
+        """Read the number with exactly ``scale`` digits behind the point."""
+        value = self.unscaled(payload)
+        negative = int.from_bytes(payload, "big") < self._half
+        return Decimal((int(negative), tuple(map(int, str(abs(value)))), -self.scale))
+
+    def encode(self, value: Decimal) -> bytes:
+        """Write the number; raise :class:`InvalidValueError` where it has more digits than the type."""
+        sign, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int):
+            raise InvalidValueError(f"{value} is no number")
+        unscaled = int("".join(map(str, digits)) or "0")
+        shift = exponent + self.scale
+        unscaled, lost = (unscaled * 10**shift, 0) if shift >= 0 else divmod(unscaled, 10**-shift)
+        if lost or unscaled >= 10**self.precision:
+            raise InvalidValueError(f"{value} does not fit DECIMAL({self.precision},{self.scale})")
+        bits = 0
+        for shift, _, _, weight in self._groups:
+            group, unscaled = divmod(unscaled, weight)
+            bits |= group << shift
+        bits = self._all ^ bits ^ self._half if sign else bits ^ self._half
+        return bits.to_bytes(self.size, "big")
+
+
+@declare(ColumnType.NEWDECIMAL)
+class NewDecimal(ColumnCodec):
+    """DECIMAL: :class:`decimal.Decimal` with the column's scale."""
+
+    metadata_layout = MetadataLayout(
+        2,
+        "precision, scale (uint8 each)",
+        lambda raw: DecimalMetadata(raw[0], raw[1]),
+        lambda metadata: bytes((metadata.precision, metadata.scale)),
+    )
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        metadata = column.metadata
+        assert isinstance(metadata, DecimalMetadata)
+        self.format = DecimalFormat(metadata.precision, metadata.scale)
+        self.struct_code = f"{self.format.size}s"
+
+    def decode(self, payload: bytes) -> Decimal:
+        """Give a Decimal with the column's scale; a negative zero keeps its sign."""
+        return self.format.decode(payload)
+
+    def encode(self, value: Decimal) -> bytes:
+        """Take a Decimal that fits precision and scale."""
+        return self.format.encode(value)
+
+    def _is_string(self, options: AvroOptions) -> bool:
+        return self.format.precision > 38 and options.wide_decimal == "string"
+
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give decimal up to 38 digits; above that a string, unless the options ask for decimal."""
+        if self._is_string(options):
+            return "string"
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": self.format.precision,
+            "scale": self.format.scale,
+        }
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:
+        """Convert to bytes in two's complement, or to text."""
+        if self._is_string(options):
+            return lambda payload: self.text(self.decode(payload))
+        unscaled = self.format.unscaled
+
+        def convert(payload: bytes) -> bytes:
+            value = unscaled(payload)
+            return value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True)
+
+        return convert
+
+    def text(self, value: Decimal) -> str:
+        """Write all digits of the scale."""
+        return f"{value:f}"
+
+    def sql_type(self) -> str:
+        """Write the type with its precision and scale."""
+        text = f"decimal({self.format.precision},{self.format.scale})"
+        return f"{text} unsigned" if self.column.unsigned else text
+
+    def sql_literal(self, value: Decimal) -> str:
+        """Write all digits of the scale."""
+        return self.text(value)
+
+
+def _format_real(digits: str, point: int, *, negative: bool) -> str:
+    """Write 0.``digits`` times 10^``point`` as the servers' ``my_gcvt`` does when it has room enough."""
+    if -14 <= point <= 15 or 15 < point < len(digits):
+        if point <= 0:
+            text = "0." + "0" * -point + digits
+        elif point >= len(digits):
+            text = digits + "0" * (point - len(digits))
+        else:
+            text = f"{digits[:point]}.{digits[point:]}"
+    else:
+        text = digits[0] + ("." + digits[1:] if len(digits) > 1 else "") + f"e{point - 1}"
+    return "-" + text if negative else text
+
+
+def _shortest(text: str) -> tuple[str, int, bool]:
+    """Take apart a number in the form of ``repr`` or ``%e``: digits, place of the point, sign."""
+    sign, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int)
+    written = "".join(map(str, digits))
+    point = len(written) + exponent
+    return written.rstrip("0"), point, sign == 1
+
+
+def format_double(value: float) -> str:
+    """Write a DOUBLE as MySQL does: the shortest digits that give it back; 1e15, but 100000000000000."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    digits, point, negative = _shortest(repr(value))
+    return _format_real(digits, point, negative=negative)
+
+
+def format_float(value: float) -> str:
+    """Write a FLOAT as MySQL does: six digits at most."""
+    return format_double(float(f"{value:.5e}"))
+
+
+@declare(ColumnType.FLOAT, ColumnType.DOUBLE)
+class Real(ColumnCodec):
+    """FLOAT and DOUBLE: a float; -0.0 stays -0.0. The servers store neither NaN nor infinity."""
+
+    metadata_layout = one_byte_metadata(RealMetadata, "size", "size of the value, 4 or 8 (uint8)")
+    decode_is_identity = True
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.name, self.struct_code = ("float", "f") if column.type is ColumnType.FLOAT else ("double", "d")
+
+    def decode(self, payload: float) -> float:
+        """Give a float."""
+        return payload
+
+    def encode(self, value: float) -> float:
+        """Take a float."""
+        return value
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give float or double."""
+        return self.name
+
+    def avro_decoder(self, options: AvroOptions) -> None:
+        """Leave the number as it is."""
+
+    def text(self, value: float) -> str:
+        """Write the number as the server shows it."""
+        return format_float(value) if self.name == "float" else format_double(value)
+
+    def sql_type(self) -> str:
+        """Write the type with UNSIGNED."""
+        return f"{self.name} unsigned" if self.column.unsigned else self.name
+
+    def sql_literal(self, value: float) -> str:
+        """Write enough digits to give the same bits again."""
+        return f"{value:.9g}" if self.name == "float" else repr(value)
+
+
+@declare(ColumnType.BIT)
+class Bit(ColumnCodec):
+    """BIT(1) to BIT(64): an int, big-endian in as few bytes as hold the bits."""
+
+    metadata_layout = MetadataLayout(
+        2,
+        "bits modulo 8, bits div 8 (uint8 each)",
+        lambda raw: BitMetadata(raw[1] * 8 + raw[0]),
+        lambda metadata: bytes((metadata.bits % 8, metadata.bits // 8)),
+    )
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        metadata = column.metadata
+        assert isinstance(metadata, BitMetadata)
+        self.bits = metadata.bits
+        self.size = (self.bits + 7) // 8
+        self.struct_code = f"{self.size}s"
+
+    def decode(self, payload: bytes) -> int:
+        """Give an int."""
+        return int.from_bytes(payload, "big")
+
+    def encode(self, value: int) -> bytes:
+        """Take an int."""
+        try:
+            return value.to_bytes(self.size, "big")
+        except OverflowError as error:
+            raise InvalidValueError(f"{value} is out of range for bit({self.bits})") from error
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give bytes, the most significant first."""
+        return "bytes"
+
+    def avro_decoder(self, options: AvroOptions) -> None:
+        """Leave the bytes as they are."""
+
+    def text(self, value: int) -> bytes:
+        """Give the bytes that the server sends."""
+        return self.encode(value)
+
+    def sql_type(self) -> str:
+        """Write the type with its number of bits."""
+        return f"bit({self.bits})"
+
+    def sql_literal(self, value: int) -> str:
+        """Write binary digits."""
+        return f"b'{value:0{self.bits}b}'"
+
+
+@declare(ColumnType.YEAR)
+class Year(ColumnCodec):
+    """YEAR: an int, 0 or 1901-2155; one byte counted from 1900, 0 for the year 0000."""
+
+    struct_code = "B"
+
+    def decode(self, payload: int) -> int:
+        """Give an int."""
+        return payload + 1900 if payload else 0
+
+    def encode(self, value: int) -> int:
+        """Take 0 or 1901-2155."""
+        if value != 0 and not 1901 <= value <= 2155:
+            raise InvalidValueError(f"{value} is no YEAR")
+        return value - 1900 if value else 0
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give int."""
+        return {"type": "int", "connect.name": "io.debezium.time.Year"}
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert as for the natural value."""
+        return self.decode
+
+    def text(self, value: int) -> str:
+        """Write four digits."""
+        return f"{value:04d}"
+
+    def sql_type(self) -> str:
+        """Write the type."""
+        return "year"
+
+    def sql_literal(self, value: int) -> str:
+        """Write four digits in quotes: a bare 0 would do, a bare 70 would be 1970."""
+        return f"'{value:04d}'"

@@ -1,0 +1,415 @@
+"""Strings: CHAR and BINARY, VARCHAR and VARBINARY, the TEXT and BLOB families, MariaDB's compressed ones.
+
+A value stands behind its length, little-endian, in as many bytes as the greatest length needs (CHAR, VARCHAR)
+or as the metadata says (BLOB). A CHAR travels without the spaces, a BINARY without the zero bytes at its end.
+
+A natural value is ``str`` where the character set is known, the bytes are valid in it and the text encodes
+to the same bytes again; in all other cases ``bytes``. A BINARY keeps the form that it travels in:
+:meth:`text` and Avro give it its full length.
+
+Metadata of STRING (``Field_string``, ``Field_enum``): real type, then the length in bytes; a length above
+255 puts its bits 8-9, inverted, into bits 4-5 of the type, which is 0xFE, whose bits 4-5 are set.
+"""
+
+import ipaddress
+import uuid
+import zlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.binlog.columns.charsets import BINARY, charset
+from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata, PackMetadata
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    AvroType,
+    ColumnCodec,
+    Convert,
+    MetadataLayout,
+    declare,
+    one_byte_metadata,
+)
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, MalformedError, UnrepresentableError
+
+__all__ = ["BLOB_METADATA", "STRING_METADATA", "CompressedValue", "uncompressed"]
+
+BLOB_METADATA = one_byte_metadata(BlobMetadata, "length_bytes", "size of the length, 1-4 (uint8)")
+
+
+def _decode_string_metadata(raw: bytes) -> LengthMetadata | PackMetadata:
+    first, second = raw
+    if first in (ColumnType.ENUM, ColumnType.SET):
+        return PackMetadata(second)
+    if first & 0x30 != 0x30:
+        return LengthMetadata(second | (first & 0x30 ^ 0x30) << 4)
+    return LengthMetadata(second)
+
+
+def _encode_string_metadata(metadata: LengthMetadata) -> bytes:
+    return bytes((ColumnType.STRING ^ (metadata.max_length & 0x300) >> 4, metadata.max_length & 0xFF))
+
+
+STRING_METADATA = MetadataLayout(
+    2,
+    "real type and size; a length above 255 has bits 8-9 in the type, inverted (uint8 each)",
+    _decode_string_metadata,
+    _encode_string_metadata,
+)
+
+VARCHAR_METADATA = MetadataLayout(
+    2,
+    "greatest length in bytes (uint16)",
+    lambda raw: LengthMetadata(int.from_bytes(raw, "little")),
+    lambda metadata: metadata.max_length.to_bytes(2, "little"),
+)
+
+
+class _StringCodec(ColumnCodec):
+    """What all strings share: text or bytes, by the character set."""
+
+    pad = 0
+    """Length to which a BINARY is filled up with zero bytes."""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        metadata = column.metadata
+        assert isinstance(metadata, LengthMetadata | BlobMetadata)
+        self.length_bytes = metadata.length_bytes
+        self.charset = None if column.charset in (None, BINARY) else charset(column.charset)
+
+    def decode(self, payload: bytes) -> str | bytes:
+        """Give str where the bytes are text that encodes to the same bytes, else bytes."""
+        if self.charset is None:
+            return payload
+        try:
+            text = self.charset.decode(payload)
+            if not self.charset.injective and self.charset.encode(text) != payload:
+                return payload
+        except UnicodeError:
+            return payload
+        return text
+
+    def encode(self, value: str | bytes) -> bytes:
+        """Take str, or the bytes themselves."""
+        if isinstance(value, bytes):
+            return value
+        if self.charset is None:
+            raise InvalidValueError(f"column {self.column.name} holds bytes, not text")
+        try:
+            return self.charset.encode(value)
+        except UnicodeError as error:
+            raise InvalidValueError(f"{value!r} is no text in {self.charset.name}") from error
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give string where the character set is known, else bytes."""
+        return "bytes" if self.charset is None else "string"
+
+    def avro_decoder(self, options: AvroOptions) -> Convert | None:  # noqa: ARG002 - the same for all options
+        """Convert to text; fill up a BINARY."""
+        if self.charset is not None:
+            return self.charset.decode
+        if self.pad:
+            size = self.pad
+            return lambda payload: payload.ljust(size, b"\0")
+        return None
+
+    def text(self, value: str | bytes) -> str | bytes:
+        """Give the text, or the bytes."""
+        return value.ljust(self.pad, b"\0") if self.pad and isinstance(value, bytes) else value
+
+    def _characters(self, max_length: int) -> int:
+        """Count the characters that a length in bytes has room for."""
+        if self.charset is None:
+            return max_length
+        return max_length // _MAX_BYTES_PER_CHARACTER.get(self.charset.name, 1)
+
+    def _with_charset(self, name: str) -> str:
+        return name if self.charset is None else f"{name} character set {self.charset.name}"
+
+
+_MAX_BYTES_PER_CHARACTER = {
+    "big5": 2,
+    "cp932": 2,
+    "eucjpms": 3,
+    "euckr": 2,
+    "gb18030": 4,
+    "gb2312": 2,
+    "gbk": 2,
+    "sjis": 2,
+    "ucs2": 2,
+    "ujis": 3,
+    "utf16": 4,
+    "utf16le": 4,
+    "utf32": 4,
+    "utf8mb3": 3,
+    "utf8mb4": 4,
+}
+
+
+@declare(ColumnType.STRING)
+class Char(_StringCodec):
+    """CHAR and BINARY: text or bytes; the spaces, or zero bytes, at the end do not travel."""
+
+    metadata_layout = STRING_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        assert isinstance(column.metadata, LengthMetadata)
+        if column.charset == BINARY:
+            self.pad = column.metadata.max_length
+
+    def sql_type(self) -> str:
+        """Write the type with its length in characters."""
+        assert isinstance(self.column.metadata, LengthMetadata)
+        length = self.column.metadata.max_length
+        name = "binary" if self.charset is None else "char"
+        return self._with_charset(f"{name}({self._characters(length)})")
+
+
+@declare(ColumnType.VARCHAR, ColumnType.VAR_STRING)
+class Varchar(_StringCodec):
+    """VARCHAR and VARBINARY: text or bytes."""
+
+    metadata_layout = VARCHAR_METADATA
+
+    def sql_type(self) -> str:
+        """Write the type with its length in characters."""
+        assert isinstance(self.column.metadata, LengthMetadata)
+        length = self.column.metadata.max_length
+        name = "varbinary" if self.charset is None else "varchar"
+        return self._with_charset(f"{name}({self._characters(length)})")
+
+
+@declare(ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB)
+class Blob(_StringCodec):
+    """The TEXT and BLOB families: text or bytes; all travel as BLOB."""
+
+    metadata_layout = BLOB_METADATA
+
+    def sql_type(self) -> str:
+        """Write the type that has this size of length."""
+        size = ("", "tiny", "", "medium", "long")[self.length_bytes]
+        return self._with_charset(size + ("blob" if self.charset is None else "text"))
+
+
+def uncompressed(stored: bytes) -> bytes:
+    """Give the content of a value of a COMPRESSED column of MariaDB.
+
+    Layout (``Field_longstr::compress`` and ``uncompress`` in ``sql/field.cc``): nothing for the empty string; a
+    zero byte and the bytes as they are; or a byte with 8 in bits 4-7 (zlib), in bit 3 that the zlib header is
+    left out, and in bits 0-2 the size of the big-endian length of the content that follows, then the
+    compressed bytes.
+    """
+    if not stored:
+        return b""
+    first = stored[0]
+    if first == 0:
+        return stored[1:]
+    if first >> 4 != 8:
+        raise InvalidValueError(f"compression method {first >> 4} of a column is not known")
+    start = 1 + (first & 7)
+    length = int.from_bytes(stored[1:start], "big")
+    try:
+        engine = zlib.decompressobj(-zlib.MAX_WBITS if first & 8 else zlib.MAX_WBITS)
+        content = engine.decompress(stored[start:], length + 1)
+    except zlib.error as error:
+        raise InvalidValueError(f"a compressed column does not inflate: {error}") from error
+    if len(content) != length:
+        raise InvalidValueError(f"a compressed column has {len(content)} bytes, not {length}")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedValue:
+    """A value of a COMPRESSED column: the bytes as stored, for no other zlib need give the same ones.
+
+    ``content`` is the value itself.
+    """
+
+    stored: bytes
+
+    @property
+    def content(self) -> bytes:
+        """The bytes that were compressed; raises :class:`InvalidValueError`."""
+        return uncompressed(self.stored)
+
+
+class _CompressedCodec(_StringCodec):
+    def decode(self, payload: bytes) -> Any:
+        """Give a CompressedValue."""
+        return CompressedValue(payload)
+
+    def encode(self, value: Any) -> bytes:
+        """Take a CompressedValue; text and bytes are stored as they are."""
+        if isinstance(value, CompressedValue):
+            return value.stored
+        content = super().encode(value)
+        return b"\0" + content if content else b""
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:
+        """Convert to the content, and that to text."""
+        inner = super().avro_decoder(options)
+
+        def convert(payload: bytes) -> Any:
+            try:
+                content = uncompressed(payload)
+            except MalformedError as error:
+                raise UnrepresentableError(str(error)) from error
+            return content if inner is None else inner(content)
+
+        return convert
+
+    def text(self, value: Any) -> str | bytes:
+        """Give the content as text, or its bytes; what does not inflate, as it is stored."""
+        if not isinstance(value, CompressedValue):
+            return super().text(value)
+        try:
+            return super().decode(value.content)
+        except MalformedError:
+            return value.stored
+
+
+@declare(ColumnType.VARCHAR_COMPRESSED)
+class CompressedVarchar(_CompressedCodec):
+    """VARCHAR COMPRESSED of MariaDB: a :class:`CompressedValue`."""
+
+    metadata_layout = VARCHAR_METADATA
+
+    def sql_type(self) -> str:
+        """Write the type with its length in characters; one byte of the length is the method's."""
+        assert isinstance(self.column.metadata, LengthMetadata)
+        length = self.column.metadata.max_length - 1
+        name = "varbinary" if self.charset is None else "varchar"
+        return self._with_charset(f"{name}({self._characters(length)})") + " compressed"
+
+
+@declare(ColumnType.BLOB_COMPRESSED)
+class CompressedBlob(_CompressedCodec):
+    """TEXT and BLOB COMPRESSED of MariaDB: a :class:`CompressedValue`."""
+
+    metadata_layout = BLOB_METADATA
+
+    def sql_type(self) -> str:
+        """Write the type that has this size of length."""
+        size = ("", "tiny", "", "medium", "long")[self.length_bytes]
+        return self._with_charset(size + ("blob" if self.charset is None else "text")) + " compressed"
+
+
+class _FixedBytesCodec(ColumnCodec, ABC):
+    """Types of MariaDB that travel as BINARY of a fixed size and mean a text; only the catalog tells."""
+
+    metadata_layout = STRING_METADATA
+    name = ""
+    size = 0
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        assert isinstance(column.metadata, LengthMetadata)
+        self.length_bytes = column.metadata.length_bytes
+
+    @staticmethod
+    @abstractmethod
+    def format(full: bytes) -> str:
+        """Write all bytes of a value as text."""
+
+    @staticmethod
+    @abstractmethod
+    def parse(text: str) -> bytes:
+        """Give all bytes of a value that :meth:`format` wrote."""
+
+    def decode(self, payload: bytes) -> str | bytes:
+        """Give the text; a payload that is too long, or not stripped of zero bytes, stays bytes."""
+        if len(payload) > self.size or payload.endswith(b"\0"):
+            return payload
+        return self.format(payload.ljust(self.size, b"\0"))
+
+    def encode(self, value: str | bytes) -> bytes:
+        """Take the text, or the bytes as they travel."""
+        if isinstance(value, bytes):
+            return value
+        try:
+            return self.parse(value).rstrip(b"\0")
+        except ValueError as error:
+            raise InvalidValueError(f"{value!r} is no {self.name}") from error
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give string."""
+        return "string"
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to text."""
+        size, text_of = self.size, self.format
+
+        def convert(payload: bytes) -> str:
+            if len(payload) > size:
+                raise UnrepresentableError(f"{payload.hex()} is no {self.name}")
+            return text_of(payload.ljust(size, b"\0"))
+
+        return convert
+
+    def text(self, value: str | bytes) -> str | bytes:
+        """Give the text."""
+        return value
+
+    def sql_type(self) -> str:
+        """Write the type."""
+        return self.name
+
+
+@declare(ColumnType.STRING, variant="inet4")
+class Inet4(_FixedBytesCodec):
+    """INET4 of MariaDB: an address as text; travels as BINARY(4)."""
+
+    name = "inet4"
+    size = 4
+
+    @staticmethod
+    def format(full: bytes) -> str:
+        """Write four numbers with dots."""
+        return str(ipaddress.IPv4Address(full))
+
+    @staticmethod
+    def parse(text: str) -> bytes:
+        """Read four numbers with dots."""
+        return ipaddress.IPv4Address(text).packed
+
+
+@declare(ColumnType.STRING, variant="inet6")
+class Inet6(_FixedBytesCodec):
+    """INET6 of MariaDB: an address as text; travels as BINARY(16)."""
+
+    name = "inet6"
+    size = 16
+
+    @staticmethod
+    def format(full: bytes) -> str:
+        """Write an address as the server does: mapped and compatible IPv4 addresses with dots."""
+        if full[:12] == bytes(10) + b"\xff\xff":
+            return f"::ffff:{ipaddress.IPv4Address(full[12:])}"
+        if not any(full[:12]) and any(full[12:14]):
+            return f"::{ipaddress.IPv4Address(full[12:])}"
+        return str(ipaddress.IPv6Address(full))
+
+    @staticmethod
+    def parse(text: str) -> bytes:
+        """Read an address in any form."""
+        return ipaddress.IPv6Address(text).packed
+
+
+@declare(ColumnType.STRING, variant="uuid")
+class Uuid(_FixedBytesCodec):
+    """UUID of MariaDB: its text; travels as BINARY(16), in the order of the text."""
+
+    name = "uuid"
+    size = 16
+
+    @staticmethod
+    def format(full: bytes) -> str:
+        """Write hexadecimal digits in five groups."""
+        return str(uuid.UUID(bytes=full))
+
+    @staticmethod
+    def parse(text: str) -> bytes:
+        """Read hexadecimal digits."""
+        return uuid.UUID(text).bytes

@@ -1,0 +1,566 @@
+"""Dates and times, in the three generations that the servers have stored them.
+
+The oldest forms (DATE, TIME, DATETIME, TIMESTAMP) are little-endian numbers whose decimal digits are the
+fields. Since MySQL 5.6 TIME2, DATETIME2 and TIMESTAMP2 are big-endian and carry 0-6 digits of a second's
+fraction (``sql-common/my_time.cc``). MariaDB 5.3 to 10.0, and later ones with
+``mysql56_temporal_format=OFF``, write fractions under the old type codes in big-endian forms of their own,
+whose digits the table map does not tell: only the catalog does (``Field_*_hires`` in MariaDB's
+``sql/field.cc``).
+
+MySQL stores dates that no calendar has: 0000-00-00, months and days that are zero, 31 February where the
+mode allows it. So the natural values are :class:`Date`, :class:`DateTime` and :class:`Timestamp` rather
+than those of :mod:`datetime`. TIME is a :class:`datetime.timedelta`.
+"""
+
+import datetime as dt
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from millrace.binlog.columns.column import Column, FractionMetadata
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    AvroType,
+    ColumnCodec,
+    Convert,
+    MetadataLayout,
+    declare,
+    one_byte_metadata,
+)
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+
+__all__ = ["Date", "DateTime", "Timestamp", "fraction_text", "time_text"]
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_DAY = 86_400_000_000
+_MICROSECOND = dt.timedelta(microseconds=1)
+_OLD_METADATA = MetadataLayout(0, "none", lambda _: FractionMetadata(0), lambda _: b"")
+_FRACTION_METADATA = one_byte_metadata(FractionMetadata, "digits", "digits of the fraction, 0-6 (uint8)")
+
+
+class Date(NamedTuple):
+    """A date as MySQL stores it: any field may be zero, and the day need not exist."""
+
+    year: int
+    month: int
+    day: int
+
+    def __str__(self) -> str:
+        return f"{self.year:04d}-{self.month:02d}-{self.day:02d}"
+
+
+class DateTime(NamedTuple):
+    """A date and time of day without a time zone; the date may be none of a calendar."""
+
+    year: int
+    month: int
+    day: int
+    hour: int
+    minute: int
+    second: int
+    microsecond: int = 0
+
+    def text(self, digits: int) -> str:
+        """Write it with ``digits`` digits of the fraction."""
+        date = f"{self.year:04d}-{self.month:02d}-{self.day:02d}"
+        time = f"{self.hour:02d}:{self.minute:02d}:{self.second:02d}"
+        return f"{date} {time}" + fraction_text(self.microsecond, digits)
+
+    def __str__(self) -> str:
+        return self.text(6 if self.microsecond else 0)
+
+
+class Timestamp(NamedTuple):
+    """Seconds since 1970-01-01 00:00:00 UTC; 0 and no fraction is MySQL's 0000-00-00 00:00:00."""
+
+    seconds: int
+    microsecond: int = 0
+
+    def text(self, digits: int) -> str:
+        """Write it as a date and time in UTC with ``digits`` digits of the fraction."""
+        if not self.seconds and not self.microsecond:
+            return "0000-00-00 00:00:00" + fraction_text(0, digits)
+        moment = dt.datetime.fromtimestamp(self.seconds, dt.UTC)
+        return f"{moment:%Y-%m-%d %H:%M:%S}" + fraction_text(self.microsecond, digits)
+
+    def __str__(self) -> str:
+        return self.text(6 if self.microsecond else 0)
+
+
+def fraction_text(microsecond: int, digits: int) -> str:
+    """Write the fraction of a second behind its point; nothing for no digits."""
+    return f".{microsecond:06d}"[: digits + 1] if digits else ""
+
+
+def time_text(value: dt.timedelta, digits: int) -> str:
+    """Write a TIME with ``digits`` digits of the fraction."""
+    micros = value // _MICROSECOND
+    seconds, microsecond = divmod(abs(micros), 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{'-' if micros < 0 else ''}{hour:02d}:{minute:02d}:{second:02d}" + fraction_text(
+        microsecond, digits
+    )
+
+
+@lru_cache(maxsize=8192)
+def _days(year: int, month: int, day: int) -> int:
+    """Count the days from 1970-01-01; raise :class:`UnrepresentableError` for what no calendar has."""
+    try:
+        return dt.date(year, month, day).toordinal() - _EPOCH
+    except ValueError:
+        raise UnrepresentableError(f"{Date(year, month, day)} is no day of a calendar") from None
+
+
+def _micros_of_day(hour: int, minute: int, second: int) -> int:
+    if hour > 23 or minute > 59 or second > 59:
+        raise UnrepresentableError(f"{hour:02d}:{minute:02d}:{second:02d} is no time of a day")
+    return (hour * 3600 + minute * 60 + second) * 1_000_000
+
+
+def _checked_time(hours: int, minutes: int, seconds: int, microsecond: int) -> int:
+    if minutes > 59 or seconds > 59 or microsecond > 999_999:
+        raise InvalidValueError(f"{hours}:{minutes}:{seconds}.{microsecond:06d} is no TIME")
+    return (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + microsecond
+
+
+def _digits(column: Column) -> int:
+    metadata = column.metadata
+    assert isinstance(metadata, FractionMetadata)
+    if not 0 <= metadata.digits <= 6:
+        raise InvalidValueError(f"a second's fraction has 0-6 digits, not {metadata.digits}")
+    return metadata.digits
+
+
+def _micros(payload: bytes) -> int:
+    """Read a fraction of 1-3 bytes: hundredths, ten-thousandths or millionths of a second."""
+    return int.from_bytes(payload, "big") * (0, 10_000, 100, 1)[len(payload)]
+
+
+def _fraction_units(microsecond: int, size: int) -> int:
+    """Count what a fraction of ``size`` bytes holds, of a number of microseconds that it holds exactly."""
+    units, lost = divmod(microsecond, (1_000_000, 10_000, 100, 1)[size])
+    if lost:
+        raise InvalidValueError(f"{microsecond} microseconds do not fit {size} bytes of a fraction")
+    return units
+
+
+def _to_bytes(value: int, size: int, what: object) -> bytes:
+    try:
+        return value.to_bytes(size, "big")
+    except OverflowError as error:
+        raise InvalidValueError(f"{what} does not fit its type") from error
+
+
+class _Temporal(ColumnCodec):
+    """What all dates and times share: digits of the fraction, and text in quotes."""
+
+    name = ""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.digits = _digits(column) if isinstance(column.metadata, FractionMetadata) else 0
+
+    def sql_type(self) -> str:
+        """Write the type with the digits of its fraction."""
+        return f"{self.name}({self.digits})" if self.digits else self.name
+
+
+@declare(ColumnType.DATE, ColumnType.NEWDATE)
+class DateCodec(_Temporal):
+    """DATE: a :class:`Date`; 3 bytes, day in bits 0-4, month in bits 5-8, year above."""
+
+    name = "date"
+    struct_code = "3s"
+
+    def decode(self, payload: bytes) -> Date:
+        """Give a Date."""
+        packed = int.from_bytes(payload, "little")
+        return Date(packed >> 9, packed >> 5 & 15, packed & 31)
+
+    def encode(self, value: Date) -> bytes:
+        """Take a Date."""
+        year, month, day = value
+        if not (0 <= year < 1 << 15 and 0 <= month < 16 and 0 <= day < 32):
+            raise InvalidValueError(f"{value} is no DATE")
+        return (year << 9 | month << 5 | day).to_bytes(3, "little")
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give date: days since 1970-01-01."""
+        return {"type": "int", "logicalType": "date", "connect.name": "io.debezium.time.Date"}
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to days."""
+
+        def convert(payload: bytes) -> int:
+            packed = int.from_bytes(payload, "little")
+            return _days(packed >> 9, packed >> 5 & 15, packed & 31)
+
+        return convert
+
+    def text(self, value: Date) -> str:
+        """Write year, month and day."""
+        return str(value)
+
+
+class _TimeCodec(_Temporal):
+    name = "time"
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give a long: microseconds, negative ones and more than a day included."""
+        return {"type": "long", "connect.name": "io.debezium.time.MicroTime"}
+
+    def text(self, value: dt.timedelta) -> str:
+        """Write hours, minutes, seconds and the fraction."""
+        return time_text(value, self.digits)
+
+
+@declare(ColumnType.TIME2)
+class Time2(_TimeCodec):
+    """TIME since MySQL 5.6: a timedelta; 3 bytes and 0-3 of fraction, big-endian.
+
+    The number is offset by half its range, so that negative times sort first. Above the fraction: second in bits 0-5, minute in bits 6-11, hour in bits 12-21.
+    """
+
+    metadata_layout = _FRACTION_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.fraction_bytes = (self.digits + 1) // 2
+        self.zero = 0x800000 << 8 * self.fraction_bytes
+        self.struct_code = f"{3 + self.fraction_bytes}s"
+
+    def micros(self, payload: bytes) -> int:
+        """Read the signed number of microseconds."""
+        packed = int.from_bytes(payload, "big") - self.zero
+        magnitude = abs(packed)
+        size = self.fraction_bytes
+        whole = magnitude >> 8 * size
+        fraction = (magnitude & (1 << 8 * size) - 1) * (0, 10_000, 100, 1)[size]
+        micros = _checked_time(whole >> 12, whole >> 6 & 63, whole & 63, fraction)
+        return -micros if packed < 0 else micros
+
+    def decode(self, payload: bytes) -> dt.timedelta:
+        """Give a timedelta."""
+        return dt.timedelta(microseconds=self.micros(payload))
+
+    def encode(self, value: dt.timedelta) -> bytes:
+        """Take a timedelta with no more digits than the column."""
+        micros = value // _MICROSECOND
+        seconds, microsecond = divmod(abs(micros), 1_000_000)
+        minutes, second = divmod(seconds, 60)
+        size = self.fraction_bytes
+        whole = minutes // 60 << 12 | minutes % 60 << 6 | second
+        packed = whole << 8 * size | _fraction_units(microsecond, size)
+        if packed >= self.zero:
+            raise InvalidValueError(f"{value} is no TIME")
+        return (self.zero - packed if micros < 0 else self.zero + packed).to_bytes(3 + size, "big")
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to microseconds."""
+        return self.micros
+
+
+_TIME_HIRES_SIZES = (3, 4, 4, 5, 5, 5, 6)
+_TIME_HIRES_ZERO = (838 * 3600 + 59 * 60 + 59 + 1) * 1_000_000
+
+
+@declare(ColumnType.TIME)
+class Time(_TimeCodec):
+    """TIME before MySQL 5.6: a timedelta; 3 bytes, a signed number whose decimal digits are hhmmss.
+
+    With digits of a fraction, which only MariaDB wrote: 4-6 bytes big-endian, units of the last digit
+    counted from -839:00:00.
+    """
+
+    metadata_layout = _OLD_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.size = _TIME_HIRES_SIZES[self.digits]
+        self.unit: int = 10 ** (6 - self.digits)
+        self.struct_code = f"{self.size}s"
+
+    def micros(self, payload: bytes) -> int:
+        """Read the signed number of microseconds."""
+        if self.digits:
+            units = int.from_bytes(payload, "big") - _TIME_HIRES_ZERO // self.unit
+            return units * self.unit
+        number = int.from_bytes(payload, "little", signed=True)
+        hhmm, second = divmod(abs(number), 100)
+        micros = _checked_time(hhmm // 100, hhmm % 100, second, 0)
+        return -micros if number < 0 else micros
+
+    def decode(self, payload: bytes) -> dt.timedelta:
+        """Give a timedelta."""
+        return dt.timedelta(microseconds=self.micros(payload))
+
+    def encode(self, value: dt.timedelta) -> bytes:
+        """Take a timedelta with no more digits than the column."""
+        micros = value // _MICROSECOND
+        units, lost = divmod(micros, self.unit)
+        if lost:
+            raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
+        if self.digits:
+            return _to_bytes(units + _TIME_HIRES_ZERO // self.unit, self.size, value)
+        minutes, second = divmod(abs(units), 60)
+        number = minutes // 60 * 10_000 + minutes % 60 * 100 + second
+        if number >= 1 << 23:
+            raise InvalidValueError(f"{value} is no TIME")
+        return (-number if micros < 0 else number).to_bytes(3, "little", signed=True)
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to microseconds."""
+        return self.micros
+
+
+class _DateTimeCodec(_Temporal):
+    name = "datetime"
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give local-timestamp-micros: microseconds since 1970-01-01 00:00:00 of the same clock."""
+        return {
+            "type": "long",
+            "logicalType": "local-timestamp-micros",
+            "connect.name": "io.debezium.time.MicroTimestamp",
+        }
+
+    def text(self, value: DateTime) -> str:
+        """Write date, time and fraction."""
+        return value.text(self.digits)
+
+
+@declare(ColumnType.DATETIME2)
+class DateTime2(_DateTimeCodec):
+    """DATETIME since MySQL 5.6: a :class:`DateTime`; 5 bytes and 0-3 of fraction, big-endian.
+
+    Above the fraction: second in bits 0-5, minute 6-11, hour 12-16, day 17-21, then year times 13 plus
+    month in 17 bits, and a sign bit that is always set.
+    """
+
+    metadata_layout = _FRACTION_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.fraction_bytes = (self.digits + 1) // 2
+        self.struct_code = f"{5 + self.fraction_bytes}s"
+
+    def decode(self, payload: bytes) -> DateTime:
+        """Give a DateTime."""
+        packed = int.from_bytes(payload[:5], "big") - 0x8000000000
+        if packed < 0:
+            raise InvalidValueError(f"{payload.hex()} is no DATETIME")
+        year, month = divmod(packed >> 22, 13)
+        return DateTime(
+            year,
+            month,
+            packed >> 17 & 31,
+            packed >> 12 & 31,
+            packed >> 6 & 63,
+            packed & 63,
+            _micros(payload[5:]),
+        )
+
+    def encode(self, value: DateTime) -> bytes:
+        """Take a DateTime with no more digits than the column."""
+        year, month, day, hour, minute, second, microsecond = value
+        if not (
+            0 <= month <= 12 and 0 <= day < 32 and 0 <= hour < 32 and 0 <= minute < 64 and 0 <= second < 64
+        ):
+            raise InvalidValueError(f"{value} is no DATETIME")
+        packed = (year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second
+        if not 0 <= packed < 0x8000000000:
+            raise InvalidValueError(f"{value} is no DATETIME")
+        size = self.fraction_bytes
+        fraction = _to_bytes(_fraction_units(microsecond, size), size, value)
+        return (packed + 0x8000000000).to_bytes(5, "big") + fraction
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to microseconds."""
+        shift = 8 * self.fraction_bytes
+        mask = (1 << shift) - 1
+        unit = (0, 10_000, 100, 1)[self.fraction_bytes]
+
+        def convert(payload: bytes) -> int:
+            packed = int.from_bytes(payload, "big")
+            time = packed >> shift
+            second = time & 63
+            minute = time >> 6 & 63
+            hour = time >> 12 & 31
+            if hour > 23 or minute > 59 or second > 59:
+                raise UnrepresentableError(f"{hour:02d}:{minute:02d}:{second:02d} is no time of a day")
+            return (
+                _packed_midnight(time >> 17)
+                + (hour * 3600 + minute * 60 + second) * 1_000_000
+                + (packed & mask) * unit
+            )
+
+        return convert
+
+
+@lru_cache(maxsize=8192)
+def _packed_midnight(packed: int) -> int:
+    """Count the microseconds up to a day in DATETIME2's form: sign bit, year times 13 plus month, day."""
+    year_month = (packed >> 5) - 0x20000
+    if year_month < 0:
+        raise UnrepresentableError("a negative DATETIME")
+    return _days(*divmod(year_month, 13), packed & 31) * _DAY
+
+
+_DATETIME_HIRES_SIZES = (8, 6, 6, 7, 7, 7, 8)
+
+
+@declare(ColumnType.DATETIME)
+class DateTimeOld(_DateTimeCodec):
+    """DATETIME before MySQL 5.6: a :class:`DateTime`; 8 bytes, the decimal digits YYYYMMDDhhmmss.
+
+    With digits of a fraction, which only MariaDB wrote: 6-8 bytes big-endian, the fields in mixed radix
+    (13 months, 32 days, 24, 60, 60) in units of the last digit.
+    """
+
+    metadata_layout = _OLD_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.size = _DATETIME_HIRES_SIZES[self.digits]
+        self.unit: int = 10 ** (6 - self.digits)
+        self.struct_code = f"{self.size}s" if self.digits else "Q"
+
+    def decode(self, payload: Any) -> DateTime:
+        """Give a DateTime."""
+        if self.digits:
+            rest, micros = divmod(int.from_bytes(payload, "big") * self.unit, 1_000_000)
+            rest, second = divmod(rest, 60)
+            rest, minute = divmod(rest, 60)
+            rest, hour = divmod(rest, 24)
+            rest, day = divmod(rest, 32)
+            year, month = divmod(rest, 13)
+            return DateTime(year, month, day, hour, minute, second, micros)
+        date, time = divmod(payload, 1_000_000)
+        return DateTime(
+            date // 10_000, date // 100 % 100, date % 100, time // 10_000, time // 100 % 100, time % 100
+        )
+
+    def encode(self, value: DateTime) -> int | bytes:
+        """Take a DateTime with no more digits than the column."""
+        year, month, day, hour, minute, second, microsecond = value
+        if self.digits:
+            packed = ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + minute) * 60 + second
+            units, lost = divmod(packed * 1_000_000 + microsecond, self.unit)
+            if lost:
+                raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
+            return _to_bytes(units, self.size, value)
+        return ((((year * 100 + month) * 100 + day) * 100 + hour) * 100 + minute) * 100 + second
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to microseconds."""
+
+        def convert(payload: Any) -> int:
+            year, month, day, hour, minute, second, microsecond = self.decode(payload)
+            return _days(year, month, day) * _DAY + _micros_of_day(hour, minute, second) + microsecond
+
+        return convert
+
+
+class _TimestampCodec(_Temporal):
+    name = "timestamp"
+
+    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
+        """Give timestamp-micros: microseconds since 1970-01-01 00:00:00 UTC."""
+        return {
+            "type": "long",
+            "logicalType": "timestamp-micros",
+            "connect.name": "io.debezium.time.MicroTimestamp",
+        }
+
+    def text(self, value: Timestamp) -> str:
+        """Write date and time in UTC."""
+        return value.text(self.digits)
+
+
+def _timestamp_micros(micros: int) -> int:
+    if not micros:
+        raise UnrepresentableError("0000-00-00 00:00:00 is no moment")
+    return micros
+
+
+@declare(ColumnType.TIMESTAMP2)
+class Timestamp2(_TimestampCodec):
+    """TIMESTAMP since MySQL 5.6: a :class:`Timestamp`; 4 bytes of seconds and 0-3 of fraction, big-endian."""
+
+    metadata_layout = _FRACTION_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.fraction_bytes = (self.digits + 1) // 2
+        self.struct_code = f"{4 + self.fraction_bytes}s"
+
+    def decode(self, payload: bytes) -> Timestamp:
+        """Give a Timestamp."""
+        return Timestamp(int.from_bytes(payload[:4], "big"), _micros(payload[4:]))
+
+    def encode(self, value: Timestamp) -> bytes:
+        """Take a Timestamp with no more digits than the column."""
+        seconds, microsecond = value
+        size = self.fraction_bytes
+        fraction = _to_bytes(_fraction_units(microsecond, size), size, value)
+        return _to_bytes(seconds, 4, value) + fraction
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to microseconds."""
+        if not self.fraction_bytes:
+
+            def convert_seconds(payload: bytes) -> int:
+                return _timestamp_micros(int.from_bytes(payload, "big") * 1_000_000)
+
+            return convert_seconds
+
+        def convert(payload: bytes) -> int:
+            return _timestamp_micros(int.from_bytes(payload[:4], "big") * 1_000_000 + _micros(payload[4:]))
+
+        return convert
+
+
+_TIMESTAMP_HIRES_FRACTION = (0, 1, 1, 2, 2, 3, 3)
+
+
+@declare(ColumnType.TIMESTAMP)
+class TimestampOld(_TimestampCodec):
+    """TIMESTAMP before MySQL 5.6: a :class:`Timestamp`; 4 bytes of seconds, little-endian.
+
+    With digits of a fraction, which only MariaDB wrote: 4 bytes of seconds and 1-3 of units of the last
+    digit, big-endian.
+    """
+
+    metadata_layout = _OLD_METADATA
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.unit: int = 10 ** (6 - self.digits)
+        self.fraction_bytes = _TIMESTAMP_HIRES_FRACTION[self.digits]
+        self.struct_code = f"{4 + self.fraction_bytes}s" if self.digits else "I"
+
+    def decode(self, payload: Any) -> Timestamp:
+        """Give a Timestamp."""
+        if self.digits:
+            micros = int.from_bytes(payload[4:], "big") * self.unit
+            return Timestamp(int.from_bytes(payload[:4], "big"), micros)
+        return Timestamp(payload)
+
+    def encode(self, value: Timestamp) -> int | bytes:
+        """Take a Timestamp with no more digits than the column."""
+        units, lost = divmod(value.microsecond, self.unit)
+        if lost:
+            raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
+        if self.digits:
+            return _to_bytes(value.seconds, 4, value) + _to_bytes(units, self.fraction_bytes, value)
+        return value.seconds
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+        """Convert to microseconds."""
+
+        def convert(payload: Any) -> int:
+            seconds, microsecond = self.decode(payload)
+            return _timestamp_micros(seconds * 1_000_000 + microsecond)
+
+        return convert
