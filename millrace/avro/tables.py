@@ -1,0 +1,420 @@
+"""Avro schemas of tables, and rows written by them.
+
+A table's records carry Debezium's envelope: the schema ``Envelope`` (``schemas/avro/Envelope.avsc``) with the
+table's columns in ``Value``, both in the namespace ``{source}.{database}.{table}``; each name is escaped
+where Avro does not take it, and a column's own name is then its field's property ``millrace.name``. The key
+is a record ``Key`` of the primary key's columns.
+
+An update that changes the key makes two records, as in Debezium: a delete (``d``) with the old key and an
+insert (``c``) with the new one, so that folding the topic by key gives the table. Both count in ``row``.
+There are no tombstones: a deleted key's last record is the ``d``, whose ``after`` is null.
+
+:class:`RowEncoder` is the hottest code of the product. Avro's binary form has neither names nor padding, so a
+record is a join of pieces, and what is the same for all rows of an event is written once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from millrace.avro import binary
+from millrace.avro.binary import Writer, long, string
+from millrace.avro.registry import wire_prefix
+from millrace.avro.schemas import NAMESPACE, Schema, load_schema
+from millrace.binlog.columns.column import ABSENT
+from millrace.binlog.columns.declaration import AvroOptions, codec_of
+from millrace.binlog.errors import MissingStateError, UnrepresentableError
+from millrace.binlog.events.rows import RowsOperation
+from millrace.binlog.rows import AvroRows, Row, Values
+from millrace.binlog.table import ResolvedTable
+from millrace.contract import escape_name
+
+__all__ = ["EventPlace", "EventWriter", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
+
+CONNECTOR: Final = "millrace"
+_NULL: Final = b"\x00"
+_SOME: Final = b"\x02"
+
+Record = tuple[bytes | None, bytes]
+"""Key and value of a Kafka record."""
+
+Lost = Mapping[int, str | bytes]
+"""What an image has in columns whose Avro type cannot hold it, by ordinal: text, or bytes if it is none."""
+
+Locate = Callable[[int, int, int], tuple[int, int]]
+"""From number of the row, side (0 before, 1 after) and ordinal to a value's first byte and past its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchemas:
+    """The schemas of a table's keys (None without a primary key) and values."""
+
+    key: dict[str, Any] | None
+    envelope: dict[str, Any]
+
+
+class EventPlace(NamedTuple):
+    """What the envelope says of a rows event and of its transaction; ``ts_ms`` in milliseconds."""
+
+    ts_ms: int
+    server_id: int
+    gtid: str | None
+    log_file: str
+    position: int
+    epoch: int
+    sub_index: int
+    thread: int | None
+    query: str | None
+    transaction: str
+    key: str
+    """Key of the event in the events topic."""
+
+
+def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> TableSchemas:
+    """Make the schemas of ``table``; the columns' types are those that their declarations give."""
+    namespace = ".".join(escape_name(part) for part in (source, table.database, table.table))
+    fields = [
+        _field(column.name, {"type": ["null", codec_of(column).avro_type(options)], "default": None})
+        for column in table.columns
+    ]
+    envelope = load_schema("Envelope")
+    envelope["namespace"] = namespace
+    before, after, source_block, *others = envelope["fields"]
+    before["type"][1] |= {"namespace": namespace, "fields": fields}
+    after["type"][1] = f"{namespace}.Value"
+    for field in (source_block, *others):
+        _settle(field["type"], NAMESPACE)
+    key = None
+    if table.key_columns:
+        key_fields = [
+            _field(column.name, {"type": _key_type(codec_of(column).avro_type(options))})
+            for column in table.key_columns
+        ]
+        key = {"type": "record", "name": "Key", "namespace": namespace, "fields": key_fields}
+    return TableSchemas(key, envelope)
+
+
+def _field(name: str | None, rest: dict[str, Any]) -> dict[str, Any]:
+    assert name is not None, "a resolved table has a name for each column"
+    escaped = escape_name(name)
+    own = {} if escaped == name else {"millrace.name": name}
+    return {"name": escaped, **rest, **own}
+
+
+def _settle(schema: Schema, namespace: str) -> None:
+    """Give the outermost records of ``schema`` a namespace, else they would take the table's."""
+    for branch in schema if isinstance(schema, list) else [schema]:
+        if isinstance(branch, dict):
+            if branch["type"] == "record":
+                branch["namespace"] = namespace
+            elif branch["type"] == "array":
+                _settle(branch["items"], namespace)
+
+
+def _key_type(avro: Schema) -> Schema:
+    """Let a key's field hold text where MySQL has values that its type lacks, such as 0000-00-00."""
+    logical = isinstance(avro, dict) and avro.get("logicalType") not in {None, "decimal"}
+    return [avro, "string"] if logical else avro
+
+
+def _key_writer(avro: Schema) -> Callable[[Any, str | bytes | None], bytes]:
+    """Bind the way from a value, or from what its type cannot hold, to the field of a key."""
+    write = binary.writer(avro)
+    has_text_branch = _key_type(avro) is not avro
+    value_branch, text_branch = (_NULL, _SOME) if has_text_branch else (b"", b"")
+    may_be_text = has_text_branch or avro == "string"
+
+    def write_key(value: Any, lost: str | bytes | None) -> bytes:
+        if lost is None:
+            return value_branch + write(value)
+        if not may_be_text:
+            raise UnrepresentableError(f"{lost!r} does not fit a key of the Avro type {avro}")
+        return text_branch + string(lost if isinstance(lost, str) else f"0x{lost.hex()}")
+
+    return write_key
+
+
+class _Frame(NamedTuple):
+    """The pieces of a record that are the same for all rows of an event under one operation."""
+
+    start: bytes
+    """The source block up to ``row``."""
+    end: bytes
+    """The rest of it, ``op``, ``ts_ms`` and the transaction's id."""
+    missing: bytes
+    """``before_missing`` and ``after_missing``."""
+
+
+class RowEncoder:
+    """Writes the rows of one table by schemas that are registered; bound once per definition of the table.
+
+    ``key_id`` and ``value_id`` are the registry's ids of what :func:`table_schemas` made for the same table
+    and options; ``record_limit`` is the largest value in bytes that the topic takes.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        version: str,
+        table: ResolvedTable,
+        options: AvroOptions,
+        *,
+        key_id: int | None,
+        value_id: int,
+        record_limit: int,
+    ) -> None:
+        self.names = [str(column.name) for column in table.columns]
+        types = [codec_of(column).avro_type(options) for column in table.columns]
+        self.prefix = wire_prefix(value_id)
+        self.record_limit = record_limit
+        self._writers = [binary.writer(["null", avro]) for avro in types]
+        self._origin = string(version) + string(CONNECTOR) + string(source)
+        self._table = string(table.database) + string(table.table)
+        self._key_prefix = None if key_id is None else wire_prefix(key_id)
+        self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
+        self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
+
+    def key(self, values: Values, lost: Lost | None) -> bytes | None:
+        """Write the key of a row; raises :class:`MissingStateError` where the image lacks a part of it."""
+        if self._key_prefix is None:
+            return None
+        parts = [self._key_prefix]
+        for ordinal, write in self._key:
+            value = values[ordinal]
+            original = None if lost is None else lost.get(ordinal)
+            if value is ABSENT or (value is None and original is None):
+                raise MissingStateError(f"a row image lacks the key column {self.names[ordinal]}")
+            parts.append(write(value, original))
+        return b"".join(parts)
+
+    def side(self, present: bytes) -> tuple[list[Writer], bytes]:
+        """Give what writes images that have the columns ``present``.
+
+        That is a function per column of the table, and what ``before_missing`` or ``after_missing`` says.
+        """
+        bound = self._sides.get(present)
+        if bound is None:
+            has = [bool(present[index >> 3] >> (index & 7) & 1) for index in range(len(self.names))]
+            writers = [write if there else _absent for write, there in zip(self._writers, has, strict=True)]
+            names = [name for name, there in zip(self.names, has, strict=True) if not there]
+            missing = _SOME + binary.array_of_strings(names) if names else _NULL
+            bound = self._sides[present] = (writers, missing)
+        return bound
+
+    def start(self, place: EventPlace) -> bytes:
+        """Write the source block up to ``row``."""
+        return b"".join(
+            (
+                self._origin,
+                long(place.ts_ms),
+                self._table,
+                long(place.server_id),
+                _nullable_string(place.gtid),
+                string(place.log_file),
+                long(place.position),
+            )
+        )
+
+
+def _absent(_: object) -> bytes:
+    return _NULL
+
+
+_nullable_string: Final = binary.writer(["null", "string"])
+_nullable_long: Final = binary.writer(["null", "long"])
+_SIDES: Final = ("before", "after")
+_NO_NOTE: Final[dict[str, Any]] = {"text": None, "bytes": None, "reference": None}
+_unrepresentable: Final = binary.writer(
+    next(field["type"] for field in load_schema("Envelope")["fields"] if field["name"] == "unrepresentable")
+)
+
+
+class EventWriter:
+    """Writes the rows of one event, in their order, into ``records``.
+
+    ``ts_ms`` is the present time in milliseconds; the bitmaps say which columns the images have, lowest bit
+    first, and are empty for a side that the event does not have; ``total_order`` and ``collection_order`` are
+    the numbers of its first record among all of the transaction and among those of this table.
+    """
+
+    def __init__(
+        self,
+        encoder: RowEncoder,
+        place: EventPlace,
+        schema_source: str,
+        *,
+        ts_ms: int,
+        before_present: bytes,
+        after_present: bytes,
+        total_order: int,
+        collection_order: int,
+        locate: Locate,
+    ) -> None:
+        self.records: list[Record] = []
+        self._lost: Mapping[tuple[int, int], Lost] = {}
+        self._total_order = total_order
+        self._collection_order = collection_order
+        self._encoder = encoder
+        self._place = place
+        self._locate = locate
+        self._before, self._before_missing = encoder.side(before_present)
+        self._after, self._after_missing = encoder.side(after_present)
+        self._start = encoder.start(place)
+        self._middle = b"".join(
+            (
+                _nullable_long(place.thread),
+                _nullable_string(place.query),
+                long(place.epoch),
+                long(place.sub_index),
+                string(schema_source),
+            )
+        )
+        self._end = _nullable_long(ts_ms) + _SOME + string(place.transaction)
+
+    def _frame(self, op: str, before_missing: bytes, after_missing: bytes) -> _Frame:
+        return _Frame(self._start, self._middle + string(op) + self._end, before_missing + after_missing)
+
+    def write(self, operation: RowsOperation, images: AvroRows) -> None:
+        """Write all rows of the event; raises :class:`MissingStateError` where an image lacks the key."""
+        self._lost = images.unrepresentable
+        if operation is RowsOperation.UPDATE:
+            self._updates(images.rows)
+        elif operation is RowsOperation.WRITE:
+            self._one_sided(self._frame("c", _NULL, self._after_missing), images.rows, 1)
+        else:
+            self._one_sided(self._frame("d", self._before_missing, _NULL), images.rows, 0)
+
+    def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
+        key, append, lost = self._encoder.key, self._append, self._lost
+        for number, row in enumerate(rows):
+            values = row[side]
+            assert values is not None
+            append(frame, key(values, lost.get((number, side)) if lost else None), number, *row)
+
+    def _updates(self, rows: Iterable[Row]) -> None:
+        append, key = self._append, self._encoder.key
+        update = self._frame("u", self._before_missing, self._after_missing)
+        delete = self._frame("d", self._before_missing, _NULL)
+        insert = self._frame("c", _NULL, self._after_missing)
+        is_ordinary = self._after_missing == _NULL and not self._lost
+        for number, (before, after) in enumerate(rows):
+            assert before is not None
+            assert after is not None
+            if is_ordinary:
+                old, new = key(before, None), key(after, None)
+            else:
+                old, new = self._keys(number, before, after)
+            if old == new:
+                append(update, new, number, before, after)
+            else:
+                append(delete, old, number, before, None)
+                append(insert, new, number, None, after)
+
+    def _keys(self, number: int, before: Values, after: Values) -> tuple[bytes | None, bytes | None]:
+        """Write the keys before and after an update; what the image after it lacks has not changed."""
+        lost_before, lost_after = (self._lost.get((number, side), {}) for side in (0, 1))
+        unchanged = {ordinal for ordinal, value in enumerate(after) if value is ABSENT}
+        whole = tuple(before[i] if i in unchanged else value for i, value in enumerate(after))
+        lost = {**{i: text for i, text in lost_before.items() if i in unchanged}, **lost_after}
+        return self._encoder.key(before, lost_before), self._encoder.key(whole, lost)
+
+    def _append(
+        self, frame: _Frame, key: bytes | None, number: int, before: Values | None, after: Values | None
+    ) -> None:
+        """Write one record; what is out of the ordinary goes the slow way."""
+        lost = self._lost
+        if lost and ((number, 0) in lost or (number, 1) in lost):
+            value = self._slowly(frame, number, before, after, frozenset())
+        else:
+            before_image = after_image = _NULL
+            if before is not None:
+                pairs = zip(self._before, before, strict=True)
+                before_image = _SOME + b"".join([write(value) for write, value in pairs])
+            if after is not None:
+                pairs = zip(self._after, after, strict=True)
+                after_image = _SOME + b"".join([write(value) for write, value in pairs])
+            value = self._join(frame, before_image, after_image, _NULL)
+        if len(value) > self._encoder.record_limit:
+            value = self._shortened(frame, number, before, after, len(value) - self._encoder.record_limit)
+        self.records.append((key, value))
+
+    def _join(self, frame: _Frame, before: bytes, after: bytes, unrepresentable: bytes) -> bytes:
+        count = len(self.records)
+        return b"".join(
+            (
+                self._encoder.prefix,
+                before,
+                after,
+                frame.start,
+                long(count),
+                frame.end,
+                long(self._total_order + count),
+                long(self._collection_order + count),
+                unrepresentable,
+                frame.missing,
+            )
+        )
+
+    def _slowly(
+        self,
+        frame: _Frame,
+        number: int,
+        before: Values | None,
+        after: Values | None,
+        too_large: frozenset[tuple[int, int]],
+    ) -> bytes:
+        """Write one record with notes of what its fields cannot hold, and of the columns ``too_large``."""
+        notes: list[dict[str, Any]] = []
+        images = [_NULL, _NULL]
+        for side, values, writers in ((0, before, self._before), (1, after, self._after)):
+            if values is None:
+                continue
+            lost = self._lost.get((number, side), {})
+            parts = [_SOME]
+            for ordinal, (write, value) in enumerate(zip(writers, values, strict=True)):
+                note: dict[str, Any] = {}
+                if (side, ordinal) in too_large:
+                    note = {"reference": self._reference(number, side, ordinal)}
+                elif ordinal in lost:
+                    original = lost[ordinal]
+                    note = {"text" if isinstance(original, str) else "bytes": original}
+                if note:
+                    where = {"image": _SIDES[side], "column": self._encoder.names[ordinal]}
+                    notes.append({**where, **_NO_NOTE, **note})
+                parts.append(_NULL if note else write(value))
+            images[side] = b"".join(parts)
+        return self._join(frame, *images, _unrepresentable(notes or None))  # type: ignore[call-arg]  # two images
+
+    def _reference(self, number: int, side: int, ordinal: int) -> dict[str, Any]:
+        start, end = self._locate(number, side, ordinal)
+        return {"key": self._place.key, "start": start, "end": end}
+
+    def _shortened(
+        self, frame: _Frame, number: int, before: Values | None, after: Values | None, excess: int
+    ) -> bytes:
+        """Write one record, ``excess`` bytes too long, with its largest columns by reference."""
+        sizes = []
+        for side, values in enumerate((before, after)):
+            lost = self._lost.get((number, side), {})
+            sizes += [
+                (_size(lost.get(ordinal, value)), side, ordinal) for ordinal, value in enumerate(values or ())
+            ]
+        too_large: set[tuple[int, int]] = set()
+        for size, side, ordinal in sorted(sizes, key=lambda entry: -entry[0]):
+            too_large.add((side, ordinal))
+            excess -= size
+            if excess <= 0:
+                value = self._slowly(frame, number, before, after, frozenset(too_large))
+                excess = len(value) - self._encoder.record_limit
+                if excess <= 0:
+                    return value
+        raise UnrepresentableError(
+            f"a row does not fit into a record of {self._encoder.record_limit} bytes even without its columns"
+        )
+
+
+def _size(value: Any) -> int:
+    """Estimate the size of a value in a record, in bytes."""
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return len(value) if isinstance(value, bytes | str | list | tuple) else 0
