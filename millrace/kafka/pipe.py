@@ -432,8 +432,15 @@ def run_pipe(
     health: Health,
     batch: int = 500,
     wait_s: float = 1.0,
+    after_commit: Callable[[], None] = lambda: None,
 ) -> None:
     """Move records from ``reader`` through ``task`` until ``stop`` is set; end with a commit."""
+
+    def commit(*, now: bool = False) -> None:
+        producer.commit(task.state())
+        reader.note_committed(task.next_offset, now=now)
+        after_commit()
+
     health.set_ready()
     while not stop.is_set():
         messages = reader.read(batch, 0 if producer.pending else wait_s)
@@ -441,10 +448,9 @@ def run_pipe(
         if messages:
             task.process(messages)
         if producer.pending and (not messages or producer.due):
-            producer.commit(task.state())
-            reader.note_committed(task.next_offset)
+            commit()
         elif not messages:
             reader.tell_lag_tools()
     if producer.pending:
-        producer.commit(task.state())
-        reader.note_committed(task.next_offset, now=True)
+        commit(now=True)
+    reader.tell_lag_tools()
