@@ -69,7 +69,7 @@ class Written:
         resolved=ORDERS,
         limit=1 << 20,
         locate=None,
-        lost=None,
+        lost=(),
         before=ALL,
         after=ALL,
     ):
