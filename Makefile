@@ -24,7 +24,8 @@ help: ## List the targets
 # `exec` makes the demo a child of make itself: it ends when make does, and ends all that it started.
 demo: $(READY) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
 	@exec $(BIN)/python -m millrace.cli demo --end-with-parent \
-	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"}
+	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
+	    $(if $(STAY),--stay) $(ARGS)
 
 test: $(READY) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down
 	@exec $(BIN)/python -m pytest $(ARGS)

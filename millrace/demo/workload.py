@@ -107,6 +107,7 @@ class Workload:
         self._say = say
         self._random = random.Random(_SEED)  # noqa: S311 - sample data
         self.changed = 0
+        self.rolled_back = 0
 
     def run(self) -> None:
         """Do everything, the marker's last row at the end."""
@@ -124,7 +125,7 @@ class Workload:
         yield f"placing {_ORDERS} orders, a transaction each", lambda: self._order(1, _ORDERS // 2)
         yield "updating and deleting rows of every table, changing a key", self._change
         yield "adding a column to customers (ALTER TABLE), then using it", self._alter
-        yield "rolling back a transaction of 1,500 rows", self._roll_back
+        yield "rolling back a transaction that changes more than a thousand rows", self._roll_back
         yield f"inserting {self._large_rows:,} rows in one transaction", self._insert_many
         yield "recording page views in a table without a key, some of them twice", self._view
         yield "placing the other orders", lambda: self._order(_ORDERS // 2 + 1, _ORDERS)
@@ -242,7 +243,7 @@ class Workload:
         self._execute("DELETE FROM products WHERE sku LIKE 'SKU-%'")
         self._insert("stores", "id, place", [(200, "POINT(0 0)")], "(%s, ST_GeomFromText(%s))")
         self._connection.rollback()
-        self.changed = before
+        self.rolled_back, self.changed = self.changed - before, before
 
     def _insert_many(self) -> None:
         draw = self._random

@@ -173,7 +173,7 @@ def _download_one(pin: Pin, context: Any, repository: Path) -> Path:
     reason = ""
     for attempt in range(_ATTEMPTS):
         if attempt:
-            time.sleep(2 * attempt)
+            time.sleep(_retry_wait_s(attempt))
         try:
             path = pin.resolve(context)
         except Exception as error:  # noqa: BLE001 - jgo raises whatever its HTTP client does, and RuntimeError
@@ -188,6 +188,10 @@ def _download_one(pin: Pin, context: Any, repository: Path) -> Path:
         f"cannot fetch {pin.coordinate} from Maven after {_ATTEMPTS} attempts ({reason}). "
         "Check the network and the proxy settings (HTTPS_PROXY), then run the command again."
     )
+
+
+def _retry_wait_s(attempt: int) -> float:
+    return 2.0 * attempt
 
 
 def _remove_partial(pin: Pin, repository: Path) -> None:

@@ -28,6 +28,7 @@ class Component(ABC):
     """
 
     name: str
+    version: str
     start_timeout_s: float = 90
 
     def __init__(self, name: str) -> None:
@@ -148,12 +149,15 @@ class Component(ABC):
 
     def _wait_until(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.start_timeout_s
-        while not ready():
+        while True:
+            is_ready = ready()
             for process in self.processes:
                 if (code := process.poll()) is not None:
                     if "Address already in use" in (text := process.log_tail(60)) or "BindException" in text:
                         raise PortTakenError
                     raise ComponentDiedError(_obituary(process, code))
+            if is_ready:
+                return
             if time.monotonic() > deadline:
                 raise ComponentDiedError(
                     f"{self.name} was not ready after {self.start_timeout_s:.0f} s. "

@@ -343,7 +343,10 @@ def _missing_libraries(program: Path, environment: Mapping[str, str]) -> list[st
         env={**environment, "LD_TRACE_LOADED_OBJECTS": "1"},
         check=False,
     )
-    listed = done.stdout + done.stderr
+    return _not_found(done.stdout + done.stderr)
+
+
+def _not_found(listed: str) -> list[str]:
     missing = re.findall(r"^\s*(\S+) => not found", listed, re.MULTILINE)
     missing += re.findall(r"error while loading shared libraries: (\S+):", listed)
     return sorted(set(missing))

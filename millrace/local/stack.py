@@ -1,6 +1,6 @@
 """Kafka, the registry and a database server together."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Thread
 from types import TracebackType
@@ -16,7 +16,7 @@ __all__ = ["LocalStack"]
 
 
 class LocalStack:
-    """Kafka, registry and MySQL (or MariaDB), started side by side.
+    """Kafka, registry and MySQL (or MariaDB), or those ``parts`` of them, started side by side.
 
     Where MySQL lacks system libraries, ``say`` is told so and MariaDB is taken instead.
     """
@@ -27,17 +27,21 @@ class LocalStack:
         nodes: int = 1,
         mariadb: bool = False,
         database: DatabaseServer | None = None,
+        parts: Collection[str] = ("kafka", "registry", "database"),
         say: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self.kafka = Kafka(nodes)
         self.registry = Registry()
         self.database = database or (MariaDB() if mariadb else MySQL())
+        self._parts = parts
         self._say = say
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components."""
-        return (self.kafka, self.registry, self.database)
+        """The components that are wanted."""
+        every: dict[str, Component]
+        every = {"kafka": self.kafka, "registry": self.registry, "database": self.database}
+        return tuple(component for name, component in every.items() if name in self._parts)
 
     def start(self) -> Self:
         """Start all of them at once and return when all serve; when one cannot, none is left."""
@@ -47,13 +51,19 @@ class LocalStack:
             for started in starting:
                 started.result()
         except BaseException:
-            self.close()
+            self.kill()
             raise
         return self
 
+    def kill(self) -> None:
+        """End everything at once and remove the data."""
+        for component in self.components:
+            component.kill()
+        self.close()
+
     def close(self) -> None:
         """End everything and remove the data; harmless when repeated."""
-        with ThreadPoolExecutor(len(self.components)) as pool:
+        with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda component: component.close(), self.components))
 
     def check(self) -> None:

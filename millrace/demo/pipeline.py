@@ -1,0 +1,148 @@
+"""The pipeline of the demo: where its servers are, and its three services as processes."""
+
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from millrace.local.errors import LocalError
+from millrace.local.processes import Process, release_port, reserve_port
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.settings import KafkaSettings, RegistrySettings
+
+__all__ = ["Address", "Endpoints", "Services", "parse_address"]
+
+SERVICES: Final = ("reader", "decoder", "rowmapper")
+_READY_TIMEOUT_S: Final = 60
+_DEFAULT_PORT: Final = 3306
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A database server and an account on it."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+
+
+def parse_address(url: str) -> Address:
+    """Read ``mysql://user:password@host:port``; raises SettingsError."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or _DEFAULT_PORT
+    except ValueError:
+        port = 0
+    if parts.scheme not in {"mysql", "mariadb"} or not parts.hostname or not parts.username or not port:
+        raise SettingsError(["SOURCE is not of the form mysql://user:password@host:port"])
+    return Address(parts.hostname, port, unquote(parts.username), unquote(parts.password or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Everything that the services and the jobs are told."""
+
+    source: str
+    database: Address
+    bootstrap_servers: str
+    registry_url: str
+    start: str
+
+    def environment(self) -> dict[str, str]:
+        """Return our environment with the settings of the services instead of any that it had."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+        # The user's Kafka may ask for more than an address; the database's and registry's settings are ours.
+        kept = ("MILLRACE_KAFKA_", "MILLRACE_REGISTRY_", "MILLRACE_MYSQL_SSL_", "MILLRACE_CACHE")
+        inherited |= {name: value for name, value in os.environ.items() if name.startswith(kept)}
+        return {
+            **inherited,
+            "MILLRACE_SOURCE": self.source,
+            "MILLRACE_START": self.start,
+            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "MILLRACE_REGISTRY_URL": self.registry_url,
+            "MILLRACE_MYSQL_HOST": self.database.host,
+            "MILLRACE_MYSQL_PORT": str(self.database.port),
+            "MILLRACE_MYSQL_USER": self.database.user,
+            "MILLRACE_MYSQL_PASSWORD": self.database.password,
+        }
+
+    def kafka(self) -> KafkaSettings:
+        """Return the settings for Kafka."""
+        return KafkaSettings.model_validate({"bootstrap_servers": self.bootstrap_servers})
+
+    def registry(self) -> RegistrySettings:
+        """Return the settings for the registry."""
+        return RegistrySettings.model_validate({"url": self.registry_url})
+
+
+class Services:
+    """Reader, decoder and row mapper, each a process of its own with a log in ``folder``."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self._environment = environment
+        self._folder = folder
+        self._processes: list[Process] = []
+        self._ports: list[int] = []
+
+    def start(self) -> None:
+        """Start all three and wait until each says that it is ready."""
+        for name in SERVICES:
+            port = reserve_port()
+            self._ports.append(port)
+            environment = {**self._environment, "MILLRACE_HTTP_PORT": str(port)}
+            command = [sys.executable, "-m", f"services.{name}"]
+            log = self._folder / f"{name}.log"
+            self._processes.append(Process(name, command, log=log, env=environment))
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        for name, port in zip(SERVICES, self._ports, strict=True):
+            while not _is_ready(port):
+                self.check()
+                if time.monotonic() > deadline:
+                    raise LocalError(
+                        f"{name} is not ready after {_READY_TIMEOUT_S} s:\n" + "\n".join(self.log_tails())
+                    )
+                time.sleep(0.1)
+
+    def check(self) -> None:
+        """Raise LocalError with what it said if one of them has ended."""
+        for process in self._processes:
+            if (code := process.poll()) is not None:
+                raise LocalError(f"{process.name} ended with exit code {code}:\n{process.log_tail(15)}")
+
+    def stop(self) -> dict[str, int]:
+        """Ask all to end in order and return their exit codes."""
+        for process in self._processes:
+            process.signal(15)
+        codes = {process.name: process.stop() for process in self._processes}
+        self._forget()
+        return codes
+
+    def kill(self) -> None:
+        """End all at once."""
+        for process in self._processes:
+            process.kill()
+        self._forget()
+
+    def _forget(self) -> None:
+        for port in self._ports:
+            release_port(port)
+        self._processes, self._ports = [], []
+
+    def log_tails(self) -> list[str]:
+        """Return the end of each log."""
+        return [f"{process.name}:\n{process.log_tail(5)}" for process in self._processes]
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,136 @@
+"""``millrace topic``: look at the records of a topic, decoded where their format is known."""
+
+import base64
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from millrace.avro.records import deserialize
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.schemas import schema_names
+from millrace.avro.single_object import SingleObjectError, decode
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.header import EventHeader
+from millrace.binlog.types import EventType
+from millrace.kafka.client import Message, connect
+from millrace.kafka.read import read_topic
+from millrace.runtime.errors import UserError
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import KafkaSettings, RegistrySettings, load_settings
+
+__all__ = ["topic"]
+
+_SHOWN_BYTES = 64
+
+
+class _Settings(BaseSettings):
+    """Where Kafka and the registry are, as the services have it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
+    )
+
+    kafka: KafkaSettings
+    registry: RegistrySettings
+
+
+@click.command("topic")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1), help="How many records to print; all without it.")
+@click.option("--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]")
+@click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
+def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_url: str | None) -> None:
+    """Print the committed records of the topic NAME, oldest first, as JSON, one a line."""
+    configure_logging("ERROR")
+    values: dict[str, Any] = {}
+    if bootstrap_servers:
+        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
+    if registry_url:
+        values["registry"] = {"url": registry_url}
+    try:
+        settings = load_settings(_Settings, **values)
+        topics = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+        if name not in topics:
+            known = " ".join(sorted(known for known in topics if not known.startswith("__")))
+            _fail(f"there is no topic {name}; there are: {known or 'none'}")
+        with SchemaRegistry(settings.registry) as registry:
+            for line in itertools.islice(_lines(settings.kafka, registry, name), limit):
+                click.echo(line)
+    except UserError as error:
+        for line in error.lines:
+            click.echo(f"error: {line}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _lines(kafka: KafkaSettings, registry: SchemaRegistry, name: str) -> Iterator[str]:
+    for message in read_topic(kafka, name):
+        record = {
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp": message.timestamp()[1],
+            **_headers(message),
+            "key": _decoded(registry, message.key()),
+            "value": _event(message) if name.endswith(".raw") else _decoded(registry, message.value()),
+        }
+        yield json.dumps(record, ensure_ascii=False, default=_plain)
+
+
+def _headers(message: Message) -> dict[str, Any]:
+    headers = {name: _header(value) for name, value in dict(message.headers() or ()).items()}
+    return {"headers": headers} if headers else {}
+
+
+def _header(value: str | bytes | None) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _event(message: Message) -> Any:
+    """Return the header of a raw event and how its bytes begin."""
+    value = message.value()
+    assert isinstance(value, bytes)
+    try:
+        header = EventHeader.decode(value)
+        kind = EventType(header.type_code).name
+    except (BinlogError, ValueError):
+        return _plain(value)
+    return {
+        "type": kind,
+        "timestamp": header.timestamp,
+        "server_id": header.server_id,
+        "bytes": _plain(value),
+    }
+
+
+def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
+    """Decode Avro in Confluent's wire format or as a single object; else give text, else bytes."""
+    if not isinstance(data, bytes):
+        return data
+    if data[:1] == b"\x00":
+        return deserialize(registry, data)
+    for name in schema_names() if data[:2] == b"\xc3\x01" else ():
+        try:
+            return decode(name, data)
+        except SingleObjectError:
+            continue
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _plain(data)
+
+
+def _plain(value: Any) -> Any:
+    """Give what JSON lacks as text; bytes in base64, long ones cut."""
+    if not isinstance(value, bytes):
+        return str(value)
+    text = base64.b64encode(value[:_SHOWN_BYTES]).decode()
+    return text if len(value) <= _SHOWN_BYTES else f"{text}… ({len(value)} bytes)"
+
+
+def _fail(message: str) -> None:
+    click.echo(f"error: {message}", err=True)
+    raise SystemExit(1)

