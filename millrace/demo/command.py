@@ -48,11 +48,11 @@ def demo(*, end_with_parent: bool, source: str | None, output: Path, **others: A
     """Run servers, pipeline, a workload and both Spark jobs on this machine, and check the result."""
     if end_with_parent:
         guard.end_with_parent(os.getppid(), signal.SIGTERM)
-    for number in _SIGNALS:
-        signal.signal(number, _interrupt)
-    configure_logging("ERROR")
     try:
         address = None if source is None else parse_address(source)
+        for number in _SIGNALS:
+            signal.signal(number, _interrupt)
+        configure_logging("ERROR")
         sys.exit(_run(Options(database_server=address, output=output.absolute(), **others)))
     except UserError as error:
         for line in error.lines:

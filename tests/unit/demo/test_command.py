@@ -1,0 +1,45 @@
+import pytest
+from click.testing import CliRunner
+
+from millrace.cli import main
+from millrace.demo.pipeline import Address, Endpoints, parse_address
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.exit_codes import ExitCode
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("mysql://u:p@host:3307", Address("host", 3307, "u", "p")),
+        ("mariadb://u%40x:p%2Fw@host/", Address("host", 3306, "u@x", "p/w")),
+        ("mysql://u@[::1]:3306", Address("::1", 3306, "u", "")),
+    ],
+)
+def test_addresses(url: str, address: Address) -> None:
+    assert parse_address(url) == address
+
+
+@pytest.mark.parametrize("url", ["host:3306", "postgres://u:p@host", "mysql://host", "mysql://u:p@host:port"])
+def test_wrong_addresses_are_told_without_the_password(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"mysql://user:password@host:port") as caught:
+        parse_address(url)
+    assert "u:p" not in str(caught.value)
+
+
+def test_the_services_get_our_settings_and_none_that_lies_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_CONFIG", "/some/file")
+    monkeypatch.setenv("MILLRACE_MYSQL_HOST", "elsewhere")
+    monkeypatch.setenv("MILLRACE_KAFKA_SECURITY_PROTOCOL", "SSL")
+    endpoints = Endpoints("demo", Address("h", 1, "u", "p"), "b:1", "http://r", "latest")
+    environment = endpoints.environment()
+    assert "MILLRACE_CONFIG" not in environment
+    assert environment["MILLRACE_KAFKA_SECURITY_PROTOCOL"] == "SSL"
+    assert environment["MILLRACE_MYSQL_HOST"] == "h"
+    assert environment["MILLRACE_START"] == "latest"
+
+
+def test_a_server_that_is_not_there_is_one_line_and_an_exit_code() -> None:
+    arguments = ["demo", "--kafka", "127.0.0.1:1", "--registry", "http://127.0.0.1:1"]
+    outcome = CliRunner().invoke(main, [*arguments, "--source", "nonsense"])
+    assert outcome.exit_code == ExitCode.SETTINGS
+    assert outcome.output == "error: SOURCE is not of the form mysql://user:password@host:port\n"

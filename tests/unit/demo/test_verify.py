@@ -1,0 +1,132 @@
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from millrace.demo.verify import Column, Folder, _compare, from_server, from_topic
+
+UTC = dt.UTC
+ID, NAME = Column("id", "int", 0), Column("na-me", "varchar", 0)
+
+
+def envelope(before: dict[str, Any] | None, after: dict[str, Any] | None, **others: Any) -> dict[str, Any]:
+    return {"before": before, "after": after, "unrepresentable": None, **others}
+
+
+def row(number: int | None, name: str | None = None) -> dict[str, Any]:
+    return {"id": number, "na_x002D_me": name}
+
+
+def key(number: int, schema_id: int = 1) -> bytes:
+    return b"\0" + schema_id.to_bytes(4) + bytes([number])
+
+
+def folder(*columns: Column, default: Any = None) -> Folder:
+    return Folder(columns or (ID, NAME), lambda _column: default)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "fraction", "in_topic", "printed"),
+    [
+        ("int", 0, 7, "7"),
+        ("int", 0, None, None),
+        ("bigint", 0, Decimal(18446744073709551615), "18446744073709551615"),
+        ("year", 0, 0, "0000"),
+        ("decimal", 0, Decimal("1.50"), "1.5"),
+        ("float", 0, 0.10000000149011612, "0.10000000149011612"),
+        ("double", 0, 1e300, "1e300"),
+        ("date", 0, dt.date(999, 1, 2), "0999-01-02"),
+        ("datetime", 0, dt.datetime(2026, 1, 31, 8, 0, 1), "2026-01-31 08:00:01"),  # noqa: DTZ001
+        ("datetime", 6, dt.datetime(2026, 1, 31, 8, 0, 1, 20), "2026-01-31 08:00:01.000020"),  # noqa: DTZ001
+        ("timestamp", 3, dt.datetime(2026, 1, 31, 8, 0, 1, 20_000, UTC), "2026-01-31 08:00:01.020"),
+        ("time", 0, 3_020_399_000_000, "838:59:59"),
+        ("time", 2, -(3_661 * 1_000_000 + 250_000), "-01:01:01.25"),
+        ("enum", 0, "ä", "ä"),
+        ("json", 0, '{"a": 1}', '{"a": 1}'),
+        ("blob", 0, b"\xff", b"\xff"),
+        ("point", 0, {"wkb": b"\1wkb", "srid": 4326}, b"\xe6\x10\0\0\1wkb"),
+        ("point", 0, {"wkb": b"\1wkb", "srid": None}, b"\0\0\0\0\1wkb"),
+        ("vector", 0, [1.0, -2.5], b"\0\0\x80\x3f\0\0\x20\xc0"),
+    ],
+)
+def test_both_sides_have_one_form(data_type: str, fraction: int, in_topic: Any, printed: Any) -> None:
+    column = Column("c", data_type, fraction)
+    assert from_topic(column, in_topic) == from_server(column, printed)
+
+
+def test_a_type_without_a_common_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="column c: no common form for set"):
+        from_topic(Column("c", "int", 0), set())
+
+
+def test_the_last_record_of_a_key_wins() -> None:
+    fold = folder()
+    fold.add(key(1), envelope(None, row(1, "a")))
+    fold.add(key(2), envelope(None, row(2, "b")))
+    fold.add(key(1, schema_id=9), envelope(row(1, "a"), row(1, "c")))
+    fold.add(key(2), envelope(row(2, "b"), None))
+    assert fold.rows == {(1, "c"): 1}
+    assert fold.keyed
+    assert fold.records == 4
+
+
+def test_without_a_key_rows_are_counted() -> None:
+    fold = folder()
+    for _ in range(3):
+        fold.add(None, envelope(None, row(1, "a")))
+    fold.add(None, envelope(row(1, "a"), row(1, "b")))
+    fold.add(None, envelope(row(1, "a"), None))
+    assert fold.rows == {(1, "a"): 1, (1, "b"): 1}
+    assert not fold.keyed
+
+
+def test_a_row_removed_but_never_added_is_seen() -> None:
+    fold = folder()
+    fold.add(None, envelope(row(1, "a"), None))
+    outcome = _compare("d", "t", fold, [])
+    assert not outcome.equal
+    assert (outcome.missing, outcome.surplus) == (1, 0)
+
+
+def test_a_column_added_later_has_its_default_in_earlier_records() -> None:
+    fold = folder(ID, NAME, Column("points", "int", 0), default=100)
+    fold.add(None, envelope(None, row(1, "a")))
+    fold.add(None, envelope({**row(1, "a"), "points": 100}, {**row(1, "a"), "points": 7}))
+    assert fold.rows == {(1, "a", 7): 1}
+
+
+def test_what_an_image_lacks_is_as_it_was() -> None:
+    fold = folder()
+    fold.add(key(1), envelope(None, row(1, "a"), after_missing=None))
+    fold.add(key(1), envelope(row(1), row(1, None), after_missing=["na-me"]))
+    assert fold.rows == {(1, "a"): 1}
+
+
+def test_what_a_field_cannot_hold_is_taken_from_the_envelope() -> None:
+    fold = folder(ID, Column("d", "date", 0))
+    note = {"image": "after", "column": "d", "text": "0000-00-00", "bytes": None, "reference": None}
+    other = {**note, "image": "before", "text": "2026-00-00"}
+    fold.add(key(1), envelope(None, {"id": 1, "d": None}, unrepresentable=[note, other]))
+    assert fold.rows == {(1, "0000-00-00"): 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "missing", "surplus", "example"),
+    [
+        ([(1, "a"), (1, "a")], 0, 0, None),
+        ([(1, "a")], 0, 1, "only in the topic: (1, 'a')"),
+        ([(1, "a"), (1, "a"), (2, "b")], 1, 0, "only in the table: (2, 'b')"),
+        ([(1, "a"), (1, "A")], 1, 1, "only in the topic: (1, 'a')"),
+    ],
+)
+def test_differences_are_counted_with_examples(
+    rows: list[tuple[Any, ...]], missing: int, surplus: int, example: str | None
+) -> None:
+    fold = folder()
+    for _ in range(2):
+        fold.add(None, envelope(None, row(1, "a")))
+    outcome = _compare("d", "t", fold, rows)
+    assert (outcome.missing, outcome.surplus, outcome.rows) == (missing, surplus, len(rows))
+    assert outcome.equal == (example is None)
+    assert outcome.examples[:1] == ([] if example is None else [example])
