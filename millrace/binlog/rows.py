@@ -32,7 +32,7 @@ from millrace.binlog.errors import (
 __all__ = ["AvroRows", "Row", "RowImages", "Values", "present_ordinals"]
 
 Values = tuple[Any, ...]
-"""One image: a value for each column of the table, None for NULL, ``ABSENT`` for a column that is not in it."""
+"""One image: a value for each column; None for NULL, ``ABSENT`` for a column that is not in it."""
 
 Row = tuple[Values | None, Values | None]
 """Before image and after image; None for the one that the kind of event does not have."""
@@ -137,12 +137,9 @@ class _Image:
             convert = codec.avro_decoder(self.options)
             if convert is not None:
                 avro.append((index, convert))
-        holes: list[tuple[int, Absent | None]] = []
         present = set(self.ordinals)
-        full = set(filled)
-        for ordinal in range(len(self.codecs)):
-            if ordinal not in full:
-                holes.append((ordinal, None if ordinal in present else ABSENT))
+        empty = sorted(set(range(len(self.codecs))) - set(filled))
+        holes = [(ordinal, None if ordinal in present else ABSENT) for ordinal in empty]
         return _Plan(tuple(segments), tuple(skips), tuple(natural), tuple(avro), tuple(holes))
 
     def payloads(self, data: bytes, position: int) -> tuple[list[Any], _Plan, int]:
@@ -350,7 +347,8 @@ class RowImages:
     def null_fill(self, rows: bytes) -> bool:
         """Tell whether the unused bits behind a bitmap of NULL columns are set.
 
-        MariaDB and MySQL 5 set them, MySQL 8 does not. Only the first row is looked at: a server writes all of them alike. False where there is none.
+        MariaDB and MySQL 5 set them, MySQL 8 does not. Only the first row is looked at: a server writes all
+        of them alike. False where there is none.
         """
         position = 0
         for image in (self._before, self._after):

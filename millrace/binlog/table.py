@@ -4,14 +4,25 @@ A table map always gives types; names, keys, signedness, character sets and memb
 was told to write them (``binlog_row_metadata``). What is missing comes from a :class:`TableDefinition`.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
-from millrace.binlog.columns.column import Column
-from millrace.binlog.errors import BinlogError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
+from millrace.binlog.columns.column import (
+    BitMetadata,
+    BlobMetadata,
+    Column,
+    DecimalMetadata,
+    FractionMetadata,
+    LengthMetadata,
+    Metadata,
+    PackMetadata,
+)
+from millrace.binlog.columns.metadata import TableMap, columns_of
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import BinlogError, UnsupportedError
 
 __all__ = [
     "ColumnDefinition",
@@ -19,6 +30,7 @@ __all__ = [
     "SchemaMismatchError",
     "SchemaSource",
     "TableDefinition",
+    "resolve_columns",
 ]
 
 SchemaSource = Literal["table_map", "catalog", "positional"]
@@ -72,7 +84,7 @@ class ColumnDefinition:
         }
 
     @classmethod
-    def from_dict(cls, values: "Mapping[str, Any]") -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from what :meth:`to_dict` gave."""
         members = values["members"]
         return cls(**{**values, "members": None if members is None else tuple(members)})
@@ -88,6 +100,11 @@ class TableDefinition:
     engine: str | None = None
     charset: str | None = None
     collation: str | None = None
+
+    @property
+    def transactional(self) -> bool | None:
+        """Whether the storage engine can roll back; None for an engine that is not known here."""
+        return _ENGINES.get((self.engine or "").lower())
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -107,7 +124,7 @@ class TableDefinition:
         }
 
     @classmethod
-    def from_dict(cls, values: "Mapping[str, Any]") -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from what :meth:`to_dict` gave."""
         columns = tuple(ColumnDefinition.from_dict(column) for column in values["columns"])
         return cls(**{**values, "columns": columns})
@@ -128,3 +145,258 @@ class ResolvedTable:
     key_columns: tuple[Column, ...]
     schema_source: SchemaSource
     transactional: bool | None = None
+
+
+_ENGINES = {
+    "innodb": True,
+    "ndb": True,
+    "ndbcluster": True,
+    "rocksdb": True,
+    "tokudb": True,
+    "archive": False,
+    "aria": False,
+    "blackhole": False,
+    "csv": False,
+    "memory": False,
+    "myisam": False,
+    "mrg_myisam": False,
+    "s3": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _SqlType:
+    """A type of the catalog taken apart: name, numbers in parentheses."""
+
+    name: str
+    arguments: tuple[int, ...]
+
+    def argument(self, default: int) -> int:
+        return self.arguments[0] if self.arguments else default
+
+
+def _sql_type(text: str) -> _SqlType:
+    match = re.match(r"\s*([a-z0-9_]+(?: precision)?)\s*(?:\(([\d\s,]+)\))?", text.lower())
+    if match is None:
+        raise UnsupportedError(f"the catalog calls a column's type {text!r}")
+    name, arguments = match.groups()
+    return _SqlType(name, tuple(map(int, (arguments or "").split(","))) if arguments else ())
+
+
+_Fits = Callable[[_SqlType, Metadata, ColumnDefinition], bool]
+
+
+def _any(_type: _SqlType, _metadata: Metadata, _column: ColumnDefinition) -> bool:
+    return True
+
+
+def _fraction(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+    return isinstance(metadata, FractionMetadata) and metadata.digits == sql_type.argument(0)
+
+
+def _decimal(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+    precision, scale, *_ = (*sql_type.arguments, *(10, 0)[len(sql_type.arguments) :])
+    return metadata == DecimalMetadata(precision, scale)
+
+
+def _bit(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+    return metadata == BitMetadata(sql_type.argument(1))
+
+
+def _length(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
+    """Compare the length in bytes; a compressed VARCHAR has one byte more."""
+    if not isinstance(metadata, LengthMetadata):
+        return False
+    width = max_bytes_per_character(column.charset) if column.charset else 1
+    length = sql_type.argument(1) * width
+    return metadata.max_length in (
+        (length, length + width) if "COMPRESSED" in column.column_type else (length,)
+    )
+
+
+def _fixed(size: int) -> _Fits:
+    def fits(_type: _SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
+        return metadata == LengthMetadata(size)
+
+    return fits
+
+
+def _blob(size: int) -> _Fits:
+    def fits(_type: _SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
+        return metadata == BlobMetadata(size)
+
+    return fits
+
+
+def _members(_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
+    if column.members is None:
+        return True
+    count = len(column.members)
+    if column.column_type.lower().startswith("enum"):
+        return metadata == PackMetadata(1 if count < 256 else 2)
+    return metadata == PackMetadata(8 if count > 32 else max(1, (count + 7) // 8))
+
+
+def _vector(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+    return not isinstance(metadata, LengthMetadata) or metadata.max_length == 4 * sql_type.argument(0)
+
+
+_BLOBS = (ColumnType.BLOB, ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB)
+_FITS: dict[str, tuple[tuple[ColumnType, ...], _Fits]] = {
+    "tinyint": ((ColumnType.TINY,), _any),
+    "smallint": ((ColumnType.SHORT,), _any),
+    "mediumint": ((ColumnType.INT24,), _any),
+    "int": ((ColumnType.LONG,), _any),
+    "bigint": ((ColumnType.LONGLONG,), _any),
+    "float": ((ColumnType.FLOAT,), _any),
+    "double": ((ColumnType.DOUBLE,), _any),
+    "decimal": ((ColumnType.NEWDECIMAL,), _decimal),
+    "bit": ((ColumnType.BIT,), _bit),
+    "year": ((ColumnType.YEAR,), _any),
+    "date": ((ColumnType.DATE, ColumnType.NEWDATE), _any),
+    "time": ((ColumnType.TIME2,), _fraction),
+    "datetime": ((ColumnType.DATETIME2,), _fraction),
+    "timestamp": ((ColumnType.TIMESTAMP2,), _fraction),
+    "char": ((ColumnType.STRING,), _length),
+    "binary": ((ColumnType.STRING,), _length),
+    "varchar": ((ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.VARCHAR_COMPRESSED), _length),
+    "varbinary": ((ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.VARCHAR_COMPRESSED), _length),
+    "json": ((ColumnType.JSON,), _any),
+    "enum": ((ColumnType.ENUM,), _members),
+    "set": ((ColumnType.SET,), _members),
+    "vector": ((ColumnType.VECTOR, ColumnType.VARCHAR), _vector),
+    "inet4": ((ColumnType.STRING,), _fixed(4)),
+    "inet6": ((ColumnType.STRING,), _fixed(16)),
+    "uuid": ((ColumnType.STRING,), _fixed(16)),
+    **{
+        name: ((*_BLOBS, ColumnType.BLOB_COMPRESSED), _blob(size))
+        for size, names in enumerate(
+            (
+                ("tinyblob", "tinytext"),
+                ("blob", "text"),
+                ("mediumblob", "mediumtext"),
+                ("longblob", "longtext"),
+            ),
+            1,
+        )
+        for name in names
+    },
+    **dict.fromkeys(
+        (
+            "geometry",
+            "point",
+            "linestring",
+            "polygon",
+            "multipoint",
+            "multilinestring",
+            "multipolygon",
+            "geometrycollection",
+            "geomcollection",
+        ),
+        ((ColumnType.GEOMETRY,), _any),
+    ),
+}
+"""For each type of the catalog the type codes under which it travels, and what its metadata must be then."""
+
+_OLD_TEMPORALS = {"time": ColumnType.TIME, "datetime": ColumnType.DATETIME, "timestamp": ColumnType.TIMESTAMP}
+_WITHOUT_CHARSET = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
+_ALIASES = {"utf8": "utf8mb3"}
+
+
+def _merged(column: Column, definition: ColumnDefinition) -> Column:
+    """Add what the catalog knows to a column of a table map; raise where they contradict each other."""
+    sql_type = _sql_type(definition.column_type)
+    metadata = column.metadata
+    if column.type is _OLD_TEMPORALS.get(sql_type.name):
+        # These carry no digits in the table map, so there is nothing to compare.
+        metadata = FractionMetadata(sql_type.argument(0))
+    else:
+        types, fits = _FITS.get(sql_type.name, ((), _any))
+        if column.type not in types or not fits(sql_type, metadata, definition):
+            raise SchemaMismatchError(
+                f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
+                f" but {column.type.name} with {metadata} in the table map"
+            )
+    charset = definition.charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
+    charset = _ALIASES.get(charset or "", charset)
+    if column.charset is not None and definition.charset is not None and column.charset != charset:
+        raise SchemaMismatchError(
+            f"column {column.ordinal + 1} ({definition.name}) has character set {charset} in the catalog, but"
+            f" {column.charset} in the table map"
+        )
+    return replace(
+        column,
+        metadata=metadata,
+        name=definition.name,
+        unsigned=column.unsigned or definition.unsigned,
+        charset=column.charset or charset,
+        members=definition.members if column.members is None else column.members,
+        key_position=definition.key_position,
+        key_prefix=definition.key_prefix,
+        visible=not definition.hidden,
+        sql_type=definition.column_type,
+    )
+
+
+def _from_catalog(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Column, ...]:
+    name = f"{definition.database}.{definition.table}"
+    if len(columns) != len(definition.columns):
+        raise SchemaMismatchError(
+            f"table {name} has {len(definition.columns)} columns in the catalog,"
+            f" but {len(columns)} in the table map"
+        )
+    try:
+        return tuple(_merged(column, one) for column, one in zip(columns, definition.columns, strict=True))
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"table {name}: {error.message}") from error
+
+
+def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Column, ...]:
+    """Add to named columns what only the catalog tells: UUID and the like, old fractions."""
+    try:
+        merged = _from_catalog(columns, definition)
+    except (SchemaMismatchError, UnsupportedError):
+        return columns
+    if any(mine.name != theirs.name for mine, theirs in zip(columns, merged, strict=True)):
+        return columns
+    return tuple(
+        replace(mine, metadata=theirs.metadata, sql_type=theirs.sql_type, charset=theirs.charset)
+        for mine, theirs in zip(columns, merged, strict=True)
+    )
+
+
+def resolve_columns(
+    table_map: TableMap, definition: TableDefinition | None = None, *, server_version: str | None = None
+) -> ResolvedTable:
+    """Give each column of a table map a name, and whatever else is known of it.
+
+    Names and keys come from the table map where it has them (``binlog_row_metadata=FULL``), else from
+    ``definition``, which must then agree with the map on the number of columns, their types, lengths and
+    character sets: :class:`SchemaMismatchError` says where it does not. Without either, the columns are
+    called ``column_1`` and so on. ``server_version`` is that of the format description in front of the
+    event.
+
+    Raise :class:`MalformedError` for a table map that contradicts itself and :class:`UnsupportedError` for
+    types and collations that are not known.
+    """
+    columns = columns_of(table_map, server_version=server_version)
+    source: SchemaSource
+    if columns and columns[0].name is not None:
+        source = "table_map"
+        if definition is not None:
+            columns = _enriched(columns, definition)
+    elif definition is not None:
+        source = "catalog"
+        columns = _from_catalog(columns, definition)
+    else:
+        source = "positional"
+        columns = tuple(replace(column, name=f"column_{column.ordinal + 1}") for column in columns)
+    key = sorted((c.key_position, c.ordinal) for c in columns if c.key_position is not None)
+    return ResolvedTable(
+        table_map.database,
+        table_map.table,
+        columns,
+        tuple(columns[ordinal] for _, ordinal in key),
+        source,
+        None if definition is None else definition.transactional,
+    )

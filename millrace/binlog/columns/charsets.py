@@ -18,7 +18,15 @@ from typing import Any
 
 from millrace.binlog.errors import UnsupportedError
 
-__all__ = ["BINARY", "BINARY_COLLATION", "Charset", "charset", "charset_of_collation", "collation_servers"]
+__all__ = [
+    "BINARY",
+    "BINARY_COLLATION",
+    "Charset",
+    "charset",
+    "charset_of_collation",
+    "collation_servers",
+    "max_bytes_per_character",
+]
 
 BINARY = "binary"
 BINARY_COLLATION = 63
@@ -220,3 +228,27 @@ def charset_of_collation(collation_id: int) -> str:
 def collation_servers() -> list[str]:
     """Versions of the servers from which the collation ids were read."""
     return [server["server"] for server in _facts()["collations"]]
+
+
+_MAX_BYTES_PER_CHARACTER = {
+    "big5": 2,
+    "cp932": 2,
+    "eucjpms": 3,
+    "euckr": 2,
+    "gb18030": 4,
+    "gb2312": 2,
+    "gbk": 2,
+    "sjis": 2,
+    "ucs2": 2,
+    "ujis": 3,
+    "utf16": 4,
+    "utf16le": 4,
+    "utf32": 4,
+    "utf8mb3": 3,
+    "utf8mb4": 4,
+}
+
+
+def max_bytes_per_character(name: str) -> int:
+    """Give the length of a set's longest code, by which the servers reckon a column's length in bytes."""
+    return _MAX_BYTES_PER_CHARACTER.get(_ALIASES.get(name, name), 1)

@@ -226,7 +226,7 @@ def _double_text(value: float) -> str:
 
 
 def _packed_time(data: bytes) -> tuple[int, int]:
-    """Take apart the server's packed temporal (int64): the magnitude's whole part and microseconds, signed."""
+    """Take apart the server's packed temporal (int64): whole part and microseconds, both signed."""
     if len(data) != 8:
         raise InvalidValueError(f"a temporal in a JSON document has {len(data)} bytes, not 8")
     packed = int.from_bytes(data, "little", signed=True)
@@ -249,7 +249,7 @@ def _opaque_datetime(data: bytes) -> DateTime:
 
 
 def _opaque_text(value: Opaque) -> str:
-    """Write what JSON has no type for: decimals as numbers, dates and times as strings, all else in base64."""
+    """Write what JSON lacks: decimals as numbers, dates and times as strings, all else in base64."""
     kind, data = value
     if kind == ColumnType.NEWDECIMAL:
         if len(data) < 2:
@@ -293,7 +293,7 @@ def json_text(binary: bytes) -> str:
 
 @declare(ColumnType.JSON)
 class Json(ColumnCodec):
-    """JSON of MySQL: a :class:`JsonValue`, which keeps the binary form. (JSON of MariaDB is LONGTEXT.)"""
+    """JSON of MySQL: a :class:`JsonValue`, which keeps the binary form. JSON of MariaDB is LONGTEXT."""
 
     metadata_layout = BLOB_METADATA
 

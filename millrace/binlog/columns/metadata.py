@@ -45,12 +45,29 @@ __all__ = [
 class TableMap(Protocol):
     """What is needed of a table map event; both metadata blocks are raw bytes."""
 
-    database: str
-    table: str
-    column_types: bytes
-    column_metadata: bytes
-    null_bits: bytes
-    optional_metadata: bytes
+    @property
+    def database(self) -> str:
+        """Name of the database."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+
+    @property
+    def column_types(self) -> bytes:
+        """Type codes of the columns."""
+
+    @property
+    def column_metadata(self) -> bytes:
+        """Metadata of the columns' types, one behind the other."""
+
+    @property
+    def null_bits(self) -> bytes:
+        """Bitmap of the columns that may be NULL."""
+
+    @property
+    def optional_metadata(self) -> bytes:
+        """Fields of the optional metadata, one behind the other."""
 
 
 class OptionalMetadataType(IntEnum):

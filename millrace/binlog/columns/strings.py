@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.binlog.columns.charsets import BINARY, charset
+from millrace.binlog.columns.charsets import BINARY, charset, max_bytes_per_character
 from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata, PackMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
@@ -122,29 +122,10 @@ class _StringCodec(ColumnCodec):
         """Count the characters that a length in bytes has room for."""
         if self.charset is None:
             return max_length
-        return max_length // _MAX_BYTES_PER_CHARACTER.get(self.charset.name, 1)
+        return max_length // max_bytes_per_character(self.charset.name)
 
     def _with_charset(self, name: str) -> str:
         return name if self.charset is None else f"{name} character set {self.charset.name}"
-
-
-_MAX_BYTES_PER_CHARACTER = {
-    "big5": 2,
-    "cp932": 2,
-    "eucjpms": 3,
-    "euckr": 2,
-    "gb18030": 4,
-    "gb2312": 2,
-    "gbk": 2,
-    "sjis": 2,
-    "ucs2": 2,
-    "ujis": 3,
-    "utf16": 4,
-    "utf16le": 4,
-    "utf32": 4,
-    "utf8mb3": 3,
-    "utf8mb4": 4,
-}
 
 
 @declare(ColumnType.STRING)
@@ -196,10 +177,10 @@ class Blob(_StringCodec):
 def uncompressed(stored: bytes) -> bytes:
     """Give the content of a value of a COMPRESSED column of MariaDB.
 
-    Layout (``Field_longstr::compress`` and ``uncompress`` in ``sql/field.cc``): nothing for the empty string; a
-    zero byte and the bytes as they are; or a byte with 8 in bits 4-7 (zlib), in bit 3 that the zlib header is
-    left out, and in bits 0-2 the size of the big-endian length of the content that follows, then the
-    compressed bytes.
+    Layout (``Field_longstr::compress`` and ``uncompress`` in ``sql/field.cc``): nothing for the empty
+    string; a zero byte and the bytes as they are; or a byte with 8 in bits 4-7 (zlib), in bit 3 that the
+    zlib header is left out, and in bits 0-2 the size of the big-endian length of the content that follows,
+    then the compressed bytes.
     """
     if not stored:
         return b""

@@ -219,7 +219,8 @@ class _TimeCodec(_Temporal):
 class Time2(_TimeCodec):
     """TIME since MySQL 5.6: a timedelta; 3 bytes and 0-3 of fraction, big-endian.
 
-    The number is offset by half its range, so that negative times sort first. Above the fraction: second in bits 0-5, minute in bits 6-11, hour in bits 12-21.
+    The number is offset by half its range, so that negative times sort first. Above the fraction: second in
+    bits 0-5, minute in bits 6-11, hour in bits 12-21.
     """
 
     metadata_layout = _FRACTION_METADATA
