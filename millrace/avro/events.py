@@ -1,0 +1,628 @@
+"""Records of ``{source}.events``: the Avro schema BinlogEvent, and the way there and back.
+
+The schema follows from the declarations of :mod:`millrace.binlog.events`: a head that is the same for all
+events, and a union with one record per event type, whose fields are the declared ones. ``schemas/avro/
+BinlogEvent.avsc`` holds it; ``python -m millrace.avro.events`` writes that file anew.
+
+What Avro cannot say as it is:
+
+- an unsigned integer of 64 bits is a long of the same bits: add 2^64 to a negative one;
+- a name with bytes that are not UTF-8 has each of them as U+FDD0 and the character of the byte's number, and
+  a U+FDD0 of its own doubled.
+
+Encoders and decoders are built once per event class from the same declarations. The bytes are those that any
+encoder of Avro gives for the schema; specified in "Binary Encoding" of the Avro specification.
+"""
+
+import io
+import json
+import operator
+import re
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import fastavro
+
+from millrace.avro.binary import long
+from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
+from millrace.avro.schemas import NAMESPACE, load_schema, schema_folder
+from millrace.binlog.declaration import DeclaredField, Event, declared_fields
+from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.events import EVENTS, StatusVariables, UnknownEvent
+from millrace.binlog.fields import FieldType
+from millrace.binlog.header import EventHeader
+from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.transaction import TransactionEnd, TransactionStep
+from millrace.binlog.types import EventType
+
+__all__ = ["EventDeserializer", "EventRecord", "EventSerializer", "binlog_event_schema"]
+
+SCHEMA_NAME: Final = "BinlogEvent"
+
+# ---------------------------------------------------------------------------------------------- the schema
+
+_AVRO_OF_KIND: Final = {
+    "int": "int",
+    "long": "long",
+    "uint64": "long",
+    "double": "double",
+    "bytes": "bytes",
+    "string": "string",
+}
+
+
+def _event_classes() -> list[type]:
+    """List the branches of the union: types that are not known first, then all others by their code."""
+    return [UnknownEvent, *(EVENTS[code].event_class for code in sorted(EVENTS))]
+
+
+def _avro_type(field_type: FieldType, defined: set[str]) -> Any:
+    if field_type.kind == "array":
+        assert field_type.item is not None
+        return {"type": "array", "items": _avro_type(field_type.item, defined)}
+    if field_type.kind == "record":
+        assert field_type.record is not None
+        return _record_schema(field_type.record, defined)
+    return _AVRO_OF_KIND[field_type.kind]
+
+
+def _record_schema(declared: type, defined: set[str]) -> Any:
+    """Give the schema of an event or structure; a structure that was given before is named only."""
+    name = declared.__name__
+    if name in defined:
+        return f"{NAMESPACE}.{name}"
+    defined.add(name)
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": NAMESPACE,
+        "doc": _first_paragraph(declared),
+        "fields": [_field_schema(field, defined) for field in declared_fields(declared)],
+    }
+
+
+def _field_schema(field: DeclaredField, defined: set[str]) -> dict[str, Any]:
+    avro = _avro_type(field.type, defined)
+    schema: dict[str, Any] = {"name": field.name, "type": ["null", avro] if field.optional else avro}
+    if field.optional:
+        schema["default"] = None
+    if field.type.kind not in ("record", "array"):
+        schema["doc"] = field.type.name
+    return schema
+
+
+def _first_paragraph(declared: type) -> str:
+    return " ".join((declared.__doc__ or "").split("\n\n")[0].split())
+
+
+def _record(name: str, doc: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "namespace": NAMESPACE, "doc": doc, "fields": fields}
+
+
+def _field(name: str, avro: Any, doc: str) -> dict[str, Any]:
+    if isinstance(avro, list):
+        return {"name": name, "type": avro, "default": None, "doc": doc}
+    return {"name": name, "type": avro, "doc": doc}
+
+
+def binlog_event_schema() -> dict[str, Any]:
+    """Build the schema of BinlogEvent from the declarations."""
+    header = [
+        _field("timestamp", "long", "Seconds since 1970 at which the statement began on its origin."),
+        _field("type_code", "int", "Type of the event, Log_event_type."),
+        _field("server_id", "long", "The server on which the event originated."),
+        _field("event_size", "long", "Bytes of the event, header and checksum included."),
+        _field("next_position", "long", "As the header has it: where the next event starts, or 0."),
+        _field("flags", "int", "LOG_EVENT_*_F."),
+        _field("extra_headers", "bytes", "What a log with longer headers has behind the flags."),
+    ]
+    context = [
+        _field("epoch", "int", "Which of the logs of this name, counted by the reader."),
+        _field(
+            "transaction", ["null", "string"], "GTID of the transaction, or file:position of its first event."
+        ),
+        _field("ordinal", "long", "Number of the event in its transaction, from 0."),
+        _field("begins", "boolean", "The transaction begins with this event."),
+        _field(
+            "ends", ["null", "string"], "How the transaction ends with this event: commit, rollback, xa …"
+        ),
+        _field("xid", ["null", "string"], "Which XA transaction is prepared or decided here."),
+        _field("database", ["null", "string"], "Database of the table of a table map or rows event."),
+        _field("table", ["null", "string"], "Table of a table map or rows event."),
+    ]
+    defined: set[str] = set()
+    fields = [
+        _field("log_file", "string", "Name of the log file."),
+        _field("position", "long", "Offset at which the event starts in its file."),
+        _field("sub_index", "long", "0, or the number of an event within a transaction payload, from 1."),
+        _field("type", "string", "Type of the event by name; UNKNOWN_EVENT where the code is not known."),
+        _field("header", _record("EventHeader", "The common header.", header), "The common header."),
+        _field("checksum", ["null", "bytes"], "The checksum, 4 bytes as they are; null where there is none."),
+        _field("artificial", "boolean", "The event is not in the file in this form."),
+        _field("post_header_extra", "bytes", "What a newer server has at the end of the post-header."),
+        _field("context", _record("Context", "Where the event stands.", context), "Where the event stands."),
+        _field("event", [_record_schema(each, defined) for each in _event_classes()], "The event itself."),
+    ]
+    return _record(SCHEMA_NAME, "One event of a binary log, decoded.", fields)
+
+
+# ------------------------------------------------------------------------------------------------- writing
+
+Write = Callable[[Any], bytes]
+_NULL: Final = b"\x00"
+_SOME: Final = b"\x02"
+_SIGN_BIT: Final = 1 << 63
+_ESCAPE: Final = "\ufdd0"
+_ESCAPED: Final = re.compile(f"{_ESCAPE}(.)", re.DOTALL)
+_TO_ESCAPE: Final = re.compile(f"[{_ESCAPE}\udc80-\udcff]")
+_CACHED: Final = 4096
+_RECURRING: Final = frozenset({StatusVariables})
+"""Structures whose values come again and again: what was written and read of them is remembered."""
+_pack_double = struct.Struct("<d").pack
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
+    return _ESCAPE + (_ESCAPE if character == _ESCAPE else chr(ord(character) - 0xDC00))
+
+
+def _unescape(match: re.Match[str]) -> str:
+    character = match.group(1)
+    return character if character == _ESCAPE else chr(ord(character) + 0xDC00)
+
+
+_texts: dict[str, bytes] = {}
+"""Names already written: a log has few, and each of them many times."""
+
+
+def _write_text(value: str) -> bytes:
+    written = _texts.get(value)
+    if written is None:
+        data = _TO_ESCAPE.sub(_escape, value).encode()
+        if len(_texts) >= _CACHED:
+            _texts.clear()
+        written = _texts[value] = long(len(data)) + data
+    return written
+
+
+def _write_bytes(value: bytes) -> bytes:
+    return long(len(value)) + value
+
+
+def _write_uint64(value: int) -> bytes:
+    return long(value if value < _SIGN_BIT else value - (1 << 64))
+
+
+_WRITE_KIND: Final[dict[str, Write]] = {
+    "int": long,
+    "long": long,
+    "uint64": _write_uint64,
+    "double": _pack_double,
+    "bytes": _write_bytes,
+    "string": _write_text,
+}
+
+
+def _optional_writer(write: Write) -> Write:
+    return lambda value: _NULL if value is None else _SOME + write(value)
+
+
+def _array_writer(write: Write) -> Write:
+    def write_array(values: tuple[Any, ...]) -> bytes:
+        return long(len(values)) + b"".join(map(write, values)) + b"\x00" if values else b"\x00"
+
+    return write_array
+
+
+def _type_writer(field_type: FieldType) -> Write:
+    if field_type.kind == "array":
+        assert field_type.item is not None
+        return _array_writer(_type_writer(field_type.item))
+    if field_type.kind == "record":
+        assert field_type.record is not None
+        return _record_writer(field_type.record)
+    return _WRITE_KIND[field_type.kind]
+
+
+@cache
+def _record_writer(declared: type) -> Write:
+    """Build the function that writes an event or structure: one writer per field, and one join."""
+    fields = declared_fields(declared)
+    writers = [
+        _optional_writer(_type_writer(field.type)) if field.optional else _type_writer(field.type)
+        for field in fields
+    ]
+    if not fields:
+        return lambda _value: b""
+    if len(fields) == 1:
+        get, (write,) = operator.attrgetter(fields[0].name), writers
+        return lambda value: write(get(value))
+    get_all = operator.attrgetter(*(field.name for field in fields))
+
+    def write_record(value: Any) -> bytes:
+        return b"".join([write(part) for write, part in zip(writers, get_all(value), strict=True)])
+
+    return _remembering_writer(write_record) if declared in _RECURRING else write_record
+
+
+def _remembering_writer(write: Write) -> Write:
+    """Remember what was written of each object, by its identity."""
+    known: dict[int, tuple[Any, bytes]] = {}
+
+    def write_remembered(value: Any) -> bytes:
+        found = known.get(id(value))
+        if found is not None and found[0] is value:
+            return found[1]
+        written = write(value)
+        if len(known) >= _CACHED:
+            known.clear()
+        known[id(value)] = value, written
+        return written
+
+    return write_remembered
+
+
+def _branches() -> dict[type, tuple[bytes, Write]]:
+    return {each: (long(index), _record_writer(each)) for index, each in enumerate(_event_classes())}
+
+
+def _type_names() -> list[bytes]:
+    """Give, by type code, the fields that stand between sub_index and header: the type's name."""
+    names = {int(event_type): event_type.name for event_type in EventType if int(event_type) in EVENTS}
+    return [_write_text(names.get(code, EventType.UNKNOWN_EVENT.name)) for code in range(256)]
+
+
+class EventSerializer:
+    """Writes the value of a record of the events topic.
+
+    With a registry, the schema is registered for ``topic`` and its id put in front (Confluent's wire format);
+    without one, the bare Avro record is written.
+    """
+
+    def __init__(self, registry: SchemaRegistry | None = None, topic: str = "") -> None:
+        self._prefix = b""
+        if registry is not None:
+            schema_id = registry.register(value_subject(topic), load_schema(SCHEMA_NAME))
+            self._prefix = wire_prefix(schema_id)
+        self._branches = _branches()
+        self._type_names = _type_names()
+
+    def __call__(  # noqa: PLR0917  # a hot path: positional arguments cost least
+        self,
+        decoded: BinlogEvent,
+        epoch: int,
+        log_file: str,
+        position: int,
+        sub_index: int,
+        step: TransactionStep,
+        table: tuple[str, str] | None = None,
+        *,
+        artificial: bool = False,
+    ) -> bytes:
+        """Write one event; ``table`` is (database, table) of a table map or rows event."""
+        header, event = decoded.header, decoded.event
+        type_code, flags, extra_headers = header.type_code, header.flags, header.extra_headers
+        checksum, extra = decoded.checksum, decoded.post_header_extra
+        transaction, ends, xid = step.transaction, step.ends, step.xid
+        index, write = self._branches[type(event)]
+        return b"".join(
+            (
+                self._prefix,
+                _write_text(log_file),
+                long(position),
+                long(sub_index),
+                self._type_names[type_code],
+                long(header.timestamp),
+                long(type_code),
+                long(header.server_id),
+                long(header.event_size),
+                long(header.next_position),
+                long(flags),
+                _write_bytes(extra_headers) if extra_headers else b"\x00",
+                _NULL if checksum is None else b"\x02" + _write_bytes(checksum),
+                b"\x01" if artificial else b"\x00",
+                _write_bytes(extra) if extra else b"\x00",
+                long(epoch),
+                _NULL if transaction is None else b"\x02" + _write_text(transaction),
+                long(step.ordinal),
+                b"\x01" if step.begins else b"\x00",
+                _NULL if ends is None else b"\x02" + _write_text(ends.value),
+                _NULL if xid is None else b"\x02" + _write_text(xid),
+                _NULL * 2
+                if table is None
+                else b"\x02" + _write_text(table[0]) + b"\x02" + _write_text(table[1]),
+                index,
+                write(event),
+            )
+        )
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+Read = Callable[[bytes, int], tuple[Any, int]]
+
+
+def _read_long(data: bytes, offset: int) -> tuple[int, int]:
+    byte = data[offset]
+    offset += 1
+    if byte < 128:
+        return byte >> 1 ^ -(byte & 1), offset
+    number, shift = byte & 127, 7
+    while True:
+        byte = data[offset]
+        offset += 1
+        if byte < 128:
+            number |= byte << shift
+            return number >> 1 ^ -(number & 1), offset
+        number |= (byte & 127) << shift
+        shift += 7
+
+
+def _read_uint64(data: bytes, offset: int) -> tuple[int, int]:
+    value, offset = _read_long(data, offset)
+    return value if value >= 0 else value + (1 << 64), offset
+
+
+def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:
+    size, offset = _read_long(data, offset)
+    after = offset + size
+    if size < 0 or after > len(data):
+        raise TruncatedError(f"a value of {size} bytes at offset {offset} of a record of {len(data)}")
+    return data[offset:after], after
+
+
+_read_names: dict[bytes, str] = {}
+
+
+def _read_text(data: bytes, offset: int) -> tuple[str, int]:
+    raw, offset = _read_bytes(data, offset)
+    text = _read_names.get(raw)
+    if text is None:
+        text = raw.decode()
+        if _ESCAPE in text:
+            text = _ESCAPED.sub(_unescape, text)
+        if len(_read_names) >= _CACHED:
+            _read_names.clear()
+        _read_names[raw] = text
+    return text, offset
+
+
+def _read_double(data: bytes, offset: int) -> tuple[float, int]:
+    value: float = struct.unpack_from("<d", data, offset)[0]
+    return value, offset + 8
+
+
+_READ_KIND: Final[dict[str, Read]] = {
+    "int": _read_long,
+    "long": _read_long,
+    "uint64": _read_uint64,
+    "double": _read_double,
+    "bytes": _read_bytes,
+    "string": _read_text,
+}
+
+
+def _optional_reader(read: Read) -> Read:
+    def read_optional(data: bytes, offset: int) -> tuple[Any, int]:
+        if data[offset] == 0:
+            return None, offset + 1
+        return read(data, offset + 1)
+
+    return read_optional
+
+
+def _array_reader(read: Read) -> Read:
+    def read_array(data: bytes, offset: int) -> tuple[tuple[Any, ...], int]:
+        values = []
+        while True:
+            count, offset = _read_long(data, offset)
+            if count == 0:
+                return tuple(values), offset
+            if count < 0:
+                count = -count
+                _, offset = _read_long(data, offset)
+            for _ in range(count):
+                value, offset = read(data, offset)
+                values.append(value)
+
+    return read_array
+
+
+def _type_reader(field_type: FieldType) -> Read:
+    if field_type.kind == "array":
+        assert field_type.item is not None
+        return _array_reader(_type_reader(field_type.item))
+    if field_type.kind == "record":
+        assert field_type.record is not None
+        return _record_reader(field_type.record)
+    return _READ_KIND[field_type.kind]
+
+
+@cache
+def _record_reader(declared: type) -> Read:
+    """Build the function that reads an event or structure: one reader per field."""
+    readers = [(_type_reader(field.type), field.optional) for field in declared_fields(declared)]
+
+    def read_record(data: bytes, offset: int) -> tuple[Any, int]:
+        values: list[Any] = []
+        for read, optional in readers:
+            if optional:
+                offset += 1
+                if data[offset - 1] == 0:
+                    values.append(None)
+                    continue
+            value, offset = read(data, offset)
+            values.append(value)
+        return declared(*values), offset
+
+    return _remembering_reader(read_record) if declared in _RECURRING else read_record
+
+
+def _remembering_reader(read: Read) -> Read:
+    """Remember the last few values read, by their bytes; these tell where they end by themselves."""
+    known: list[tuple[bytes, Any]] = []
+
+    def read_remembered(data: bytes, offset: int) -> tuple[Any, int]:
+        for written, value in known:
+            if data.startswith(written, offset):
+                return value, offset + len(written)
+        value, after = read(data, offset)
+        known.insert(0, (data[offset:after], value))
+        del known[8:]
+        return value, after
+
+    return read_remembered
+
+
+class EventRecord:
+    """A record of the events topic.
+
+    The head is read at once; the event when it is asked for, so that whoever needs only some types does not
+    pay for the others. Attributes are not to be changed.
+    """
+
+    __slots__ = (
+        "_data",
+        "_event",
+        "_offset",
+        "_readers",
+        "artificial",
+        "begins",
+        "checksum",
+        "database",
+        "ends",
+        "epoch",
+        "header",
+        "log_file",
+        "ordinal",
+        "position",
+        "post_header_extra",
+        "sub_index",
+        "table",
+        "transaction",
+        "xid",
+    )
+
+    log_file: str
+    position: int
+    sub_index: int
+    header: EventHeader
+    checksum: bytes | None
+    artificial: bool
+    post_header_extra: bytes
+    epoch: int
+    transaction: str | None
+    ordinal: int
+    begins: bool
+    ends: TransactionEnd | None
+    xid: str | None
+    database: str | None
+    table: str | None
+
+    def __init__(self, data: bytes, offset: int, readers: list[Read]) -> None:
+        try:
+            self.log_file, offset = _read_text(data, offset)
+            self.position, offset = _read_long(data, offset)
+            self.sub_index, offset = _read_long(data, offset)
+            size, offset = _read_long(data, offset)
+            timestamp, offset = _read_long(data, offset + size)
+            type_code, offset = _read_long(data, offset)
+            server_id, offset = _read_long(data, offset)
+            event_size, offset = _read_long(data, offset)
+            next_position, offset = _read_long(data, offset)
+            flags, offset = _read_long(data, offset)
+            extra_headers, offset = _read_bytes(data, offset)
+            self.header = EventHeader(
+                timestamp, type_code, server_id, event_size, next_position, flags, extra_headers
+            )
+            self.checksum, offset = _read_optional_bytes(data, offset)
+            self.artificial = data[offset] == 1
+            self.post_header_extra, offset = _read_bytes(data, offset + 1)
+            self.epoch, offset = _read_long(data, offset)
+            self.transaction, offset = _read_optional_text(data, offset)
+            self.ordinal, offset = _read_long(data, offset)
+            self.begins = data[offset] == 1
+            ends, offset = _read_optional_text(data, offset + 1)
+            self.ends = None if ends is None else _ENDS[ends]
+            self.xid, offset = _read_optional_text(data, offset)
+            self.database, offset = _read_optional_text(data, offset)
+            self.table, self._offset = _read_optional_text(data, offset)
+        except (IndexError, KeyError, UnicodeDecodeError) as error:
+            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+        self._data = data
+        self._readers = readers
+        self._event: Event | None = None
+
+    @property
+    def event(self) -> Event:
+        """The typed event. Raises InvalidValueError where the record is damaged."""
+        if self._event is None:
+            try:
+                index, offset = _read_long(self._data, self._offset)
+                self._event, offset = self._readers[index](self._data, offset)
+            except (IndexError, UnicodeDecodeError, struct.error) as error:
+                raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+            if offset != len(self._data):
+                raise InvalidValueError(f"{len(self._data) - offset} bytes are left over behind the event")
+        return self._event
+
+    @property
+    def decoded(self) -> BinlogEvent:
+        """The event as the codec has it; encoded, it gives the bytes of the log."""
+        return BinlogEvent(self.header, self.event, self.checksum, self.post_header_extra)
+
+
+_read_optional_bytes = _optional_reader(_read_bytes)
+_read_optional_text = _optional_reader(_read_text)
+_ENDS: Final = {each.value: each for each in TransactionEnd}
+
+
+class EventDeserializer:
+    """Reads the value of a record of the events topic.
+
+    With a registry, values carry a schema id; records that another version of the schema wrote are brought
+    into the form of this one first. Without a registry, they are bare records of this schema.
+    """
+
+    def __init__(self, registry: SchemaRegistry | None = None) -> None:
+        self._registry = registry
+        self._readers = [_record_reader(each) for each in _event_classes()]
+        self._own: dict[bytes, bool] = {}
+
+    def __call__(self, value: bytes) -> EventRecord:
+        """Read one record; raises InvalidValueError where it is none."""
+        if self._registry is None:
+            return EventRecord(value, 0, self._readers)
+        prefix = value[:5]
+        if prefix not in self._own:
+            schema_id, _ = split_wire_format(value)
+            self._own[prefix] = self._is_own(self._registry.schema(schema_id))
+        if self._own[prefix]:
+            return EventRecord(value, 5, self._readers)
+        return self._other_version(value)
+
+    def _is_own(self, schema: dict[str, Any]) -> bool:
+        parsing_form = fastavro.schema.to_parsing_canonical_form
+        return bool(parsing_form(schema) == parsing_form(load_schema(SCHEMA_NAME)))
+
+    def _other_version(self, value: bytes) -> EventRecord:
+        """Read by the writer's schema, write by ours, and read that."""
+        assert self._registry is not None
+        schema_id, body = split_wire_format(value)
+        writer, reader = self._registry.schema(schema_id), load_schema(SCHEMA_NAME)
+        record = fastavro.schemaless_reader(io.BytesIO(body), writer, reader, return_record_name=True)
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, reader, record)
+        return EventRecord(out.getvalue(), 0, self._readers)
+
+
+def main() -> None:
+    """Write ``schemas/avro/BinlogEvent.avsc`` from the declarations."""
+    path = schema_folder() / f"{SCHEMA_NAME}.avsc"
+    path.write_text(json.dumps(binlog_event_schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
