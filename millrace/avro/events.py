@@ -102,7 +102,7 @@ def _record(name: str, doc: str, fields: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _field(name: str, avro: Any, doc: str) -> dict[str, Any]:
-    if isinstance(avro, list):
+    if isinstance(avro, list) and avro[0] == "null":
         return {"name": name, "type": avro, "default": None, "doc": doc}
     return {"name": name, "type": avro, "doc": doc}
 
@@ -415,7 +415,7 @@ def _optional_reader(read: Read) -> Read:
 
 def _array_reader(read: Read) -> Read:
     def read_array(data: bytes, offset: int) -> tuple[tuple[Any, ...], int]:
-        values = []
+        values: list[Any] = []
         while True:
             count, offset = _read_long(data, offset)
             if count == 0:
