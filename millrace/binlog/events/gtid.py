@@ -5,6 +5,7 @@ Format: ``Gtid_event`` in MySQL's ``libs/mysql/binlog/event/control_events.h``; 
 ``libs/mysql/serialization/readme.md``, whose integers differ from those of the protocol.
 """
 
+import functools
 import uuid
 from typing import Self
 
@@ -38,11 +39,18 @@ __all__ = [
     "PreviousGtidsLogEvent",
     "pack_varint",
     "read_varint",
+    "sid_text",
 ]
 
 _LOGICAL_TIMESTAMP = 2
 _FLAGGED_U56 = 1 << 55
 _FLAGGED_U32 = 1 << 31
+
+
+@functools.lru_cache(maxsize=1024)
+def sid_text(sid: bytes) -> str:
+    """Write the uuid of a server, 16 bytes, as text."""
+    return str(uuid.UUID(bytes=sid))
 
 
 @abstract_event
@@ -72,7 +80,7 @@ class GtidEvent(Event):
     @property
     def gtid(self) -> str:
         """The identifier as text, ``uuid:number``."""
-        return f"{uuid.UUID(bytes=self.sid)}:{self.gno}"
+        return f"{sid_text(self.sid)}:{self.gno}"
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
@@ -358,7 +366,7 @@ class GtidTaggedLogEvent(Event):
     def gtid(self) -> str:
         """The identifier as text, ``uuid:tag:number``."""
         tag = f"{self.tag}:" if self.tag else ""
-        return f"{uuid.UUID(bytes=self.sid)}:{tag}{self.gno}"
+        return f"{sid_text(self.sid)}:{tag}{self.gno}"
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
