@@ -45,7 +45,7 @@ bench: $(READY) ## Measure the codec and the pipeline; ARGS="--help" tells the o
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
 local: $(READY) ## Start Kafka, a registry and MySQL here, until Ctrl-C
-	@exec $(BIN)/python -m millrace.cli local up $(ARGS)
+	@exec $(BIN)/python -m millrace.cli local up --end-with-parent $(ARGS)
 
 pins: ## Write requirements.txt anew, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins

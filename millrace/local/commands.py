@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from millrace.local import guard
 from millrace.local.artifacts import cache_folder
 from millrace.local.errors import LocalError
 from millrace.local.processes import tail
@@ -35,11 +36,14 @@ def local() -> None:
 @click.option("--nodes", type=click.Choice(["1", "3"]), default="1", show_default=True, help="Kafka nodes.")
 @click.option("--mariadb", is_flag=True, help="MariaDB 11.4 instead of MySQL 8.0.")
 @click.option("--detach", is_flag=True, help="Run in the background, until 'millrace local down'.")
-def up(nodes: str, mariadb: bool, detach: bool) -> None:
+@click.option("--end-with-parent", is_flag=True, help="End when the process that started this one does.")
+def up(nodes: str, mariadb: bool, detach: bool, end_with_parent: bool) -> None:
     """Start the servers and print how to reach them; they run until Ctrl-C."""
     if detach:
         _up_detached(nodes, mariadb=mariadb)
         return
+    if end_with_parent:
+        guard.end_with_parent(os.getppid(), signal.SIGTERM)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _only_one():
