@@ -221,8 +221,8 @@ INPUTS: dict[str, Callable[[_Values, float], Iterator[str]]] = {
 }
 
 
-def write_input(name: str, connection: pymysql.Connection, scale: float) -> str:  # type: ignore[type-arg]
-    """Write input ``name`` into a log file of its own; return that file's name.
+def write_input(name: str, connection: pymysql.Connection, scale: float) -> tuple[str, int]:  # type: ignore[type-arg]
+    """Write input ``name`` into a log file of its own; return that file's name and how many rows it changes.
 
     ``connection`` needs autocommit and may flush logs; the database ``bench_{name}`` is made anew.
     """
@@ -234,7 +234,6 @@ def write_input(name: str, connection: pymysql.Connection, scale: float) -> str:
         (log_file, *_) = cursor.fetchone()  # type: ignore[misc] # a server with its log on always answers
         cursor.execute(f"CREATE DATABASE {database}")
         cursor.execute(f"USE {database}")
-        for statement in INPUTS[name](_Values(seed=42), scale):
-            cursor.execute(statement)
+        rows = sum(cursor.execute(statement) for statement in INPUTS[name](_Values(seed=42), scale))
         cursor.execute("FLUSH BINARY LOGS")
-    return str(log_file)
+    return str(log_file), rows
