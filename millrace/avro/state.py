@@ -132,6 +132,7 @@ class RowMapperState:
 
     input_offset: int
     published: int = 0
+    server_version: str | None = None
     pending_xa: tuple[PendingXa, ...] = ()
     quarantined: tuple[QuarantinedTable, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
@@ -143,6 +144,7 @@ class RowMapperState:
             {
                 "input_offset": self.input_offset,
                 "published": self.published,
+                "server_version": self.server_version,
                 "pending_xa": [asdict(pending) for pending in self.pending_xa],
                 "quarantined": [asdict(table) for table in self.quarantined],
                 "counters": dict(self.counters),
@@ -156,6 +158,7 @@ class RowMapperState:
         return cls(
             input_offset=record["input_offset"],
             published=record["published"],
+            server_version=record["server_version"],
             pending_xa=tuple(
                 PendingXa(**{**xa, "undone": tuple(OffsetRange(**range_) for range_ in xa["undone"])})
                 for xa in record["pending_xa"]

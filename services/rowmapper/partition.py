@@ -1,7 +1,7 @@
 """Which partition of a table's topic a key belongs to.
 
-Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without its first five bytes: they
-hold the schema's id, and rows must not change partition when a table's schema does. Specified by
+Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without its first five bytes:
+they hold the schema's id, and rows must not change partition when a table's schema does. Specified by
 ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
 """
 

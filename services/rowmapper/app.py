@@ -1,0 +1,169 @@
+"""The row mapper's start: topics, registry, catalogue, state, and the pipe between events and rows."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.events import EventDeserializer
+from millrace.avro.records import RecordSerializer
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.state import RowMapperState
+from millrace.binlog.errors import UnsupportedError
+from millrace.contract import Topics
+from millrace.kafka.client import connect
+from millrace.kafka.errors import translated
+from millrace.kafka.pipe import InputReader, TransactionalProducer, run_pipe
+from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.runtime.service import Service, run_service
+from services.rowmapper.incoming import Incoming, IncomingReader
+from services.rowmapper.mapper import Mapper
+from services.rowmapper.metrics import RowMapperMetrics
+from services.rowmapper.publisher import Publisher
+from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.tables import Tables
+
+__all__ = ["main"]
+
+_KINDS: Final = ("events", "catalog", "transactions", "ddl", "deadletter", "state")
+_STATEMENT_SHARE: Final = 4
+"""How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
+
+
+def main() -> int:
+    """Run the row mapper until it is told to stop; return the process's exit code."""
+    return run_service("rowmapper", RowMapperSettings, run)
+
+
+def run(service: Service[RowMapperSettings]) -> None:
+    """Map rows until ``service.stop`` is set."""
+    settings = service.settings
+    topics = Topics(settings.source)
+    group = f"millrace-rowmapper-{settings.source}"
+    admin = connect(settings.kafka)
+    infos = ensure_topics(admin, settings.topics, {f"{settings.source}.{kind}": kind for kind in _KINDS})
+    with (
+        SchemaRegistry(settings.registry) as registry,
+        InputReader(settings.kafka, topics.events, group) as reader,
+        InputReader(settings.kafka, topics.catalog, group) as catalog,
+        TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
+    ):
+        deserialize = EventDeserializer(registry)
+        serializers = [
+            RecordSerializer(registry, topic, name)
+            for topic, name in (
+                (topics.transactions, "Transaction"),
+                (topics.ddl, "Ddl"),
+                (topics.deadletter, "DeadLetter"),
+            )
+        ]
+        stored = producer.open()
+        if stored is None:
+            state = RowMapperState(input_offset=reader.first_offset())
+        else:
+            state = RowMapperState.from_bytes(stored)
+        mapper = Mapper(
+            state,
+            producer,
+            IncomingReader(deserialize),
+            _replay(service, deserialize),
+            buffer_bytes=settings.rows.buffer_mib << 20,
+            health=service.health,
+            stop=service.stop,
+        )
+        tables = Tables(
+            settings,
+            registry,
+            ensure_topic=_topic_maker(settings),
+            read_catalog=_catalog_reader(catalog),
+            before_waiting=mapper.commit,
+            quarantined=state.quarantined,
+            server_version=state.server_version,
+        )
+        publisher = Publisher(
+            topics,
+            tables,
+            mapper.sink,
+            serialize_transaction=serializers[0],
+            serialize_ddl=serializers[1],
+            serialize_dead_letter=serializers[2],
+            deadletter_limit=infos[topics.deadletter].record_limit,
+            statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
+            include_query=settings.rows.include_query,
+        )
+        mapper.use(tables, publisher)
+        metrics = RowMapperMetrics(service.metrics, mapper, tables)
+        service.log.info("mapping rows", topic=topics.events, offset=state.input_offset)
+        reader.seek(state.input_offset)
+
+        def measure_lag() -> None:
+            metrics.lag = reader.lag() or 0
+
+        run_pipe(reader, producer, mapper, stop=service.stop, health=service.health, after_commit=measure_lag)
+
+
+def _topic_maker(settings: RowMapperSettings) -> Callable[[str], TopicInfo]:
+    """Give the function that creates a table's topic unless it exists, and says what it is like."""
+    admin = connect(settings.kafka)
+    with translated("looking up topics"):
+        names = admin.list_topics(timeout=30).topics
+    tables = {name for name in names if name.startswith(f"{settings.source}.") and name.count(".") == 2}
+
+    def make(topic: str) -> TopicInfo:
+        if topic not in tables and len(tables) >= settings.topics.max_tables:
+            raise UnsupportedError(
+                f"there are {len(tables)} table topics and MILLRACE_TOPICS_MAX_TABLES is "
+                f"{settings.topics.max_tables}, so that {topic} is not created"
+            )
+        partitions = settings.topics.table_partitions
+        info = ensure_topics(admin, settings.topics, {topic: "table"}, partitions=partitions)[topic]
+        tables.add(topic)
+        return info
+
+    return make
+
+
+def _catalog_reader(reader: InputReader) -> Callable[[], Iterable[CatalogEntry]]:
+    """Give the function that reads what the catalogue topic has beyond what was read before."""
+    reader.seek(reader.first_offset())
+    end = 0
+
+    def read() -> Iterator[CatalogEntry]:
+        nonlocal end
+        newest = reader.end_offset()
+        if newest == end:
+            return
+        end = newest
+        # The last offsets may be those of a transaction's end, which gives no record: silence is the end,
+        # too.
+        while records := reader.read(1000, 1.0):
+            for record in records:
+                value = record.value()
+                if value is not None:
+                    yield CatalogEntry.from_bytes(value)
+            if records[-1].offset() >= newest - 2:
+                return
+
+    return read
+
+
+def _replay(
+    service: Service[RowMapperSettings], deserialize: EventDeserializer
+) -> Callable[[int, int], Iterator[Incoming]]:
+    """Give the function that reads events a second time."""
+    settings = service.settings
+    group = f"millrace-rowmapper-{settings.source}"
+
+    def replay(start: int, stop: int) -> Iterator[Incoming]:
+        with InputReader(settings.kafka, Topics(settings.source).events, group) as reader:
+            incoming = IncomingReader(deserialize)
+            reader.seek(start)
+            while True:
+                for record in reader.read(500, 1.0):
+                    taken = incoming.take(record)
+                    if isinstance(taken, Incoming):
+                        yield taken
+                    if record.offset() >= stop - 1:
+                        return
+                service.health.beat()
+
+    return replay

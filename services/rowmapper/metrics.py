@@ -1,0 +1,59 @@
+"""What the row mapper counts, for Prometheus, read from its state when it is asked for."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.rowmapper.mapper import Mapper
+from services.rowmapper.tables import Tables
+
+__all__ = ["RowMapperMetrics"]
+
+_COUNTERS = {
+    "rows": "Row changes published.",
+    "transactions": "Transactions published.",
+    "transactions_rolled_back": "Transactions that were rolled back.",
+    "transactions_cut": "Transactions that were dropped because their end never came.",
+    "xa_prepared": "XA transactions prepared.",
+    "undone_events": "Rows events that ROLLBACK or ROLLBACK TO SAVEPOINT undid.",
+    "ddl": "DDL statements recorded.",
+    "non_row_changes": "Statements that changed rows and were logged as text: their rows are in no topic.",
+    "dead_letters": "Events put into the dead letter topic.",
+}
+
+
+class RowMapperMetrics(Collector):
+    """The row mapper's counters, since the source was first read, and gauges."""
+
+    def __init__(self, registry: CollectorRegistry, mapper: Mapper, tables: Tables) -> None:
+        self.lag = 0
+        self._mapper = mapper
+        self._tables = tables
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give all metrics as they are now."""
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._mapper.counters[name])
+        yield GaugeMetricFamily(
+            "millrace_rowmapper_quarantined_tables",
+            "Tables whose rows go to the dead letter topic.",
+            len(self._tables.quarantined),
+        )
+        yield GaugeMetricFamily(
+            "millrace_rowmapper_pending_xa",
+            "XA transactions that are prepared and neither committed nor rolled back.",
+            self._mapper.pending_xa,
+        )
+        yield GaugeMetricFamily(
+            "millrace_rowmapper_lag_records",
+            "Offsets of the events topic that are still to be read.",
+            self.lag,
+        )
+        yield GaugeMetricFamily(
+            "millrace_rowmapper_record_timestamp_seconds",
+            "Timestamp of the last record read, seconds since 1970.",
+            self._mapper.record_time_ms / 1000,
+        )

@@ -1,0 +1,310 @@
+"""A transaction's events in, its output out: BEGIN, rows, statements, dead letters, END.
+
+The output is a function of the events, the catalogue and the tables that are set aside; only ``ts_ms`` of the
+envelope and the ids of schemas depend on when and where it is made.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.avro.records import DeadLetter, RecordSerializer
+from millrace.avro.state import OffsetRange, QuarantinedTable
+from millrace.avro.tables import EventPlace, EventWriter
+from millrace.binlog.errors import BinlogError, MissingStateError
+from millrace.binlog.events import (
+    AnnotateRowsEvent,
+    ExecuteLoadQueryEvent,
+    QueryCompressedEvent,
+    QueryEvent,
+    RowsEvent,
+    RowsQueryLogEvent,
+    TableMapEvent,
+)
+from millrace.binlog.statement import Statement, StatementKind, TableName, classify
+from millrace.binlog.table import SchemaMismatchError
+from millrace.contract import Topics
+from millrace.kafka.chunks import split
+from services.rowmapper.assembler import Transaction
+from services.rowmapper.incoming import Incoming
+from services.rowmapper.sink import Sink
+from services.rowmapper.tables import BoundTable, Tables
+
+__all__ = ["Outcome", "Publisher"]
+
+_BEGIN: Final = "BEGIN"
+_END: Final = "END"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What publishing a transaction came to."""
+
+    rows: int = 0
+    undone_events: int = 0
+    ddl: int = 0
+    non_row_changes: int = 0
+    dead_letters: int = 0
+    per_table: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Publishes transactions one after the other into ``sink``."""
+
+    topics: Topics
+    tables: Tables
+    sink: Sink
+    serialize_transaction: RecordSerializer
+    serialize_ddl: RecordSerializer
+    serialize_dead_letter: RecordSerializer
+    deadletter_limit: int
+    statement_limit: int
+    include_query: bool
+    clock: Callable[[], float] = time.time
+
+    def publish(
+        self, transaction: Transaction, events: Iterable[Incoming], undone: Sequence[OffsetRange]
+    ) -> Outcome:
+        """Publish ``events`` as those of ``transaction``, without the rows that lie in the ranges ``undone``.
+
+        The two differ where a prepared XA transaction is committed: its events came earlier.
+        """
+        publication = _Publication(self, transaction, undone)
+        publication.run(events)
+        return publication.outcome
+
+    def refuse(self, transaction: Transaction, error: BinlogError) -> Outcome:
+        """Put the last event of ``transaction`` into the dead letter topic."""
+        publication = _Publication(self, transaction, ())
+        publication.dead_letter(transaction.last, error)
+        return publication.outcome
+
+
+class _Publication:
+    """One transaction on its way out."""
+
+    def __init__(self, publisher: Publisher, transaction: Transaction, undone: Sequence[OffsetRange]) -> None:
+        self.outcome = Outcome()
+        self._publisher = publisher
+        self._transaction = transaction
+        self._undone = undone
+        self._begun = False
+        self._table_maps: dict[int, TableMapEvent] = {}
+        self._gtid = transaction.gtid
+        self._thread: int | None = None
+        self._query: str | None = None
+
+    def run(self, events: Iterable[Incoming]) -> None:
+        """Publish everything."""
+        for incoming in events:
+            event = incoming.event.event
+            if isinstance(event, TableMapEvent):
+                self._table_maps[event.table_id] = event
+            elif isinstance(event, RowsEvent):
+                self._rows_event(incoming, event)
+            elif isinstance(event, QueryEvent | QueryCompressedEvent):
+                self._thread = event.thread_id
+                self._statement(incoming, event, classify(event.query))
+            elif isinstance(event, RowsQueryLogEvent | AnnotateRowsEvent):
+                if self._publisher.include_query:
+                    self._query = event.query.decode(errors="replace")
+            elif isinstance(event, ExecuteLoadQueryEvent):
+                self._statement(incoming, event, classify(event.query))
+        if self._begun:
+            self._boundary(_END, self._transaction.last)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._boundary(_BEGIN, self._transaction.first)
+
+    def _boundary(self, status: str, incoming: Incoming) -> None:
+        outcome, event = self.outcome, incoming.event
+        ended = status == _END
+        record = {
+            "status": status,
+            "id": self._transaction.id,
+            "event_count": outcome.rows if ended else None,
+            "data_collections": [
+                {"data_collection": f"{database}.{table}", "event_count": count}
+                for (database, table), count in outcome.per_table.items()
+            ]
+            if ended
+            else None,
+            "ts_ms": event.header.timestamp * 1000,
+            "server_id": event.header.server_id,
+            "epoch": event.epoch,
+            "file": event.log_file,
+            "pos": event.position,
+            "non_row_changes": outcome.non_row_changes if ended else None,
+        }
+        self._publisher.sink.put(
+            self._publisher.topics.transactions,
+            self._transaction.id.encode(),
+            self._publisher.serialize_transaction(record),
+            incoming.timestamp_ms,
+        )
+
+    def _is_undone(self, offset: int) -> bool:
+        return any(undone.start <= offset < undone.end for undone in self._undone)
+
+    def _rows_event(self, incoming: Incoming, event: RowsEvent) -> None:
+        table_map = self._table_maps.get(event.table_id)
+        if event.ends_statement:
+            self._table_maps.clear()
+        query, self._query = self._query, None if event.ends_statement else self._query
+        if table_map is None:
+            if event.rows:
+                self.dead_letter(incoming, MissingStateError(f"no table map for table id {event.table_id}"))
+            return
+        name = (table_map.database, table_map.table)
+        tables = self._publisher.tables
+        undone = self._undone and self._is_undone(incoming.offset)
+        if undone and tables.is_transactional(*name, incoming.position):
+            self.outcome.undone_events += 1
+            return
+        waiting = tables.is_set_aside(*name, self._transaction.start, incoming.offset)
+        if waiting is not None:
+            self.dead_letter(incoming, SchemaMismatchError(f"the table is set aside: {waiting.error}"), name)
+            return
+        try:
+            bound = tables.bind(table_map, incoming.position)
+            writer = self._writer(incoming, event, bound, query)
+            writer.write(event.operation, bound.rows(event))
+        except BinlogError as error:
+            self._set_aside(incoming, name, error)
+            return
+        if not writer.records:
+            return
+        self._begin()
+        self._publisher.sink.put_rows(bound.topic, bound.partitions, writer.records, incoming.timestamp_ms)
+        count = len(writer.records)
+        self.outcome.rows += count
+        self.outcome.per_table[name] = self.outcome.per_table.get(name, 0) + count
+
+    def _writer(
+        self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None
+    ) -> EventWriter:
+        record, header = incoming.event, incoming.event.header
+        return EventWriter(
+            bound.encoder,
+            EventPlace(
+                ts_ms=header.timestamp * 1000,
+                server_id=header.server_id,
+                gtid=self._gtid,
+                log_file=record.log_file,
+                position=record.position,
+                epoch=record.epoch,
+                sub_index=record.sub_index,
+                thread=self._thread,
+                query=query,
+                transaction=self._transaction.id,
+                key=incoming.key.decode(),
+            ),
+            bound.schema_source,
+            ts_ms=int(self._publisher.clock() * 1000),
+            before_present=event.columns_before_image,
+            after_present=event.columns_after_image,
+            total_order=self.outcome.rows + 1,
+            collection_order=self.outcome.per_table.get((bound.table.database, bound.table.table), 0) + 1,
+            locate=lambda *where: bound.locate(event, *where),
+        )
+
+    def _set_aside(self, incoming: Incoming, name: tuple[str, str], error: BinlogError) -> None:
+        database, table = name
+        self._publisher.tables.set_aside(
+            QuarantinedTable(
+                database, table, incoming.key.decode(), self._transaction.start, incoming.offset, str(error)
+            )
+        )
+        self.dead_letter(incoming, error, name)
+
+    def dead_letter(
+        self, incoming: Incoming, error: BinlogError, name: tuple[str, str] | None = None
+    ) -> None:
+        """Write an event to the dead letter topic, whole."""
+        self.outcome.dead_letters += 1
+        publisher = self._publisher
+        letter = DeadLetter(
+            service="rowmapper",
+            topic=publisher.topics.events,
+            offset=incoming.offset,
+            key=incoming.key,
+            value=incoming.value,
+            epoch=incoming.event.epoch,
+            log_file=incoming.event.log_file,
+            position=incoming.event.position,
+            error_class=type(error).__name__,
+            error=error.message,
+            table=None if name is None else ".".join(name),
+        )
+        value = publisher.serialize_dead_letter(letter.to_dict())
+        for header, piece in split(value, publisher.deadletter_limit):
+            publisher.sink.put(
+                publisher.topics.deadletter,
+                incoming.key,
+                piece,
+                incoming.timestamp_ms,
+                None if header is None else [header],
+            )
+
+    def _statement(
+        self,
+        incoming: Incoming,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+        statement: Statement,
+    ) -> None:
+        """Record DDL, and statements that changed rows and were logged as text."""
+        kind = _KINDS.get(statement.kind)
+        if kind is None or self._is_undone(incoming.offset):
+            return
+        if kind == _NON_ROW_CHANGE:
+            self._begin()
+            self.outcome.non_row_changes += 1
+        else:
+            self.outcome.ddl += 1
+        at, header, query = incoming.event, incoming.event.header, event.query
+        record = {
+            "kind": kind,
+            "database": event.database,
+            "statement": query[: self._publisher.statement_limit].decode(errors="backslashreplace"),
+            "size": len(query),
+            "name": f"{statement.verb} {statement.object_type or ''}".rstrip(),
+            "objects": _objects(statement, event.database),
+            "gtid": self._gtid,
+            "ts_ms": header.timestamp * 1000,
+            "server_id": header.server_id,
+            "thread": event.thread_id,
+            "error_code": event.error_code,
+            "epoch": at.epoch,
+            "file": at.log_file,
+            "pos": at.position,
+            "sub_index": at.sub_index,
+        }
+        self._publisher.sink.put(
+            self._publisher.topics.ddl,
+            incoming.key,
+            self._publisher.serialize_ddl(record),
+            incoming.timestamp_ms,
+        )
+
+
+_NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
+_KINDS: Final = {
+    StatementKind.DDL: "DDL",
+    StatementKind.DML: _NON_ROW_CHANGE,
+    StatementKind.OTHER: "OTHER",
+}
+
+
+def _objects(statement: Statement, database: str) -> list[str]:
+    """Name what a statement is about, with the session's database where it leaves that out."""
+    if statement.database is not None:
+        return [statement.database]
+    return [_full_name(table, database) for table in statement.tables]
+
+
+def _full_name(table: TableName, database: str) -> str:
+    return f"{table.database or database}.{table.table}"

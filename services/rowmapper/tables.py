@@ -1,0 +1,190 @@
+"""The tables of a source: whose columns they are, how their rows are written, and which are set aside.
+
+A table is bound when its first row comes, and again whenever its table map changes: its columns get their
+names (from the table map, else the catalogue, else their place), its schemas are registered, its topic is
+created. What is bound is kept by the content of the table map, so that later statements find it at once.
+
+A table whose definition and table map cannot both be true is set aside: from then on its rows go to the dead
+letter topic, behind the first of them, while all other tables go on.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import millrace
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.registry import SchemaRegistry, key_subject, value_subject
+from millrace.avro.state import QuarantinedTable
+from millrace.avro.tables import RowEncoder, table_schemas
+from millrace.binlog.columns import AvroOptions
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
+from millrace.binlog.rows import AvroRows, RowImages
+from millrace.binlog.table import ResolvedTable, TableDefinition, resolve_columns
+from millrace.contract import Topics
+from millrace.kafka.topics import TopicInfo
+from millrace.runtime.logging import get_logger
+from services.rowmapper.catalog import Catalog, Found, Position
+from services.rowmapper.locate import locate_value
+from services.rowmapper.settings import RowMapperSettings
+
+__all__ = ["BoundTable", "Tables"]
+
+_LOG = get_logger(__name__)
+
+Content = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class BoundTable:
+    """A table as one content of its table map has it, ready to write rows."""
+
+    table: ResolvedTable
+    encoder: RowEncoder
+    topic: str
+    partitions: int
+    schema_source: str
+    found: Found | None
+    options: AvroOptions
+    _images: dict[tuple[bytes, bytes, bool], RowImages] = field(default_factory=dict)
+
+    def rows(self, event: RowsEvent) -> AvroRows:
+        """Read the rows of an event; raises BinlogError where its images are malformed."""
+        partial = isinstance(event, PartialUpdateRowsEvent)
+        kind = (event.columns_before_image, event.columns_after_image, partial)
+        images = self._images.get(kind)
+        if images is None:
+            images = self._images[kind] = RowImages(
+                self.table.columns,
+                None if event.operation is RowsOperation.WRITE else event.columns_before_image,
+                None if event.operation is RowsOperation.DELETE else event.columns_after_image,
+                options=self.options,
+                partial_json=partial,
+            )
+        return images.avro(event.rows)
+
+    def locate(self, event: RowsEvent, row: int, side: int, ordinal: int) -> tuple[int, int]:
+        """Find the bytes of a value in the rows of an event; see :func:`locate_value`."""
+        return locate_value(self.table.columns, event, row, side, ordinal)
+
+
+class Tables:
+    """Binds table maps, and remembers which tables are set aside.
+
+    ``ensure_topic`` creates a topic unless it exists; ``read_catalog`` gives the definitions that have come
+    since it was called last; ``before_waiting`` is called before either, or the registry, may take its time.
+    ``server_version`` is that of the last format description, None before the first.
+    """
+
+    def __init__(
+        self,
+        settings: RowMapperSettings,
+        registry: SchemaRegistry,
+        *,
+        ensure_topic: Callable[[str], TopicInfo],
+        read_catalog: Callable[[], Iterable[CatalogEntry]],
+        before_waiting: Callable[[], None],
+        quarantined: Iterable[QuarantinedTable] = (),
+        server_version: str | None = None,
+    ) -> None:
+        self.server_version = server_version
+        self._source = settings.source
+        self._avro = settings.rows.avro
+        self._topics = Topics(settings.source)
+        self._registry = registry
+        self._ensure_topic = ensure_topic
+        self._read_catalog = read_catalog
+        self._before_waiting = before_waiting
+        self._catalog = Catalog()
+        self._bound: dict[Content, BoundTable] = {}
+        self._set_aside = {(table.database, table.table): table for table in quarantined}
+
+    @property
+    def quarantined(self) -> tuple[QuarantinedTable, ...]:
+        """All tables that are set aside."""
+        return tuple(self._set_aside.values())
+
+    def set_aside(self, table: QuarantinedTable) -> None:
+        """Set a table aside, if it is not already."""
+        if self._set_aside.setdefault((table.database, table.table), table) is table:
+            _LOG.error(
+                "table set aside: its rows go to the dead letter topic from here on",
+                table=f"{table.database}.{table.table}",
+                key=table.key,
+                reason=table.error,
+            )
+
+    def is_set_aside(
+        self, database: str, table: str, transaction: int, offset: int
+    ) -> QuarantinedTable | None:
+        """Say whether a row of a table waits: the event at ``offset``, in the transaction published now."""
+        entry = self._set_aside.get((database, table)) if self._set_aside else None
+        if entry is None or (transaction, offset) < (entry.transaction, entry.offset):
+            return None
+        return entry
+
+    def is_transactional(self, database: str, table: str, place: Position) -> bool:
+        """Say whether a rollback undoes the rows of a table; so it is unless its engine is known not to."""
+        found = self._catalog.find(database, table, place)
+        return found is None or found.definition.transactional is not False
+
+    def bind(self, table_map: TableMapEvent, place: Position) -> BoundTable:
+        """Return the table of a table map; raises BinlogError where its columns cannot be told."""
+        content = (
+            table_map.database,
+            table_map.table,
+            table_map.column_types,
+            table_map.column_metadata,
+            table_map.null_bits,
+            table_map.optional_metadata,
+            self.server_version,
+        )
+        bound = self._bound.get(content)
+        if bound is not None and (
+            bound.table.schema_source == "table_map" or bound.found == self._find(table_map, place)
+        ):
+            return bound
+        self._before_waiting()
+        self.refresh()
+        bound = self._bound[content] = self._bind(table_map, place)
+        return bound
+
+    def refresh(self) -> None:
+        """Take in what the catalogue topic has by now."""
+        for entry in self._read_catalog():
+            self._catalog.add(entry)
+
+    def _find(self, table_map: TableMapEvent, place: Position) -> Found | None:
+        return self._catalog.find(table_map.database, table_map.table, place)
+
+    def _bind(self, table_map: TableMapEvent, place: Position) -> BoundTable:
+        found = self._find(table_map, place)
+        definition: TableDefinition | None = None if found is None else found.definition
+        table = resolve_columns(table_map, definition, server_version=self.server_version)
+        schema_source: str = table.schema_source
+        if schema_source == "catalog" and found is not None and found.later:
+            schema_source = "catalog_later"
+        topic = self._topics.table(table.database, table.table)
+        info = self._ensure_topic(topic)
+        schemas = table_schemas(self._source, table, self._avro)
+        key_id = None
+        if schemas.key is not None:
+            key_id = self._registry.register(key_subject(topic), schemas.key, always=True)
+        value_id = self._registry.register(value_subject(topic), schemas.envelope, always=True)
+        _LOG.info(
+            "table bound",
+            table=f"{table.database}.{table.table}",
+            columns=len(table.columns),
+            schema_source=schema_source,
+            topic=topic,
+        )
+        encoder = RowEncoder(
+            self._source,
+            millrace.__version__,
+            table,
+            self._avro,
+            key_id=key_id,
+            value_id=value_id,
+            record_limit=info.record_limit,
+        )
+        return BoundTable(table, encoder, topic, info.partitions, schema_source, found, self._avro)
