@@ -1,1 +1,1 @@
-"""To be written."""
+"""The decoder: exact event bytes in, typed Avro events out."""

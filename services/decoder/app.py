@@ -1,0 +1,72 @@
+"""The decoder's start: topics, registry, state, and the pipe between raw and events."""
+
+from millrace.avro.events import EventSerializer
+
+from millrace.avro.records import RecordSerializer
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.state import DecoderState
+from millrace.contract import Topics
+from millrace.kafka.client import connect
+from millrace.kafka.pipe import InputReader, TransactionalProducer, run_pipe
+from millrace.kafka.topics import ensure_topics
+from millrace.runtime.service import Service, run_service
+from services.decoder.decoder import Decoder, Output
+from services.decoder.metrics import DecoderMetrics
+from services.decoder.settings import DecoderSettings
+
+__all__ = ["main"]
+
+_ADVICE = "raise its retention.ms; set MILLRACE_SKIP_GAP=true to go on at the first record that is left"
+
+
+def main() -> int:
+    """Run the decoder until it is told to stop; return the process's exit code."""
+    return run_service("decoder", DecoderSettings, run)
+
+
+def run(service: Service[DecoderSettings]) -> None:
+    """Decode until ``service.stop`` is set."""
+    settings = service.settings
+    topics = Topics(settings.source)
+    infos = ensure_topics(
+        connect(settings.kafka),
+        settings.topics,
+        {topics.raw: "raw", topics.events: "events", topics.deadletter: "deadletter", topics.state: "state"},
+    )
+    with (
+        SchemaRegistry(settings.registry) as registry,
+        InputReader(settings.kafka, topics.raw, f"millrace-decoder-{settings.source}") as reader,
+        TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
+    ):
+        output = Output(
+            producer,
+            topics,
+            EventSerializer(registry, topics.events),
+            RecordSerializer(registry, topics.deadletter, "DeadLetter"),
+            events_limit=infos[topics.events].record_limit,
+            deadletter_limit=infos[topics.deadletter].record_limit,
+        )
+        stored = producer.open()
+        state = None if stored is None else DecoderState.from_bytes(stored)
+        metrics = DecoderMetrics(service.metrics)
+        decoder = Decoder(output, metrics, state)
+        start = _start(reader, state, skip_gap=settings.skip_gap)
+        service.log.info("decoding", topic=topics.raw, offset=start)
+        decoder.next_offset = start
+        reader.seek(start, advice=_ADVICE)
+
+        def measure_lag() -> None:
+            metrics.lag.set(reader.lag() or 0)
+
+        run_pipe(
+            reader, producer, decoder, stop=service.stop, health=service.health, after_commit=measure_lag
+        )
+
+
+def _start(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> int:
+    """Give the offset at which reading begins."""
+    first = reader.first_offset()
+    if state is None:
+        return first
+    offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
+    return max(first, offset) if skip_gap else offset

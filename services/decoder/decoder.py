@@ -1,0 +1,263 @@
+"""From records of ``{source}.raw`` to records of ``{source}.events``, with the state after them.
+
+Every raw record gives at least one record: an event its typed form, a transaction's payload also each event
+inside it (sub_index 1, 2, …), a marker itself. What cannot be decoded goes to ``{source}.deadletter`` whole,
+with the reason. So nothing is skipped, and what is written is a function of the raw records alone.
+
+The scope of what is remembered is the log file: in another epoch or file nothing of the old format
+description and table maps holds. A file's first event describes its format; where records are missing at the
+head of the raw topic (its retention was lowered) events go to the dead letter topic until the next format
+description, which is that of the next file at the latest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from millrace.avro.records import DeadLetter
+from millrace.avro.state import DecoderState
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events.rows import TableMapEvent
+from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import BinlogEvent, decode_event
+from millrace.binlog.transaction import TransactionTracker
+from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
+from millrace.kafka.chunks import ChunkError, ChunkJoiner, split
+from millrace.kafka.pipe import Record, TransactionalProducer
+from millrace.runtime.logging import get_logger
+from services.decoder.metrics import DecoderMetrics
+
+if TYPE_CHECKING:
+    from millrace.avro.events import EventSerializer
+    from millrace.avro.records import RecordSerializer
+
+__all__ = ["Decoder", "Output"]
+
+_LOG = get_logger(__name__)
+_UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
+
+
+@dataclass(slots=True)
+class Output:
+    """Where events and dead letters go."""
+
+    producer: TransactionalProducer
+    topics: Topics
+    serialize_event: "EventSerializer"
+    serialize_dead_letter: "RecordSerializer"
+    events_limit: int
+    deadletter_limit: int
+
+    def event(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+        """Write a record of the events topic, in chunks where it is too large."""
+        if len(value) <= self.events_limit:
+            self.producer.produce(self.topics.events, key, value, timestamp_ms)
+        else:
+            self._chunks(self.topics.events, key, value, timestamp_ms, self.events_limit)
+
+    def dead_letter(self, letter: DeadLetter, timestamp_ms: int) -> None:
+        """Write a record of the dead letter topic, in chunks where it is too large."""
+        value = self.serialize_dead_letter(letter.to_dict())
+        self._chunks(self.topics.deadletter, letter.key, value, timestamp_ms, self.deadletter_limit)
+
+    def _chunks(self, topic: str, key: bytes, value: bytes, timestamp_ms: int, limit: int) -> None:
+        for header, piece in split(value, limit):
+            self.producer.produce(topic, key, piece, timestamp_ms, None if header is None else [header])
+
+
+class Decoder:
+    """Takes raw records in order; ``next_offset`` is that of the record to be taken next."""
+
+    def __init__(self, output: Output, metrics: DecoderMetrics, state: DecoderState | None) -> None:
+        self.next_offset = 0
+        self._output = output
+        self._metrics = metrics
+        self._joiner = ChunkJoiner()
+        self._head: bytes | None = None
+        self._told: set[tuple[str, str]] = set()
+        self._events = self._bytes = 0
+        # How many records of the event at next_offset are written already; above 0 inside payloads only.
+        self._written = 0
+        self._scope: tuple[int, str] | None = None
+        self._stream = StreamState()
+        self._tracker = TransactionTracker()
+        if state is not None:
+            self._written = state.sub_index
+            if state.stream:
+                self._scope = state.stream["epoch"], state.stream["log_file"]
+                self._stream = StreamState.restore(dict(state.stream))
+            if state.tracker:
+                self._tracker = TransactionTracker.restore(dict(state.tracker))
+
+    def state(self) -> bytes:
+        """Give the state after everything that was written so far, for Kafka."""
+        stream = self._stream.save()
+        if self._scope is not None:
+            stream["epoch"], stream["log_file"] = self._scope
+        else:
+            stream = {}
+        return DecoderState(
+            self.next_offset, self._joiner.first_offset, self._written, stream, self._tracker.save()
+        ).to_bytes()
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Take raw records, write what follows from them."""
+        for record in records:
+            key, value = record.key() or b"", record.value() or b""
+            headers = record.headers()
+            if headers is not None or self._joiner.first_offset is not None:
+                self._special(record, key, value, dict(headers or ()))
+            else:
+                self._event(record.offset(), key, value, record.timestamp()[1])
+            self.next_offset = record.offset() + 1
+        self._metrics.record_time.set(records[-1].timestamp()[1] / 1000)
+        self._metrics.events.inc(self._events)
+        self._metrics.bytes.inc(self._bytes)
+        self._events = self._bytes = 0
+
+    def _special(self, record: Record, key: bytes, value: bytes, headers: dict[str, bytes]) -> None:
+        """Take a record with headers, or one that comes where the next chunk of an event should be."""
+        timestamp_ms = record.timestamp()[1]
+        chunk = headers.get(HEADER_CHUNK)
+        if chunk is not None:
+            self._chunk(record, key, value, chunk)
+            return
+        if self._joiner.first_offset is not None:
+            self._drop_chunks(ChunkError("the chunks of this event end before the last"), timestamp_ms)
+        if HEADER_MARKER in headers:
+            marker = [(HEADER_MARKER, headers[HEADER_MARKER])]
+            self._output.producer.produce(
+                self._output.topics.events, key + b":0", value, timestamp_ms, marker
+            )
+        else:
+            self._event(record.offset(), key, value, timestamp_ms, artificial=HEADER_ARTIFICIAL in headers)
+
+    def _chunk(self, record: Record, key: bytes, value: bytes, header: bytes) -> None:
+        """Take a chunk; with the last one, the event."""
+        offset, timestamp_ms = record.offset(), record.timestamp()[1]
+        first_offset = self._joiner.first_offset
+        try:
+            whole = self._joiner.feed(key, header, value, offset)
+        except ChunkError as error:
+            if first_offset is not None:
+                self._drop_chunks(error, timestamp_ms)
+                self._chunk(record, key, value, header)
+            else:
+                self._dead_letter(error, offset, key, value, timestamp_ms)
+            return
+        if whole is not None:
+            self._event(offset if first_offset is None else first_offset, key, whole, timestamp_ms)
+
+    def _drop_chunks(self, error: ChunkError, timestamp_ms: int) -> None:
+        """Set aside the chunks at hand, to which the last is missing."""
+        joiner = self._joiner
+        assert joiner.first_offset is not None
+        self._dead_letter(
+            error, joiner.first_offset, joiner.key or b"", b"".join(joiner.pieces), timestamp_ms
+        )
+        joiner.reset()
+
+    def _event(
+        self, offset: int, key: bytes, data: bytes, timestamp_ms: int, *, artificial: bool = False
+    ) -> None:
+        """Take one whole event."""
+        head, _, position_text = key.rpartition(b":")
+        try:
+            if head != self._head:
+                self._enter(key, head)
+            position = int(position_text)
+            decoded = decode_event(data, self._stream)
+        except (BinlogError, ValueError) as error:
+            self._dead_letter(error, offset, key, data, timestamp_ms)
+            return
+        self._bytes += len(data)
+        if self._written == 0:
+            self._write(decoded, key, position, 0, timestamp_ms, artificial=artificial)
+        if isinstance(decoded.event, TransactionPayloadEvent):
+            self.next_offset = offset
+            self._payload(decoded.event, key, data, position, timestamp_ms)
+        self._written = 0
+
+    def _enter(self, key: bytes, head: bytes) -> None:
+        """Go into another file or epoch, or on to an event of another server in the same file."""
+        raw_key = RawKey.parse(key)
+        scope = raw_key.epoch, raw_key.log_file
+        if scope != self._scope:
+            if self._scope is None or scope[0] != self._scope[0]:
+                self._tracker = TransactionTracker()
+            self._scope = scope
+            self._stream = StreamState()
+        self._head = head
+
+    def _write(
+        self,
+        decoded: BinlogEvent,
+        key: bytes,
+        position: int,
+        sub_index: int,
+        timestamp_ms: int,
+        *,
+        artificial: bool = False,
+    ) -> None:
+        """Write the record of one event."""
+        assert self._scope is not None
+        epoch, log_file = self._scope
+        event = decoded.event
+        table_map = event if isinstance(event, TableMapEvent) else decoded.table_map
+        table = None if table_map is None else (table_map.database, table_map.table)
+        step = self._tracker.feed(decoded.header, event, log_file, position)
+        value = self._output.serialize_event(
+            decoded, epoch, log_file, position, sub_index, step, table, artificial=artificial
+        )
+        self._output.event(key + b":%d" % sub_index, value, timestamp_ms)
+        self._events += 1
+
+    def _payload(
+        self, event: TransactionPayloadEvent, key: bytes, data: bytes, position: int, timestamp_ms: int
+    ) -> None:
+        """Write the events inside a payload; a Kafka transaction may end between any two of them."""
+        producer = self._output.producer
+        inner = self._stream.for_payload()
+        sub_index = 0
+        try:
+            for inner_data in event.events():
+                sub_index += 1
+                if sub_index < self._written:
+                    continue
+                self._write(decode_event(inner_data, inner), key, position, sub_index, timestamp_ms)
+                self._written = sub_index + 1
+                if producer.due:
+                    producer.commit(self.state())
+        except BinlogError as error:
+            self._dead_letter(error, self.next_offset, key, data, timestamp_ms)
+
+    def _dead_letter(self, error: Exception, offset: int, key: bytes, data: bytes, timestamp_ms: int) -> None:
+        """Set an event aside, with what is wrong with it."""
+        try:
+            raw_key = RawKey.parse(key)
+        except ValueError:
+            raw_key = _UNKNOWN_KEY
+        kind = type(error).__name__
+        self._metrics.dead_letters.labels(kind).inc()
+        if (kind, raw_key.log_file) not in self._told:
+            # The first of its kind in a file is told; the topic has the others, the metric counts them.
+            self._told.add((kind, raw_key.log_file))
+            _LOG.warning(
+                "dead letter", key=key.decode("ascii", "replace"), offset=offset, error=str(error), kind=kind
+            )
+        self._output.dead_letter(
+            DeadLetter(
+                service="decoder",
+                topic=self._output.topics.raw,
+                offset=offset,
+                key=key,
+                value=data,
+                epoch=raw_key.epoch,
+                log_file=raw_key.log_file,
+                position=raw_key.position,
+                error_class=kind,
+                error=str(error),
+            ),
+            timestamp_ms,
+        )

@@ -1,0 +1,18 @@
+"""Settings of the decoder; the names of the environment variables follow from the fields'."""
+
+from pydantic import Field
+
+from millrace.runtime.settings import RegistrySettings, ServiceSettings
+
+__all__ = ["DecoderSettings"]
+
+
+class DecoderSettings(ServiceSettings):
+    """What the decoder needs to know."""
+
+    registry: RegistrySettings
+    skip_gap: bool = Field(
+        default=False,
+        description="true to go on at the first record that is left when others were deleted unread, "
+        "false to stop",
+    )

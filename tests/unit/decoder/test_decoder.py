@@ -1,0 +1,368 @@
+"""The decoder without Kafka: one record per event, and the same output wherever it is cut and restarted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from millrace.avro.state import DecoderState
+from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.events import (
+    FormatDescriptionEvent,
+    GtidLogEvent,
+    QueryEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import BinlogEvent, seal
+from millrace.binlog.transaction import TransactionStep
+from millrace.contract import ABANDONED, HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
+from millrace.kafka.chunks import split
+from services.decoder.decoder import Decoder, Output
+from services.decoder.metrics import DecoderMetrics
+
+TOPICS = Topics("shop")
+SID = bytes(range(16))
+NO_COMPRESSION = 255
+
+Raw = tuple[bytes, bytes]
+"""Key and value of a raw record."""
+
+
+class LogBuilder:
+    """Writes the events of one log file as raw records."""
+
+    def __init__(self, log_file: str = "log.000001", epoch: int = 0) -> None:
+        self.log_file, self.epoch = log_file, epoch
+        self.state = StreamState()
+        self.position = 4
+        self.records: list[Raw] = []
+        lengths = bytes(
+            EVENTS[code].post_header_lengths[-1] if code in EVENTS else 0 for code in range(1, 42)
+        )
+        self.add(FormatDescriptionEvent(4, "8.0.30", 0, 19, lengths, 1))
+
+    def add(self, event: Event) -> None:
+        data = seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), self.state)
+        self.records.append((RawKey(7, self.epoch, self.log_file, self.position).encode(), data))
+        self.position += len(data)
+
+    def transaction(self, number: int, rows: int = 1) -> None:
+        for event in transaction(number, rows):
+            self.add(event)
+
+    def payload(self, number: int, rows: int) -> None:
+        """Add a transaction whose events are packed in a payload."""
+        gtid, *inside = transaction(number, rows)
+        self.add(gtid)
+        state = self.state.for_payload()
+        content = b"".join(
+            seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
+            for event in inside
+        )
+        self.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content))
+
+
+def transaction(number: int, rows: int = 1) -> list[Event]:
+    """Make the events of a transaction of one statement."""
+    table_id = 100 + number
+    return [
+        GtidLogEvent(0, SID, number, 2, 0, 1, 1, None, 100, 80030),
+        QueryEvent(1, 0, 0, None, "shop", b"BEGIN"),
+        TableMapEvent(table_id, 1, "shop", f"t{number}", b"\x03", b"", b"\x01", b""),
+        *(
+            WriteRowsEvent(
+                table_id, int(row == rows - 1), b"", 1, b"", b"\xff", b"\x00" + row.to_bytes(4, "little")
+            )
+            for row in range(rows)
+        ),
+        XidEvent(number),
+    ]
+
+
+@dataclass
+class RawRecord:
+    """A record of the raw topic as Kafka would give it."""
+
+    raw_key: bytes | None
+    raw_value: bytes | None
+    raw_offset: int
+    raw_headers: list[tuple[str, bytes]] | None = None
+
+    def key(self) -> bytes | None:
+        return self.raw_key
+
+    def value(self) -> bytes | None:
+        return self.raw_value
+
+    def offset(self) -> int:
+        return self.raw_offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1000 + self.raw_offset
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return self.raw_headers
+
+
+class CutError(Exception):
+    """The process ends here."""
+
+
+@dataclass
+class Recorder:
+    """Takes the place of Kafka: what was committed, and the state with it. ``cut_after`` commits it dies."""
+
+    committed: list[tuple[Any, ...]] = field(default_factory=list)
+    pending_records: list[tuple[Any, ...]] = field(default_factory=list)
+    state: bytes | None = None
+    due_every: int = 10**9
+    cut_after: int | None = None
+
+    def produce(self, topic: str, key: bytes, value: bytes, timestamp_ms: int, headers: Any = None) -> None:
+        self.pending_records.append((topic, key, value, timestamp_ms, headers))
+
+    @property
+    def due(self) -> bool:
+        return len(self.pending_records) >= self.due_every
+
+    def commit(self, state: bytes) -> None:
+        self.committed += self.pending_records
+        self.pending_records = []
+        self.state = state
+        if self.cut_after is not None:
+            self.cut_after -= 1
+            if self.cut_after == 0:
+                raise CutError
+
+
+def describe(
+    decoded: BinlogEvent,
+    epoch: int,
+    log_file: str,
+    position: int,
+    sub_index: int,
+    step: TransactionStep,
+    table: tuple[str, str] | None,
+    *,
+    artificial: bool,
+) -> bytes:
+    """Take the place of Avro: what the decoder knows of an event, as text."""
+    place = f"{epoch} {log_file} {position} {sub_index}{' artificial' * artificial}"
+    return f"{place} {type(decoded.event).__name__} {step.transaction} {step.ordinal} {table}".encode()
+
+
+def make(recorder: Recorder, limit: int = 10**6) -> Decoder:
+    state = None if recorder.state is None else DecoderState.from_bytes(recorder.state)
+
+    def letter(fields: dict[str, Any]) -> bytes:
+        return f"{fields['error_class']}: {fields['error']}; {fields['value'][:8]!r}".encode()
+
+    output = Output(recorder, TOPICS, describe, letter, limit, limit)  # type: ignore[arg-type]
+    return Decoder(output, DecoderMetrics(CollectorRegistry()), state)
+
+
+def records(raw: Sequence[Raw], limit: int = 10**6) -> list[RawRecord]:
+    found: list[RawRecord] = []
+    for key, value in raw:
+        for header, piece in split(value, limit):
+            found.append(RawRecord(key, piece, len(found), None if header is None else [header]))
+    return found
+
+
+def run(raw: Sequence[RawRecord]) -> list[tuple[Any, ...]]:
+    recorder = Recorder()
+    decoder = make(recorder)
+    decoder.process(raw)
+    recorder.commit(decoder.state())
+    assert decoder.next_offset == raw[-1].raw_offset + 1
+    return recorder.committed
+
+
+def log() -> LogBuilder:
+    builder = LogBuilder()
+    builder.transaction(1)
+    builder.transaction(2, rows=3)
+    builder.payload(3, rows=4)
+    builder.transaction(4, rows=2)
+    return builder
+
+
+def test_one_record_per_event() -> None:
+    builder = LogBuilder()
+    builder.transaction(1, rows=2)
+    output = run(records(builder.records))
+    assert [key for _, key, _, _, _ in output] == [key + b":0" for key, _ in builder.records]
+    assert {topic for topic, *_ in output} == {"shop.events"}
+    assert [timestamp for *_, timestamp, _ in output] == [1000 + n for n in range(len(output))]
+    transaction = "00010203-0405-0607-0809-0a0b0c0d0e0f:1"
+    assert [value.decode().split(" ", 4)[4] for _, _, value, _, _ in output] == [
+        "FormatDescriptionEvent None 0 None",
+        f"GtidLogEvent {transaction} 0 None",
+        f"QueryEvent {transaction} 1 None",
+        f"TableMapEvent {transaction} 2 ('shop', 't1')",
+        f"WriteRowsEvent {transaction} 3 ('shop', 't1')",
+        f"WriteRowsEvent {transaction} 4 ('shop', 't1')",
+        f"XidEvent {transaction} 5 None",
+    ]
+
+
+def test_events_inside_a_payload_follow_it() -> None:
+    builder = LogBuilder()
+    builder.payload(1, rows=2)
+    output = run(records(builder.records))
+    payload_key = builder.records[-1][0]
+    assert [key for _, key, _, _, _ in output[2:]] == [payload_key + b":%d" % n for n in range(6)]
+    names = [value.decode().split()[4] for _, _, value, _, _ in output[2:]]
+    expected = [
+        "TransactionPayloadEvent",
+        "QueryEvent",
+        "TableMapEvent",
+        "WriteRowsEvent",
+        "WriteRowsEvent",
+        "XidEvent",
+    ]
+    assert names == expected
+
+
+@pytest.mark.parametrize("limit", [10**6, 50])
+def test_the_output_does_not_depend_on_where_it_was_cut(limit: int) -> None:
+    """Cut behind every commit, also between the chunks of an event and inside a payload, and restarted."""
+    raw = records(log().records, limit)
+    whole = run(raw)
+    assert len(whole) == len(log().records) + 4 + 3
+    for due_every in (1, 2, 3, 5):
+        recorder = Recorder(due_every=due_every)
+        restarts = 0
+        while True:
+            decoder = make(recorder)
+            offset = 0
+            if recorder.state is not None:
+                state = DecoderState.from_bytes(recorder.state)
+                offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
+                assert state.first_chunk_offset is None or state.first_chunk_offset < state.input_offset
+            decoder.next_offset = offset
+            recorder.pending_records, recorder.cut_after = [], 1
+            try:
+                for record in raw[offset:]:
+                    decoder.process([record])
+                    if recorder.due:
+                        recorder.commit(decoder.state())
+            except CutError:
+                restarts += 1
+                continue
+            break
+        recorder.cut_after = None
+        recorder.commit(decoder.state())
+        assert recorder.committed == whole
+        assert restarts >= len(whole) // due_every - 7
+
+
+def test_the_state_in_the_middle_of_chunks() -> None:
+    raw = records(log().records, 50)
+    recorder = Recorder()
+    decoder = make(recorder)
+    decoder.process(raw[:2])
+    state = DecoderState.from_bytes(decoder.state())
+    assert (state.input_offset, state.first_chunk_offset) == (2, 0)
+
+
+def test_what_cannot_be_decoded_is_set_aside() -> None:
+    raw = records(log().records)
+    damaged = raw[3].raw_value
+    assert damaged is not None
+    raw[3].raw_value = damaged[:-1] + b"?"
+    raw[5].raw_key = b"nonsense"
+    raw[7].raw_key, raw[7].raw_value = None, None
+    output = run(raw)
+    letters = [(key, value.decode()) for topic, key, value, _, _ in output if topic == "shop.deadletter"]
+    assert [key for key, _ in letters] == [raw[3].raw_key, b"nonsense", b""]
+    assert letters[0][1].startswith("ChecksumError: ")
+    assert letters[1][1].startswith("ValueError: b'nonsense' is no raw key")
+    assert (
+        len([topic for topic, *_ in output if topic == "shop.events"]) == len(run(records(log().records))) - 3
+    )
+
+
+def test_events_before_any_format_description_are_set_aside() -> None:
+    raw = records([*log().records[4:8], *LogBuilder("log.000002").records])
+    output = run(raw)
+    assert [topic for topic, *_ in output] == ["shop.deadletter"] * 4 + ["shop.events"]
+    assert b"MissingStateError" in output[0][2]
+
+
+def test_nothing_of_another_file_or_epoch_is_remembered() -> None:
+    """A file that does not begin with its format description is not read by that of the file before."""
+    for other in (LogBuilder("log.000002"), LogBuilder(epoch=1)):
+        other.transaction(9)
+        output = run(records([*log().records, *other.records[1:]]))
+        assert [topic for topic, *_ in output[-5:]] == ["shop.deadletter"] * 5
+    again = LogBuilder(epoch=1)
+    again.transaction(1)
+    output = run(records([*log().records[:3], *again.records]))
+    assert {topic for topic, *_ in output} == {"shop.events"}
+
+
+def test_events_of_several_servers_in_one_file() -> None:
+    builder = LogBuilder()
+    builder.transaction(1)
+    raw = [
+        (key.replace(b"7:", b"8:", 1) if n % 2 else key, value)
+        for n, (key, value) in enumerate(builder.records)
+    ]
+    assert [key for _, key, _, _, _ in run(records(raw))] == [key + b":0" for key, _ in raw]
+
+
+def test_missing_chunks() -> None:
+    """What is left of an event whose last chunks are missing is set aside; the next event is read."""
+    builder = LogBuilder()
+    builder.transaction(1)
+    raw = records(builder.records, 50)
+    chunked = [record for record in raw if record.raw_key == builder.records[1][0]]
+    assert len(chunked) == 2
+    without_last = [record for record in raw if record is not chunked[1]]
+    without_first = [record for record in raw if record is not chunked[0]]
+    for left, error in ((without_last, b"is missing"), (without_first, b"comes without those before it")):
+        output = run(left)
+        letters = [(key, value) for topic, key, value, _, _ in output if topic == "shop.deadletter"]
+        assert len(letters) == 1
+        assert letters[0][0] == builder.records[1][0]
+        assert error in letters[0][1] or b"end before the last" in letters[0][1]
+        assert len(output) == len(builder.records)
+
+
+def test_headers() -> None:
+    """An artificial event is decoded like others; a marker goes through as it is."""
+    builder = LogBuilder()
+    builder.transaction(1)
+    raw = records(builder.records)
+    raw[0].raw_headers = [(HEADER_ARTIFICIAL, b"1")]
+    marker = RawRecord(b"7:0:log.000001:99", b"why", len(raw), [(HEADER_MARKER, ABANDONED)])
+    output = run([*raw, marker])
+    assert len(output) == len(raw) + 1
+    assert output[-1] == ("shop.events", b"7:0:log.000001:99:0", b"why", 1006, [(HEADER_MARKER, ABANDONED)])
+    assert {topic for topic, *_ in output} == {"shop.events"}
+    assert [b"artificial" in value for _, _, value, _, _ in output] == [True] + [False] * len(raw)
+
+
+def test_large_records_are_chunked() -> None:
+    builder = LogBuilder()
+    builder.transaction(1)
+    recorder = Recorder()
+    decoder = make(recorder, limit=30)
+    decoder.process(records([*builder.records, (b"bad", b"x")]))
+    by_key: dict[bytes, list[tuple[bytes, Any]]] = {}
+    for _, key, value, _, headers in recorder.pending_records:
+        by_key.setdefault(key, []).append((value, headers))
+    assert len(by_key) == len(builder.records) + 1
+    for pieces in by_key.values():
+        assert all(len(value) <= 30 for value, _ in pieces)
+        assert [headers for _, headers in pieces] == [
+            [(HEADER_CHUNK, b"%d/%d" % (n, len(pieces)))] for n in range(len(pieces))
+        ]
