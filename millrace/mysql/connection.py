@@ -16,7 +16,7 @@ from typing import Any, Self
 import pymysql
 from pymysql.constants import COMMAND
 
-from millrace.mysql.errors import RefusedError, SourceError, UnreachableError, from_server
+from millrace.mysql.errors import CONNECT, RefusedError, SourceError, UnreachableError, from_server
 
 __all__ = ["Flavour", "MysqlAddress", "MysqlConnection", "Row"]
 
@@ -178,7 +178,7 @@ def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Curso
             **tls,
         )
     except (pymysql.err.Error, OSError) as error:
-        raise _in_words(address, error, "connect") from error
+        raise _in_words(address, error, CONNECT) from error
 
 
 def _verifying_context(address: MysqlAddress) -> ssl.SSLContext:

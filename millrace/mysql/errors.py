@@ -16,6 +16,7 @@ decides. :func:`from_server` turns an error packet of the server into one of the
 """
 
 __all__ = [
+    "CONNECT",
     "GapError",
     "LinkLostError",
     "PositionRefusedError",
@@ -137,6 +138,9 @@ _READING_BINLOG: tuple[tuple[str, type[SourceError], str], ...] = (
     ("server_id is not set", RefusedError, "the server has no server_id; set one in its configuration"),
 )
 
+CONNECT = "connect"
+"""What :func:`from_server` is told we were about while logging in: only there the password is in question."""
+
 _DENIED = "check user and password (MILLRACE_MYSQL_USER, MILLRACE_MYSQL_PASSWORD)"
 
 _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
@@ -181,7 +185,7 @@ def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> 
     The server's own text is always part of the message.
     """
     said = f"(error {code}: {text.rstrip('. ')})"
-    if code == 1227:
+    if code == 1227 or (code in (1044, 1045) and doing != CONNECT):
         return RefusedError(
             f"{server}: user {user!r} lacks a privilege to {doing}; run {grant_for(text, user)} {said}"
         )

@@ -224,9 +224,12 @@ class LiveSource:
         for definition in definitions:
             entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
             self._producer.produce(topic, entry.key, entry.to_bytes(), now_ms)
-        self._writer.commit()
+        # Committed with the first events: until they come, the place to start at may prove wrong.
         self._catalog = epoch, definitions
         _LOG.info("catalogue read", tables=len(definitions))
+        if all(definition.database == "mysql" for definition in definitions):
+            user = connection.address.user
+            _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
 
 
 def _difference(identity: LogIdentity, head: LogHead) -> str | None:

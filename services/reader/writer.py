@@ -48,6 +48,8 @@ _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _PREVIOUS_GTIDS: Final = int(EventType.PREVIOUS_GTIDS_LOG_EVENT)
 _GTID_LIST: Final = int(EventType.MARIADB_GTID_LIST_EVENT)
 _INCIDENT: Final = int(EventType.INCIDENT_EVENT)
+_BAD: Final = (HEADER_CHECKSUM, b"bad")
+_HEARTBEATS: Final = frozenset(map(int, (EventType.HEARTBEAT_LOG_EVENT, EventType.HEARTBEAT_LOG_EVENT_V2)))
 _NOTED: Final = WATCHED | {_PREVIOUS_GTIDS, _GTID_LIST}
 
 _HEADER: Final = struct.Struct("<IBIIIH")
@@ -57,6 +59,9 @@ _CHECKSUM_LENGTH: Final = 4
 
 _LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 _LONG_TRANSACTION_S: Final = 5.0
+
+_CONFIRMED_BY_SILENCE_S: Final = 1.0
+"""A server that has not refused a position by now waits there for its next event."""
 
 
 class Placer(Protocol):
@@ -140,15 +145,20 @@ class RawWriter:
         self._skip_to = 0
         self._skip_chunks = 0
         self._announcement: str | None = None
+        self._confirmed = True
+        self._session_began = 0.0
         self._server: tuple[str | None, str | None] = (None, None)
 
     # -- where we stand -----------------------------------------------------------------------------
 
     @property
     def state(self) -> ReaderState | None:
-        """Where the records written so far end; None before anything is known."""
+        """Where the records written so far end; None before anything is known.
+
+        A session counts once its source has shown that the place where it begins is a place in the log.
+        """
         placer = self._placer
-        if placer is None or self._announcement is not None or not placer.log_file:
+        if placer is None or not self._confirmed or self._announcement is not None or not placer.log_file:
             return self._before_session
         log_file, position, chunk = placer.log_file, placer.position, 0
         if self._open is not None and not self._open.discard:
@@ -202,6 +212,8 @@ class RawWriter:
         self._server = (server_uuid, server_uid)
         self._skip_file, self._skip_to, self._skip_chunks = "", 0, 0
         self._announcement = changed
+        self._confirmed = False
+        self._session_began = time.monotonic()
         if gtid_set is not None:
             self._gtids.replace(gtid_set)
         if changed is None and state is not None:
@@ -232,6 +244,8 @@ class RawWriter:
                 raise GapError(f"{placer.log_file}: an event of {size} bytes came as {event_size} bytes")
             log_file = placer.log_file
             position = place(type_code, size, next_position, flags, data)
+            if position >= 0 or type_code in _HEARTBEATS:
+                self._confirmed = True
             if position < self._skip_to:
                 if position < 0:
                     self._not_in_file(position, type_code, data, now_ms)
@@ -254,9 +268,9 @@ class RawWriter:
                 self._describe(data, known=False)
             if self._crc and crc32(data) != _CRC_RESIDUE and not checksum_matches(data):
                 self._bad_checksum(log_file, position)
-                produce(topic, key, data, timestamp_ms, [(HEADER_CHECKSUM, b"bad")])
+                self._chunks(key, data, timestamp_ms, [_BAD])
             elif size > limit:
-                self._chunks(key, data, timestamp_ms)
+                self._chunks(key, data, timestamp_ms, [])
             else:
                 produce(topic, key, data, timestamp_ms)
             events += 1
@@ -270,6 +284,9 @@ class RawWriter:
 
     def pause(self) -> None:
         """Note that nothing more has come for now: commit, unless a source's transaction is still coming."""
+        if not self._confirmed and time.monotonic() - self._session_began < _CONFIRMED_BY_SILENCE_S:
+            return
+        self._confirmed = True
         if self._producer.pending and (
             not self._progress.inside or time.monotonic() - self._began >= _LONG_TRANSACTION_S
         ):
@@ -324,6 +341,8 @@ class RawWriter:
         """Open a new epoch: another log follows."""
         assert self._placer is not None
         before, self._announcement = self._before_session, None
+        # The server has taken our GTIDs, or it would have refused before it named a file.
+        self._confirmed = True
         if before is not None and (before.open_gtid is not None or self._progress.inside):
             # Where no event starts: chunks of a cut event have its position.
             position = before.position + (1 if before.chunk else 0)
@@ -392,14 +411,17 @@ class RawWriter:
 
     # -- large events -------------------------------------------------------------------------------
 
-    def _chunks(self, key: bytes, data: bytes, timestamp_ms: int) -> None:
-        """Write an event that came whole, but is too large for a record."""
+    def _chunks(
+        self, key: bytes, data: bytes, timestamp_ms: int, last_headers: list[tuple[str, bytes]]
+    ) -> None:
+        """Write an event that came whole, in chunks if need be; the last one gets ``last_headers`` too."""
         skip, self._skip_chunks = self._skip_chunks, 0
-        for index, (header, chunk) in enumerate(split(data, self._record_limit)):
-            if index >= skip:
-                self._producer.produce(
-                    self._topic, key, chunk, timestamp_ms, None if header is None else [header]
-                )
+        chunks = list(split(data, self._record_limit))
+        for index, (header, chunk) in enumerate(chunks[skip:], skip):
+            headers = [] if header is None else [header]
+            if index == len(chunks) - 1:
+                headers += last_headers
+            self._producer.produce(self._topic, key, chunk, timestamp_ms, headers or None)
 
     def _piece(self, data: bytes, first: bool, last: bool, event_size: int, now_ms: int) -> None:
         """Take a piece of an event that does not come whole."""
@@ -428,6 +450,7 @@ class RawWriter:
             raise GapError(f"{self._placer.log_file}: an event of {size} bytes came as {event_size} bytes")
         log_file = self._placer.log_file
         position = self._placer.place(type_code, size, next_position, flags, data)
+        self._confirmed = True
         discard = position < 0 or (log_file == self._skip_file and position < self._skip_to)
         skip, written = 0, 0
         if not discard:
@@ -471,7 +494,7 @@ class RawWriter:
             if self._crc and open_event.crc != _CRC_RESIDUE:
                 # Before the last chunk is written, so that a second reading can go on with it.
                 self._bad_checksum(open_event.log_file, open_event.position)
-                headers = [(HEADER_CHECKSUM, b"bad")]
+                headers = [_BAD]
             self._chunk(open_event, len(open_event.buffer), headers)
             self._metrics.wrote(1, open_event.size, self._last_ms, open_event.position + open_event.size)
         self._open = None

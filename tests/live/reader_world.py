@@ -1,0 +1,227 @@
+"""A reader as a process between a real source and a real Kafka, and what it wrote."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from millrace.avro.state import ReaderState
+from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
+from millrace.kafka.state import read_state
+from millrace.local import Kafka, MariaDB, MySQL
+from millrace.runtime.settings import KafkaSettings
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("MILLRACE_SHARED", ROOT.parent / "shared"))
+MAGIC = b"\xfebin"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RawRecord:
+    key: RawKey
+    value: bytes
+    headers: dict[str, bytes]
+    timestamp_ms: int
+    offset: int
+
+    @property
+    def identity(self) -> tuple[int, str, int, bytes]:
+        """What no two records may share."""
+        return self.key.epoch, self.key.log_file, self.key.position, self.headers.get(HEADER_CHUNK, b"")
+
+    @property
+    def in_file(self) -> bool:
+        return HEADER_ARTIFICIAL not in self.headers and HEADER_MARKER not in self.headers
+
+
+class ReaderWorld:
+    """One source; ``environment`` holds the settings of its reader beside source and Kafka."""
+
+    def __init__(self, kafka: Kafka, source: str, **environment: str) -> None:
+        self.source = source
+        self.topics = Topics(source)
+        self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self.environment = {
+            "MILLRACE_SOURCE": source,
+            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            **environment,
+        }
+
+    @classmethod
+    def of(cls, kafka: Kafka, source: str, server: MySQL | MariaDB, **environment: str) -> "ReaderWorld":
+        return cls(kafka, source, **server_environment(server), **environment)
+
+    def _command(self, environment: dict[str, str]) -> dict[str, object]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+        return {
+            "args": [sys.executable, "-m", "services.reader"],
+            "env": {**inherited, **self.environment, **environment},
+            "cwd": ROOT,
+            "text": True,
+        }
+
+    @contextmanager
+    def reader(self, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+        """A running reader; ended with SIGTERM, if it still runs, when the block ends."""
+        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+            **self._command(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        try:
+            yield process
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode in (0, -signal.SIGKILL), errors
+        finally:
+            process.kill()
+            process.communicate()
+
+    def run(self, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run a reader to its end."""
+        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+            **self._command(environment), capture_output=True, timeout=90, check=False
+        )
+
+    def raw(self, *, isolation: str = "read_committed") -> list[RawRecord]:
+        """All records of the raw topic."""
+        return [
+            RawRecord(
+                RawKey.parse(message.key()),
+                message.value(),
+                dict(message.headers() or ()),
+                message.timestamp()[1],
+                message.offset(),
+            )
+            for message in self._read(self.topics.raw, isolation)
+        ]
+
+    def catalog(self) -> dict[bytes, list[bytes]]:
+        """Records of the catalogue by key."""
+        entries: dict[bytes, list[bytes]] = {}
+        for message in self._read(self.topics.catalog, "read_committed"):
+            entries.setdefault(message.key(), []).append(message.value())
+        return entries
+
+    def _read(self, topic: str, isolation: str) -> list:  # type: ignore[type-arg]  # no stubs for messages
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.settings.bootstrap_servers,
+                "group.id": "test",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            messages = []
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                for message in consumer.consume(10_000, timeout=1.0):
+                    if message.error() is None:
+                        messages.append(message)
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        return messages
+                    elif message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        return []
+            raise AssertionError(f"{topic} has no end")
+        finally:
+            consumer.close()
+
+    def end_offset(self) -> int:
+        """Offset behind the last record of the raw topic, open transactions included; 0 without a topic."""
+        if not self._exists(self.topics.raw):
+            return 0
+        consumer = Consumer({"bootstrap.servers": self.settings.bootstrap_servers, "group.id": "test"})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(self.topics.raw, 0), timeout=10)[1])
+        finally:
+            consumer.close()
+
+    def state(self) -> ReaderState | None:
+        if not self._exists(self.topics.state):
+            return None
+        stored = read_state(self.settings, self.source, "reader")
+        return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
+
+    def _exists(self, topic: str) -> bool:
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers})
+        found = admin.list_topics(timeout=10).topics.get(topic)
+        return found is not None and all(part.leader >= 0 for part in found.partitions.values())
+
+    def wait_until_at(self, server: MySQL | MariaDB, process: "subprocess.Popen[str]") -> ReaderState:
+        """Wait until everything that the server has logged by now is committed."""
+        log_file, position = log_end(server)
+
+        def arrived() -> ReaderState | None:
+            state = self.state()
+            if state is None or (state.log_file, state.position) < (log_file, position):
+                return None
+            return state
+
+        return wait_for(arrived, process, f"{log_file}:{position}")
+
+
+def log_end(server: MySQL | MariaDB) -> tuple[str, int]:
+    log_file, position, *_ = server.query("SHOW MASTER STATUS")[0]
+    return str(log_file), int(position)
+
+
+def server_environment(server: MySQL | MariaDB) -> dict[str, str]:
+    return {
+        "MILLRACE_MYSQL_HOST": server.host,
+        "MILLRACE_MYSQL_PORT": str(server.port),
+        "MILLRACE_MYSQL_USER": server.user,
+        "MILLRACE_MYSQL_PASSWORD": server.password,
+    }
+
+
+def wait_for(
+    look: Callable[[], T | None], process: "subprocess.Popen[str] | None", what: str, timeout_s: float = 90
+) -> T:
+    """Look until there is something to see."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if process is not None and process.poll() is not None:
+            errors = process.stderr.read() if process.stderr else ""
+            raise AssertionError(f"the reader ended with {process.returncode} before {what}: {errors}")
+        assert time.monotonic() < deadline, f"{what} did not come"
+        time.sleep(0.2)
+
+
+def files_of(records: list[RawRecord]) -> dict[tuple[int, str], bytes]:
+    """Put the files together again, by epoch and name."""
+    parts: dict[tuple[int, str], list[bytes]] = {}
+    for record in records:
+        if record.in_file:
+            parts.setdefault((record.key.epoch, record.key.log_file), [MAGIC]).append(record.value)
+    return {file: b"".join(values) for file, values in parts.items()}
+
+
+def assert_closed_files_equal(records: list[RawRecord], server: MySQL | MariaDB, epoch: int = 0) -> int:
+    """Compare all closed log files with the server's own, byte by byte; return how many there were."""
+    written = files_of(records)
+    closed = server.binlog_files[:-1]
+    for path in closed:
+        assert written.get((epoch, path.name)) == path.read_bytes(), f"{path.name} differs"
+    return len(closed)
+
+
+def assert_nothing_twice(records: list[RawRecord]) -> None:
+    identities = [record.identity for record in records]
+    assert len(set(identities)) == len(identities)
