@@ -4,7 +4,6 @@ A table map always gives types; names, keys, signedness, character sets and memb
 was told to write them (``binlog_row_metadata``). What is missing comes from a :class:`TableDefinition`.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -21,6 +20,7 @@ from millrace.binlog.columns.column import (
     PackMetadata,
 )
 from millrace.binlog.columns.metadata import TableMap, columns_of
+from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, UnsupportedError
 
@@ -164,71 +164,52 @@ _ENGINES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _SqlType:
-    """A type of the catalog taken apart: name, numbers in parentheses."""
-
-    name: str
-    arguments: tuple[int, ...]
-
-    def argument(self, default: int) -> int:
-        return self.arguments[0] if self.arguments else default
+_Fits = Callable[[SqlType, Metadata, ColumnDefinition], bool]
 
 
-def _sql_type(text: str) -> _SqlType:
-    match = re.match(r"\s*([a-z0-9_]+(?: precision)?)\s*(?:\(([\d\s,]+)\))?", text.lower())
-    if match is None:
-        raise UnsupportedError(f"the catalog calls a column's type {text!r}")
-    name, arguments = match.groups()
-    return _SqlType(name, tuple(map(int, (arguments or "").split(","))) if arguments else ())
-
-
-_Fits = Callable[[_SqlType, Metadata, ColumnDefinition], bool]
-
-
-def _any(_type: _SqlType, _metadata: Metadata, _column: ColumnDefinition) -> bool:
+def _any(_type: SqlType, _metadata: Metadata, _column: ColumnDefinition) -> bool:
     return True
 
 
-def _fraction(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+def _fraction(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
     return isinstance(metadata, FractionMetadata) and metadata.digits == sql_type.argument(0)
 
 
-def _decimal(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+def _decimal(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
     precision, scale, *_ = (*sql_type.arguments, *(10, 0)[len(sql_type.arguments) :])
     return metadata == DecimalMetadata(precision, scale)
 
 
-def _bit(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+def _bit(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
     return metadata == BitMetadata(sql_type.argument(1))
 
 
-def _length(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
+def _length(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
     """Compare the length in bytes; a compressed VARCHAR has one byte more."""
     if not isinstance(metadata, LengthMetadata):
         return False
     width = max_bytes_per_character(column.charset) if column.charset else 1
     length = sql_type.argument(1) * width
     return metadata.max_length in (
-        (length, length + width) if "COMPRESSED" in column.column_type else (length,)
+        (length, length + width) if "compressed" in sql_type.attributes else (length,)
     )
 
 
 def _fixed(size: int) -> _Fits:
-    def fits(_type: _SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
+    def fits(_type: SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
         return metadata == LengthMetadata(size)
 
     return fits
 
 
 def _blob(size: int) -> _Fits:
-    def fits(_type: _SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
+    def fits(_type: SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
         return metadata == BlobMetadata(size)
 
     return fits
 
 
-def _members(_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
+def _members(_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
     if column.members is None:
         return True
     count = len(column.members)
@@ -237,7 +218,7 @@ def _members(_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> b
     return metadata == PackMetadata(8 if count > 32 else max(1, (count + 7) // 8))
 
 
-def _vector(sql_type: _SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
+def _vector(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
     return not isinstance(metadata, LengthMetadata) or metadata.max_length == 4 * sql_type.argument(0)
 
 
@@ -305,7 +286,7 @@ _ALIASES = {"utf8": "utf8mb3"}
 
 def _merged(column: Column, definition: ColumnDefinition) -> Column:
     """Add what the catalog knows to a column of a table map; raise where they contradict each other."""
-    sql_type = _sql_type(definition.column_type)
+    sql_type = SqlType.parse(definition.column_type)
     metadata = column.metadata
     if column.type is _OLD_TEMPORALS.get(sql_type.name):
         # These carry no digits in the table map, so there is nothing to compare.

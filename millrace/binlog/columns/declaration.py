@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 from millrace.binlog.columns.column import Column, Metadata, NoMetadata
+from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
 
@@ -156,7 +157,7 @@ def codec_of(column: Column) -> ColumnCodec:
     Raise :class:`UnsupportedError` for type codes that no row image holds.
     """
     if column.sql_type is not None:
-        variant = VARIANTS.get((column.type, column.sql_type.partition("(")[0].partition(" ")[0].lower()))
+        variant = VARIANTS.get((column.type, SqlType.parse(column.sql_type).name))
         if variant is not None:
             return variant(column)
     codec = COLUMNS.get(column.type)

@@ -19,6 +19,7 @@ from millrace.binlog.columns.declaration import (
     declare,
     one_byte_metadata,
 )
+from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, UnrepresentableError
 
@@ -48,6 +49,8 @@ class Integer(ColumnCodec):
         self.size, code, self.name = _WIDTHS[column.type]
         self.signed = not column.unsigned
         self.struct_code = code if self.signed or self.size == 3 else code.upper()
+        sql_type = SqlType.parse(column.sql_type or self.name)
+        self.zerofill = sql_type.argument(0) if "zerofill" in sql_type.attributes else 0
 
     def decode(self, payload: Any) -> int:
         """Give an int."""
@@ -83,8 +86,8 @@ class Integer(ColumnCodec):
         return None
 
     def text(self, value: int) -> str:
-        """Write decimal digits."""
-        return str(value)
+        """Write decimal digits, with zeros in front where the catalog says ZEROFILL."""
+        return str(value).zfill(self.zerofill)
 
     def sql_type(self) -> str:
         """Write the type with UNSIGNED."""
@@ -282,6 +285,8 @@ class Real(ColumnCodec):
     def __init__(self, column: Column) -> None:
         super().__init__(column)
         self.name, self.struct_code = ("float", "f") if column.type is ColumnType.FLOAT else ("double", "d")
+        arguments = SqlType.parse(column.sql_type or self.name).arguments
+        self.decimals = arguments[1] if len(arguments) > 1 else None
 
     def decode(self, payload: float) -> float:
         """Give a float."""
@@ -299,7 +304,9 @@ class Real(ColumnCodec):
         """Leave the number as it is."""
 
     def text(self, value: float) -> str:
-        """Write the number as the server shows it."""
+        """Write the number as the server shows it, FLOAT(M,D) with D digits behind the point."""
+        if self.decimals is not None:
+            return f"{value:.{self.decimals}f}"
         return format_float(value) if self.name == "float" else format_double(value)
 
     def sql_type(self) -> str:
@@ -386,8 +393,8 @@ class Year(ColumnCodec):
         return self.decode
 
     def text(self, value: int) -> str:
-        """Write four digits."""
-        return f"{value:04d}"
+        """Write four digits, or the two of YEAR(2), which MySQL 5.5 and older had."""
+        return f"{value % 100:02d}" if self.column.sql_type == "year(2)" else f"{value:04d}"
 
     def sql_type(self) -> str:
         """Write the type."""

@@ -1,0 +1,32 @@
+"""The text of a column's type as a server's catalog gives it, taken apart."""
+
+import re
+from dataclasses import dataclass
+
+from millrace.binlog.errors import UnsupportedError
+
+__all__ = ["SqlType"]
+
+_TYPE = re.compile(r"\s*([a-z0-9_]+)\s*(?:\(([\d\s,]+)\))?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A type such as ``decimal(10,2) unsigned``: name, numbers in parentheses, and what follows them."""
+
+    name: str
+    arguments: tuple[int, ...] = ()
+    attributes: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "SqlType":
+        """Take apart the text of a type; raise :class:`UnsupportedError` where it has no name."""
+        match = _TYPE.match(text.lower())
+        if match is None:
+            raise UnsupportedError(f"the catalog calls a column's type {text!r}")
+        name, arguments, attributes = match.groups()
+        return cls(name, tuple(map(int, arguments.split(","))) if arguments else (), attributes.strip())
+
+    def argument(self, default: int) -> int:
+        """Give the first number, or ``default`` where there is none."""
+        return self.arguments[0] if self.arguments else default
