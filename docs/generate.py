@@ -1,0 +1,213 @@
+"""Writes the tables of the documentation that follow from the code.
+
+``python docs/generate.py`` fills what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the
+pages below; with ``--check`` it writes nothing and fails where a page is stale. A test does the latter.
+"""  # noqa: INP001 - a script beside the pages, no package
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from millrace.kafka.topics import TOPIC_SPECS
+from millrace.runtime.settings import (
+    PREFIX,
+    KafkaSettings,
+    RegistrySettings,
+    ServiceSettings,
+    TopicsSettings,
+)
+from services.decoder.metrics import DecoderMetrics
+from services.decoder.settings import DecoderSettings
+from services.reader.metrics import ReaderMetrics
+from services.reader.settings import ReaderSettings
+from services.rowmapper.metrics import RowMapperMetrics
+from services.rowmapper.settings import RowMapperSettings
+
+PROJECT: Final = Path(__file__).resolve().parents[1]
+VALUES: Final = PROJECT / "helm" / "millrace" / "values.yaml"
+SERVICES: Final[dict[str, type[ServiceSettings]]] = {
+    "reader": ReaderSettings,
+    "decoder": DecoderSettings,
+    "row mapper": RowMapperSettings,
+}
+PAGES: Final = {
+    "docs/configuration.md": ("settings",),
+    "docs/topics.md": ("topics",),
+    "docs/operations.md": ("metrics",),
+    "helm/millrace/README.md": ("values",),
+}
+
+_END: Final = "<!-- end -->"
+
+Setting = tuple[str, FieldInfo]
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Write a table in Markdown."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def settings(model: type[BaseModel], prefix: str = PREFIX) -> Iterator[Setting]:
+    """Give the environment variables of a settings class, each with its field."""
+    for name, field in model.model_fields.items():
+        variable = prefix + name.upper()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from settings(field.annotation, variable + "_")
+        else:
+            yield variable, field
+
+
+def settings_tables() -> str:
+    """Write a table of the settings that services share, and one for what each has of its own."""
+    sections = {
+        "All services": [item for item in settings(ServiceSettings) if item[0].count("_") < 3],
+        "Kafka: all services": list(settings(KafkaSettings, PREFIX + "KAFKA_")),
+        "New topics: all services": list(settings(TopicsSettings, PREFIX + "TOPICS_")),
+        "Schema registry: decoder and row mapper": list(settings(RegistrySettings, PREFIX + "REGISTRY_")),
+    }
+    shared = {name for section in sections.values() for name, _ in section}
+    for service, model in SERVICES.items():
+        sections[f"Only the {service}"] = [item for item in settings(model) if item[0] not in shared]
+    return "\n\n".join(
+        f"### {title}\n\n" + table(("variable", "default", "meaning"), map(_setting_row, section))
+        for title, section in sections.items()
+        if section
+    )
+
+
+def _setting_row(setting: Setting) -> tuple[str, ...]:
+    name, field = setting
+    default = "" if field.is_required() else field.get_default(call_default_factory=True)
+    if isinstance(default, SecretStr):
+        default = default.get_secret_value()
+    if isinstance(default, bool):
+        default = str(default).lower()
+    shown = "**required**" if field.is_required() else "" if default in (None, "") else f"`{default}`"
+    secret = SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ()))
+    return f"`{name}`", shown, f"{field.description}{' (secret)' if secret else ''}"
+
+
+def topics_table() -> str:
+    """Write how topics of each kind are created."""
+    return table(
+        ("topic", "holds", "partitions", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
+        (
+            (
+                "`{source}.{db}.{table}`" if kind == "table" else f"`{{source}}.{kind}`",
+                spec.purpose,
+                "1" if spec.single_partition else "`MILLRACE_TOPICS_TABLE_PARTITIONS`",
+                spec.cleanup_policy,
+                ", ".join(
+                    f"`{other}`" for other in sorted(spec.accepted_cleanup_policies - {spec.cleanup_policy})
+                ),
+                str(spec.max_message_bytes),
+                "chunks" if spec.chunked else "",
+            )
+            for kind, spec in TOPIC_SPECS.items()
+        ),
+    )
+
+
+def metrics_table() -> str:
+    """Write the metrics of the services."""
+    registry = CollectorRegistry()
+    ReaderMetrics(registry)
+    DecoderMetrics(registry)
+    nothing_yet: Any = SimpleNamespace(
+        counters=Counter(), pending_xa=0, record_time_ms=0, lag=0, quarantined=()
+    )
+    RowMapperMetrics(registry, nothing_yet, nothing_yet)
+    return table(
+        ("metric", "type", "meaning"),
+        (
+            (
+                f"`{family.name}{'_total' if family.type == 'counter' else ''}`",
+                family.type,
+                family.documentation,
+            )
+            for family in registry.collect()
+        ),
+    )
+
+
+def values_table() -> str:
+    """Write the values of the chart, as values.yaml describes them."""
+    rows: list[tuple[str, ...]] = []
+    path: list[str] = []
+    comment: list[str] = []
+    for line in VALUES.read_text().splitlines():
+        match = re.match(r"( *)([A-Za-z]+):(?: (.*))?$", line)
+        text = line.strip()
+        if match is None:
+            if text.startswith("#"):
+                comment.append(text.removeprefix("#").strip())
+            elif not text:
+                comment = []
+            continue
+        depth = len(match[1]) // 2
+        path = [*path[:depth], match[2]]
+        if comment:
+            rows.append((f"`{'.'.join(path)}`", f"`{match[3]}`" if match[3] else "", _sentences(comment)))
+        comment = []
+    return table(("value", "default", "meaning"), rows)
+
+
+def _sentences(comment: list[str]) -> str:
+    """Join the lines of a comment, without the example in it, which blank lines enclose."""
+    while "" in comment:
+        start = comment.index("")
+        end = comment.index("", start + 1)
+        comment = [*comment[:start], *comment[end + 1 :]]
+    return " ".join(comment).replace(", for example ", ". ").replace("<", "&lt;")
+
+
+GENERATORS: Final[dict[str, Callable[[], str]]] = {
+    "settings": settings_tables,
+    "topics": topics_table,
+    "metrics": metrics_table,
+    "values": values_table,
+}
+
+
+def generated(page: str, names: tuple[str, ...]) -> str:
+    """Give the text of a page with its generated parts filled."""
+    text = (PROJECT / page).read_text()
+    for name in names:
+        begin = f"<!-- generated: {name} -->\n"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(_END)
+        if not (found and closed):
+            raise SystemExit(f"error: {page} has no {begin.strip()} … {_END}")
+        text = f"{before}{begin}\n{GENERATORS[name]()}\n\n{_END}{after}"
+    return text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the pages, or with --check say which are stale; give the exit code."""
+    parser = argparse.ArgumentParser(description="Write the generated parts of the documentation.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
+    check = parser.parse_args(arguments).check
+    stale = []
+    for page, names in PAGES.items():
+        text = generated(page, names)
+        if text != (PROJECT / page).read_text():
+            stale.append(page)
+            if not check:
+                (PROJECT / page).write_text(text)
+    for page in stale:
+        sys.stdout.write(f"{page}: {'stale; run python docs/generate.py' if check else 'written'}\n")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
