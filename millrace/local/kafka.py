@@ -69,8 +69,7 @@ class Kafka(Component):
             command = [
                 "kafka.tools.StorageTool",
                 "format",
-                "-t",
-                cluster_id,
+                f"--cluster-id={cluster_id}",  # in one word: a random id may start with a dash
                 "-c",
                 str(self._settings_file(node)),
             ]
