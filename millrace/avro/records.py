@@ -6,8 +6,9 @@ from typing import Any
 
 import fastavro
 
+from millrace.avro.binary import writer
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
-from millrace.avro.schemas import load_schema, parsed_schema
+from millrace.avro.schemas import load_schema
 
 __all__ = ["DeadLetter", "RecordSerializer", "deserialize"]
 
@@ -38,14 +39,11 @@ class RecordSerializer:
 
     def __init__(self, registry: SchemaRegistry, topic: str, name: str) -> None:
         self._prefix = wire_prefix(registry.register(value_subject(topic), load_schema(name)))
-        self._schema = parsed_schema(name)
+        self._write = writer(load_schema(name))
 
     def __call__(self, record: dict[str, Any]) -> bytes:
-        """Return the value of a Kafka record."""
-        out = io.BytesIO()
-        out.write(self._prefix)
-        fastavro.schemaless_writer(out, self._schema, record)
-        return out.getvalue()
+        """Return the value of a Kafka record; ``record`` has a value for each field."""
+        return self._prefix + self._write(record)
 
 
 def deserialize(registry: SchemaRegistry, data: bytes) -> Any:

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from millrace.avro.state import OffsetRange, PendingXa, RowMapperState
 from millrace.binlog.errors import MissingStateError
@@ -21,6 +22,10 @@ __all__ = ["Mapper", "Replay"]
 
 Replay = Callable[[int, int], Iterator[Incoming]]
 """Reads the events from one offset to before another a second time."""
+
+
+_COUNTED: Final = ("rows", "undone_events", "ddl", "non_row_changes", "dead_letters")
+"""What of an :class:`Outcome` goes into the counters."""
 
 
 class _StopRequestedError(Exception):
@@ -174,13 +179,12 @@ class Mapper:
 
     def _count(self, outcome: Outcome) -> None:
         counters = self.counters
-        counters["rows"] += outcome.rows
-        counters["undone_events"] += outcome.undone_events
-        counters["ddl"] += outcome.ddl
-        counters["non_row_changes"] += outcome.non_row_changes
-        counters["dead_letters"] += outcome.dead_letters
         if outcome.rows or outcome.non_row_changes:
             counters["transactions"] += 1
+        for name in _COUNTED:
+            count = getattr(outcome, name)
+            if count:
+                counters[name] += count
 
 
 def _drained(events: deque[Incoming]) -> Iterator[Incoming]:

@@ -24,6 +24,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
 from millrace.binlog.table import SchemaMismatchError
+from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
 from millrace.kafka.chunks import split
 from services.rowmapper.assembler import Transaction
@@ -33,6 +34,7 @@ from services.rowmapper.tables import BoundTable, Tables
 
 __all__ = ["Outcome", "Publisher"]
 
+_STMT_END: Final = int(RowsFlag.STMT_END_F)
 _BEGIN: Final = "BEGIN"
 _END: Final = "END"
 
@@ -152,9 +154,10 @@ class _Publication:
 
     def _rows_event(self, incoming: Incoming, event: RowsEvent) -> None:
         table_map = self._table_maps.get(event.table_id)
-        if event.ends_statement:
+        query = self._query
+        if event.flags & _STMT_END:
             self._table_maps.clear()
-        query, self._query = self._query, None if event.ends_statement else self._query
+            self._query = None
         if table_map is None:
             if event.rows:
                 self.dead_letter(incoming, MissingStateError(f"no table map for table id {event.table_id}"))
