@@ -11,7 +11,7 @@ description, which is that of the next file at the latest.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.records import DeadLetter
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Decoder", "Output"]
 
 _LOG = get_logger(__name__)
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 1024 * 1024
+_NOWHERE: Final = (-1, "")
 _UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
 
 
@@ -48,13 +51,32 @@ class Output:
     serialize_dead_letter: "RecordSerializer"
     events_limit: int
     deadletter_limit: int
+    _events: list[tuple[bytes, bytes, int]] = field(default_factory=list)
+    _size: int = 0
 
     def event(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
-        """Write a record of the events topic, in chunks where it is too large."""
-        if len(value) <= self.events_limit:
-            self.producer.produce(self.topics.events, key, value, timestamp_ms)
+        """Write a record of the events topic, in chunks where it is too large; the latest with a flush."""
+        size = len(value)
+        if size <= self.events_limit:
+            self._events.append((key, value, timestamp_ms))
+            self._size += size
+            if self._size > _BATCH_BYTES:
+                self.flush()
         else:
+            self.flush()
             self._chunks(self.topics.events, key, value, timestamp_ms, self.events_limit)
+
+    def marker(self, key: bytes, value: bytes, timestamp_ms: int, header: bytes) -> None:
+        """Write a marker to the events topic."""
+        self.flush()
+        self.producer.produce(self.topics.events, key, value, timestamp_ms, [(HEADER_MARKER, header)])
+
+    def flush(self) -> None:
+        """Hand the events at hand over to Kafka."""
+        if self._events:
+            self.producer.produce_batch(self.topics.events, self._events)
+            self._events = []
+            self._size = 0
 
     def dead_letter(self, letter: DeadLetter, timestamp_ms: int) -> None:
         """Write a record of the dead letter topic, in chunks where it is too large."""
@@ -72,6 +94,7 @@ class Decoder:
     def __init__(self, output: Output, metrics: DecoderMetrics, state: DecoderState | None) -> None:
         self.next_offset = 0
         self._output = output
+        self._serialize_event = output.serialize_event
         self._metrics = metrics
         self._joiner = ChunkJoiner()
         self._head: bytes | None = None
@@ -79,7 +102,7 @@ class Decoder:
         self._events = self._bytes = 0
         # How many records of the event at next_offset are written already; above 0 inside payloads only.
         self._written = 0
-        self._scope: tuple[int, str] | None = None
+        self._scope: tuple[int, str] = _NOWHERE
         self._stream = StreamState()
         self._tracker = TransactionTracker()
         if state is not None:
@@ -93,7 +116,7 @@ class Decoder:
     def state(self) -> bytes:
         """Give the state after everything that was written so far, for Kafka."""
         stream = self._stream.save()
-        if self._scope is not None:
+        if self._scope is not _NOWHERE:
             stream["epoch"], stream["log_file"] = self._scope
         else:
             stream = {}
@@ -111,6 +134,7 @@ class Decoder:
             else:
                 self._event(record.offset(), key, value, record.timestamp()[1])
             self.next_offset = record.offset() + 1
+        self._output.flush()
         self._metrics.record_time.set(records[-1].timestamp()[1] / 1000)
         self._metrics.events.inc(self._events)
         self._metrics.bytes.inc(self._bytes)
@@ -126,10 +150,7 @@ class Decoder:
         if self._joiner.first_offset is not None:
             self._drop_chunks(ChunkError("the chunks of this event end before the last"), timestamp_ms)
         if HEADER_MARKER in headers:
-            marker = [(HEADER_MARKER, headers[HEADER_MARKER])]
-            self._output.producer.produce(
-                self._output.topics.events, key + b":0", value, timestamp_ms, marker
-            )
+            self._output.marker(key + b":0", value, timestamp_ms, headers[HEADER_MARKER])
         else:
             self._event(record.offset(), key, value, timestamp_ms, artificial=HEADER_ARTIFICIAL in headers)
 
@@ -173,7 +194,8 @@ class Decoder:
             return
         self._bytes += len(data)
         if self._written == 0:
-            self._write(decoded, key, position, 0, timestamp_ms, artificial=artificial)
+            value = self._serialize(decoded, position, 0, artificial=artificial)
+            self._output.event(key + b":0", value, timestamp_ms)
         if isinstance(decoded.event, TransactionPayloadEvent):
             self.next_offset = offset
             self._payload(decoded.event, key, data, position, timestamp_ms)
@@ -184,34 +206,31 @@ class Decoder:
         raw_key = RawKey.parse(key)
         scope = raw_key.epoch, raw_key.log_file
         if scope != self._scope:
-            if self._scope is None or scope[0] != self._scope[0]:
+            if scope[0] != self._scope[0]:
                 self._tracker = TransactionTracker()
             self._scope = scope
             self._stream = StreamState()
         self._head = head
 
-    def _write(
-        self,
-        decoded: BinlogEvent,
-        key: bytes,
-        position: int,
-        sub_index: int,
-        timestamp_ms: int,
-        *,
-        artificial: bool = False,
-    ) -> None:
-        """Write the record of one event."""
-        assert self._scope is not None
+    def _serialize(
+        self, decoded: BinlogEvent, position: int, sub_index: int, *, artificial: bool = False
+    ) -> bytes:
+        """Make the record of one event."""
         epoch, log_file = self._scope
         event = decoded.event
-        table_map = event if isinstance(event, TableMapEvent) else decoded.table_map
+        table_map = event if type(event) is TableMapEvent else decoded.table_map
         table = None if table_map is None else (table_map.database, table_map.table)
-        step = self._tracker.feed(decoded.header, event, log_file, position)
-        value = self._output.serialize_event(
-            decoded, epoch, log_file, position, sub_index, step, table, artificial=artificial
-        )
-        self._output.event(key + b":%d" % sub_index, value, timestamp_ms)
         self._events += 1
+        return self._serialize_event(
+            decoded,
+            epoch,
+            log_file,
+            position,
+            sub_index,
+            self._tracker.feed(decoded.header, event, log_file, position),
+            table,
+            artificial=artificial,
+        )
 
     def _payload(
         self, event: TransactionPayloadEvent, key: bytes, data: bytes, position: int, timestamp_ms: int
@@ -225,10 +244,13 @@ class Decoder:
                 sub_index += 1
                 if sub_index < self._written:
                     continue
-                self._write(decode_event(inner_data, inner), key, position, sub_index, timestamp_ms)
+                value = self._serialize(decode_event(inner_data, inner), position, sub_index)
+                self._output.event(key + b":%d" % sub_index, value, timestamp_ms)
                 self._written = sub_index + 1
-                if producer.due:
-                    producer.commit(self.state())
+                if sub_index % _BATCH == 0:
+                    self._output.flush()
+                    if producer.due:
+                        producer.commit(self.state())
         except BinlogError as error:
             self._dead_letter(error, self.next_offset, key, data, timestamp_ms)
 
