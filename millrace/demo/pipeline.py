@@ -1,6 +1,7 @@
 """The pipeline of the demo: where its servers are, and its three services as processes."""
 
 import os
+import signal
 import sys
 import time
 import urllib.error
@@ -119,8 +120,8 @@ class Services:
     def stop(self) -> dict[str, int]:
         """Ask all to end in order and return their exit codes."""
         for process in self._processes:
-            process.signal(15)
-        codes = {process.name: process.stop() for process in self._processes}
+            process.signal(signal.SIGTERM)
+        codes = {process.name: process.wait_or_kill() for process in self._processes}
         self._forget()
         return codes
 

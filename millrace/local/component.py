@@ -1,5 +1,6 @@
 """What the servers of the local stack have in common: their life, their log, their ports."""
 
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -70,7 +71,8 @@ class Component(ABC):
             except PortTakenError as error:
                 self.kill()
                 if not first_time or attempt == _START_ATTEMPTS - 1:
-                    raise ComponentDiedError(f"{self.name} cannot listen on {self.ports}: taken") from error
+                    message = f"{self.name} found its ports {self.ports} taken:\n{error}"
+                    raise ComponentDiedError(message) from error
                 self._discard()
             except BaseException:
                 self.kill()
@@ -86,9 +88,9 @@ class Component(ABC):
     def stop(self) -> None:
         """End it in order (SIGTERM); data and ports stay."""
         for process in self.processes:
-            process.signal(15)
+            process.signal(signal.SIGTERM)
         for process in self.processes:
-            process.stop()
+            process.wait_or_kill()
 
     def kill(self) -> None:
         """End it with SIGKILL; data and ports stay."""
@@ -154,7 +156,7 @@ class Component(ABC):
             for process in self.processes:
                 if (code := process.poll()) is not None:
                     if "Address already in use" in (text := process.log_tail(60)) or "BindException" in text:
-                        raise PortTakenError
+                        raise PortTakenError(text)
                     raise ComponentDiedError(_obituary(process, code))
             if is_ready:
                 return

@@ -124,6 +124,10 @@ class Process:
     def stop(self, timeout_s: float = 30) -> int:
         """Ask it to end (SIGTERM), kill it if it does not within the time; return its exit code."""
         self.signal(signal.SIGTERM)
+        return self.wait_or_kill(timeout_s)
+
+    def wait_or_kill(self, timeout_s: float = 30) -> int:
+        """Wait for its end, kill it if it does not end within the time; return its exit code."""
         try:
             return self.wait(timeout_s)
         except TimeoutError:

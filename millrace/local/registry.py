@@ -18,6 +18,7 @@ class Registry(Component):
     def __init__(self) -> None:
         super().__init__("registry")
         self.version = bundle("registry").version
+        self._port_count = 2
 
     @property
     def url(self) -> str:
@@ -39,6 +40,9 @@ class Registry(Component):
             f"-Djava.io.tmpdir={self.folder}",
             "-Dquarkus.http.host=127.0.0.1",
             f"-Dquarkus.http.port={self.ports[0]}",
+            # Otherwise it serves its health on every interface, on port 9000.
+            "-Dquarkus.management.host=127.0.0.1",
+            f"-Dquarkus.management.port={self.ports[1]}",
             "-Dapicurio.ccompat.legacy-id-mode.enabled=false",
             f"-Dapicurio.datasource.url=jdbc:h2:file:{self.folder / 'registry'}",
             "-jar",

@@ -51,6 +51,12 @@ def test_registry_is_backward_compatible(registry: Registry) -> None:
         assert json.load(response)["compatibilityLevel"] == "BACKWARD"
 
 
+def test_two_registries_run_side_by_side(registry: Registry) -> None:
+    with Registry() as other:
+        assert other.running
+        assert registry.running
+
+
 def test_database_writes_a_complete_log(database: MySQL | MariaDB) -> None:
     [row] = database.query("SELECT @@log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata")
     assert row == (1, "ROW", "FULL", "FULL")
