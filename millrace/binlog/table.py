@@ -186,13 +186,9 @@ def _bit(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> boo
 
 def _length(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
     """Compare the length in bytes; a compressed VARCHAR has one byte more."""
-    if not isinstance(metadata, LengthMetadata):
-        return False
     width = max_bytes_per_character(column.charset) if column.charset else 1
-    length = sql_type.argument(1) * width
-    return metadata.max_length in (
-        (length, length + width) if "compressed" in sql_type.attributes else (length,)
-    )
+    compressed = "compressed" in sql_type.attributes
+    return metadata == LengthMetadata(sql_type.argument(1) * width + compressed)
 
 
 def _fixed(size: int) -> _Fits:
