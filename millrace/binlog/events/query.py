@@ -45,6 +45,7 @@ __all__ = [
     "AnnotateRowsEvent",
     "AutoIncrement",
     "CollationOfCharset",
+    "CollationsOfCharsets",
     "ExecuteLoadQueryEvent",
     "GtidFlags3",
     "Invoker",

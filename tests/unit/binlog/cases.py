@@ -1,0 +1,154 @@
+"""The cases that drive the codec's tests in both directions: events of real servers, and some made by hand.
+
+By hand are those that no log at hand has; their layout was taken from two sources each, the server's header
+files and a specification or another implementation.
+"""
+
+import functools
+from dataclasses import dataclass
+
+from millrace.binlog.checksum import compute_checksum
+from millrace.binlog.declaration import Event
+from millrace.binlog.events import (
+    AppendBlockEvent,
+    CertificationItem,
+    DeleteRowsCompressedEvent,
+    ExecLoadEvent,
+    HeartbeatLogEvent,
+    HeartbeatLogEventV2,
+    IgnorableLogEvent,
+    SlaveEvent,
+    StartEncryptionEvent,
+    TransactionContextEvent,
+    UpdateRowsCompressedEvent,
+    ViewChangeEvent,
+    WriteRowsCompressedEvent,
+    WriteSetItem,
+)
+from millrace.binlog.events.control import UnknownEvent
+from millrace.binlog.state import LogFormat, StreamState
+from millrace.binlog.stream import decode_event
+from tests.unit.binlog.vectors import FORMATS, REAL
+
+__all__ = ["CASES", "Case", "make_event", "state_of"]
+
+MYSQL_97 = "9.7.4-2"
+MARIADB_118 = "11.8.6-MariaDB-0+deb13u1 from Debian-log"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An event in the format of a server: its bytes, and what they say."""
+
+    server: str
+    data: bytes
+    event: Event
+
+    def __str__(self) -> str:
+        return f"{type(self.event).__name__} {self.server}"
+
+
+@functools.cache
+def _format_of(server: str) -> LogFormat | None:
+    state = StreamState()
+    decode_event(bytes.fromhex(FORMATS[server]), state, verify=False)
+    return state.format
+
+
+def state_of(server: str) -> StreamState:
+    """Make the state behind the format description of a server."""
+    return StreamState(_format_of(server))
+
+
+def make_event(type_code: int, body: bytes, *, checksum: bool = True) -> bytes:
+    """Put a header in front of an event's post-header and body, and a checksum behind."""
+    size = 19 + len(body) + 4 * checksum
+    header = (
+        (1700000000).to_bytes(4, "little")
+        + bytes([type_code])
+        + (7).to_bytes(4, "little")
+        + size.to_bytes(4, "little")
+        + (4711).to_bytes(4, "little")
+        + b"\0\0"
+    )
+    data = header + body
+    return data + compute_checksum(data) if checksum else data
+
+
+# A compressed record: 0x81, the length 4, and zlib's stream for 00 01 02 03.
+_COMPRESSED = bytes.fromhex("8104789c636064620600000e0007")
+
+_HAND = [
+    (MYSQL_97, 7, "", SlaveEvent(b"")),
+    (MYSQL_97, 9, "05000000616263", AppendBlockEvent(5, b"abc")),
+    (MARIADB_118, 10, "05000000", ExecLoadEvent(5)),
+    (MYSQL_97, 27, b"mysql-bin.000003".hex(), HeartbeatLogEvent("mysql-bin.000003")),
+    (MYSQL_97, 28, "0102", IgnorableLogEvent(b"\1\2")),
+    (
+        MYSQL_97,
+        36,
+        # post-header: size of the uuid, thread id, gtid specified, size of the snapshot version, both sets
+        (
+            "03"
+            "09000000"
+            "01"
+            "02000000"
+            "02000000"
+            "01000000"
+            # body
+            "612d62"
+            "aabb"
+            "0200"
+            "0102"
+            "0000"
+            "0100"
+            "ff"
+        ),
+        TransactionContextEvent(
+            9, 1, "a-b", b"\xaa\xbb", (WriteSetItem(b"\1\2"), WriteSetItem(b"")), (WriteSetItem(b"\xff"),)
+        ),
+    ),
+    (
+        MYSQL_97,
+        37,
+        b"17:4".hex() + "00" * 36 + "08000000000000000100000001006b020000007676",
+        ViewChangeEvent("17:4", 8, (CertificationItem(b"k", b"vv"),)),
+    ),
+    (
+        MYSQL_97,
+        41,
+        # type 1, length, name; type 2, length, position; 0
+        "0105622e3030310209fe000000000100000000",
+        HeartbeatLogEventV2("b.001", 1 << 32),
+    ),
+    (MYSQL_97, 250, "010203", UnknownEvent(b"\1\2\3")),
+    (
+        MARIADB_118,
+        164,
+        "0102000000000102030405060708090a0b",
+        StartEncryptionEvent(1, 2, bytes(range(12))),
+    ),
+    (
+        MARIADB_118,
+        169,
+        "680000000000010002000307" + _COMPRESSED.hex(),
+        WriteRowsCompressedEvent(0x68, 1, b"", 3, b"", b"\7", _COMPRESSED),
+    ),
+    (
+        MARIADB_118,
+        170,
+        "68000000000001000400ffff030705" + _COMPRESSED.hex(),
+        UpdateRowsCompressedEvent(0x68, 1, b"\xff\xff", 3, b"\7", b"\5", _COMPRESSED),
+    ),
+    (
+        MARIADB_118,
+        171,
+        "6800000000000000020009ff01" + _COMPRESSED.hex(),
+        DeleteRowsCompressedEvent(0x68, 0, b"", 9, b"\xff\1", b"", _COMPRESSED),
+    ),
+]
+
+CASES = [
+    *(Case(vector.server, bytes.fromhex(vector.data), vector.event) for vector in REAL),
+    *(Case(server, make_event(code, bytes.fromhex(body)), event) for server, code, body, event in _HAND),
+]

@@ -1,0 +1,343 @@
+"""Every event type, in both directions, whole, cut short and with bytes to spare."""
+
+import pytest
+
+from millrace.binlog.checksum import compute_checksum
+from millrace.binlog.errors import (
+    BinlogError,
+    ChecksumError,
+    InvalidValueError,
+    MissingStateError,
+    TruncatedError,
+    UnrepresentableError,
+    UnsupportedError,
+)
+from millrace.binlog.events import (
+    EVENTS,
+    FormatDescriptionEvent,
+    GtidLogEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RotateEvent,
+    RowsEvent,
+    StartEventV3,
+    StatusVariables,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    UnknownEvent,
+    WriteRowsCompressedEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
+from millrace.binlog.types import EventType
+from tests.unit.binlog.cases import CASES, MYSQL_97, Case, make_event, state_of
+from tests.unit.binlog.vectors import FORMATS
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def is_first(case: Case) -> bool:
+    return isinstance(case.event, FormatDescriptionEvent | StartEventV3)
+
+
+@every_case
+def test_decodes_to_its_values(case: Case) -> None:
+    decoded = decode_event(case.data, state_of(case.server))
+    assert decoded.event == case.event
+    assert decoded.header.event_size == len(case.data)
+    assert decoded.header.type_code == case.data[4]
+
+
+@every_case
+def test_is_built_from_its_values(case: Case) -> None:
+    state = state_of(case.server)
+    decoded = decode_event(case.data, state)
+    header = decoded.header
+    rebuilt = BinlogEvent(
+        EventHeader(
+            header.timestamp,
+            header.type_code,
+            header.server_id,
+            0,
+            header.next_position,
+            header.flags,
+            header.extra_headers,
+        ),
+        case.event,
+        decoded.checksum,
+        decoded.post_header_extra,
+    )
+    assert encode_event(rebuilt, state) == case.data
+    assert seal(rebuilt, state) == case.data
+
+
+@every_case
+def test_cut_anywhere_is_an_error_or_another_event(case: Case) -> None:
+    """What is accepted of a shorter event, with a length that says so, is written back as it was."""
+    with_checksum = decode_event(case.data, state_of(case.server)).checksum is not None
+    content = case.data[:-4] if with_checksum else case.data
+    for size in range(19, len(content)):
+        state = state_of(case.server)
+        data = content[:9] + (size + 4 * with_checksum).to_bytes(4, "little") + content[13:size]
+        if with_checksum:
+            data += compute_checksum(data)
+        try:
+            decoded = decode_event(data, state)
+        except BinlogError:
+            continue
+        assert encode_event(decoded, state) == data
+
+
+@every_case
+def test_cut_without_its_length_is_truncated(case: Case) -> None:
+    for size in range(len(case.data)):
+        with pytest.raises((TruncatedError, UnsupportedError)):
+            decode_event(case.data[:size], state_of(case.server))
+
+
+@every_case
+def test_bytes_to_spare(case: Case) -> None:
+    """A byte more is an error, or belongs to the last field; never is it dropped."""
+    state = state_of(case.server)
+    with_checksum = decode_event(case.data, state).checksum is not None
+    content = (case.data[:-4] if with_checksum else case.data) + b"\x2a"
+    data = content[:9] + (len(content) + 4 * with_checksum).to_bytes(4, "little") + content[13:]
+    if with_checksum:
+        data += compute_checksum(data)
+    try:
+        decoded = decode_event(data, state)
+    except BinlogError:
+        return
+    assert encode_event(decoded, state) == data
+    assert decoded.event != case.event or decoded.post_header_extra
+
+
+@every_case
+def test_one_flipped_bit_fails_the_checksum(case: Case) -> None:
+    if decode_event(case.data, state_of(case.server)).checksum is None:
+        return
+    data = case.data[:-1] + bytes([case.data[-1] ^ 0x10])
+    with pytest.raises(ChecksumError, match="checksum 0x"):
+        decode_event(data, state_of(case.server))
+    state = state_of(case.server)
+    assert encode_event(decode_event(data, state, verify=False), state) == data
+
+
+def test_every_declared_type_has_a_case() -> None:
+    covered = {type(case.event) for case in CASES}
+    assert {declaration.event_class for declaration in EVENTS.values()} - covered == set()
+
+
+def test_every_type_code_is_declared_or_named_here() -> None:
+    undeclared = {event_type for event_type in EventType if event_type not in EVENTS}
+    assert undeclared == {
+        EventType.UNKNOWN_EVENT,
+        EventType.LOAD_EVENT,  # of MySQL 3.23 and 4.0
+        EventType.CREATE_FILE_EVENT,  # likewise
+        EventType.NEW_LOAD_EVENT,  # likewise
+        EventType.PARTIAL_ROW_DATA_EVENT,  # of MariaDB 12.3
+    }
+
+
+def test_values_do_not_change() -> None:
+    event = XidEvent(5)
+    with pytest.raises(AttributeError, match="XidEvent cannot be changed"):
+        event.xid = 6  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        event.other = 6  # type: ignore[attr-defined]
+    assert event == XidEvent(5) != XidEvent(6)
+    assert len({event, XidEvent(5)}) == 1
+
+
+def test_nothing_but_a_start_comes_without_format() -> None:
+    with pytest.raises(MissingStateError, match="event type 16 comes before any format description"):
+        decode_event(make_event(16, b"\0" * 8), StreamState())
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_rotate_at_the_head_of_a_stream(checksum: bool) -> None:
+    """It comes before the format description, with a checksum or without one."""
+    state = StreamState()
+    data = make_event(4, (4).to_bytes(8, "little") + b"mysql-bin.000009", checksum=checksum)
+    decoded = decode_event(data, state)
+    assert decoded.event == RotateEvent(4, "mysql-bin.000009")
+    assert (decoded.checksum is not None) == checksum
+    assert encode_event(decoded, state) == data
+
+
+def test_artificial_rotate_without_checksum_in_a_log_with_checksums() -> None:
+    state = state_of(MYSQL_97)
+    data = bytearray(make_event(4, (4).to_bytes(8, "little") + b"mysql-bin.000009", checksum=False))
+    data[17] = 0x20
+    assert decode_event(bytes(data), state).event == RotateEvent(4, "mysql-bin.000009")
+
+
+def test_in_use_flag_is_outside_the_checksum() -> None:
+    data = bytearray.fromhex(FORMATS[MYSQL_97])
+    for flag in (0, 1):
+        data[17] = data[17] & ~1 | flag
+        assert isinstance(decode_event(bytes(data), StreamState()).event, FormatDescriptionEvent)
+
+
+def test_header_whose_length_is_wrong() -> None:
+    data = make_event(16, b"\0" * 8)
+    longer = data[:9] + (len(data) + 1).to_bytes(4, "little") + data[13:]
+    with pytest.raises(TruncatedError, match="says 32 bytes, 31 are there"):
+        decode_event(longer, state_of(MYSQL_97))
+    shorter = data[:9] + (12).to_bytes(4, "little") + data[13:]
+    with pytest.raises(InvalidValueError, match="says 12 bytes, 31 are there"):
+        decode_event(shorter, state_of(MYSQL_97))
+
+
+def format_with(**lengths: int) -> StreamState:
+    """A format description of MySQL 9.7 with other post-header lengths."""
+    origin = decode_event(bytes.fromhex(FORMATS[MYSQL_97]), StreamState()).event
+    assert isinstance(origin, FormatDescriptionEvent)
+    post_header_lengths = bytearray(origin.post_header_lengths)
+    for name, length in lengths.items():
+        post_header_lengths[EventType[name] - 1] = length
+    state = StreamState()
+    state.observe(FormatDescriptionEvent(4, origin.server_version, 0, 19, bytes(post_header_lengths), 1))
+    return state
+
+
+def test_longer_post_header_is_kept() -> None:
+    state = format_with(XID_EVENT=3, TABLE_MAP_EVENT=12)
+    data = make_event(16, b"new" + (7).to_bytes(8, "little"))
+    decoded = decode_event(data, state)
+    assert (decoded.event, decoded.post_header_extra) == (XidEvent(7), b"new")
+    assert encode_event(decoded, state) == data
+
+
+def test_shorter_post_header_is_an_older_layout_or_refused() -> None:
+    state = format_with(TABLE_MAP_EVENT=6, ROTATE_EVENT=6)
+    table_map = TableMapEvent(70000, 1, "db", "t", b"\3", b"", b"\0")
+    data = seal(BinlogEvent(EventHeader(1, 19, 1, 0), table_map), state)
+    assert data[19:25] == bytes.fromhex("701101000100")
+    assert decode_event(data, state).event == table_map
+    state = format_with(MARIADB_GTID_EVENT=8) if False else format_with(EXECUTE_LOAD_QUERY_EVENT=20)
+    with pytest.raises(UnsupportedError, match="EXECUTE_LOAD_QUERY_EVENT with a post-header of 20 bytes"):
+        decode_event(make_event(18, b"\0" * 40), state)
+
+
+def test_extra_headers() -> None:
+    origin = FormatDescriptionEvent(4, "5.1.63-google-debug-log", 0, 31, bytes(26), None)
+    state = StreamState()
+    state.observe(origin)
+    header = EventHeader(1, 16, 2, 39, 100, 0, b"group-id-012")
+    data = encode_event(BinlogEvent(header, XidEvent(1)), state)
+    assert data == header.encode(31) + (1).to_bytes(8, "little")
+    assert decode_event(data, state) == BinlogEvent(header, XidEvent(1))
+
+
+def test_unknown_type_keeps_its_bytes() -> None:
+    state = state_of(MYSQL_97)
+    data = make_event(200, b"whatever")
+    decoded = decode_event(data, state)
+    assert decoded.event == UnknownEvent(b"whatever")
+    assert encode_event(decoded, state) == data
+
+
+def test_values_that_do_not_fit() -> None:
+    state = state_of(MYSQL_97)
+    header = EventHeader(1, 16, 1, 0)
+    with pytest.raises(UnrepresentableError, match="XidEvent cannot be written"):
+        encode_event(BinlogEvent(header, XidEvent(1 << 64)), state)
+    table_map = TableMapEvent(1, 1, "d" * 300, "t", b"", b"", b"")
+    with pytest.raises(UnrepresentableError, match="TableMapEvent cannot be written"):
+        encode_event(BinlogEvent(EventHeader(1, 19, 1, 0), table_map), state)
+    unmatched = TableMapEvent(1, 1, "d", "t", b"\3\3", b"", b"\0\0")
+    with pytest.raises(InvalidValueError, match="null_bits of 2 bytes for 2 columns"):
+        encode_event(BinlogEvent(EventHeader(1, 19, 1, 0), unmatched), state)
+
+
+def test_status_variables_stop_at_an_unknown_code() -> None:
+    block = bytes.fromhex("0000000000fa010203")
+    variables, _ = StatusVariables.read(block, 0, len(block))
+    assert variables == StatusVariables(codes=b"\0", unknown=b"\xfa\1\2\3", flags2=0)
+    assert variables.write() == block
+
+
+def test_names_that_are_not_utf8() -> None:
+    state = state_of(MYSQL_97)
+    query = QueryEvent(1, 0, 0, StatusVariables(), "caf\udce9", b"SELECT '\xe9'")
+    data = seal(BinlogEvent(EventHeader(1, 2, 1, 0), query), state)
+    assert b"caf\xe9\0SELECT '\xe9'" in data
+    assert decode_event(data, state).event == query
+
+
+def test_table_maps_end_with_their_statement() -> None:
+    state = state_of(MYSQL_97)
+    table_map = TableMapEvent(70, 1, "db", "t", b"\3", b"", b"\0")
+    decode_event(seal(BinlogEvent(EventHeader(1, 19, 1, 0), table_map), state_of(MYSQL_97)), state)
+    for flags, left in ((0, 1), (1, 0)):
+        rows = WriteRowsEvent(70, flags, b"", 1, b"", b"\1", b"\0\1\0\0\0")
+        data = seal(BinlogEvent(EventHeader(1, 30, 1, 0), rows), state_of(MYSQL_97))
+        decoded = decode_event(data, state)
+        assert decoded.table_map == table_map
+        assert len(state.table_maps) == left
+    assert decode_event(data, state).table_map is None
+    state.observe(table_map)
+    decode_event(bytes.fromhex(FORMATS[MYSQL_97]), state)
+    assert state.table_maps == {}
+
+
+def test_state_is_saved_and_restored() -> None:
+    state = state_of(MYSQL_97)
+    state.observe(TableMapEvent(1 << 40, 1, "db", "t", b"\3", b"", b"\0"))
+    restored = StreamState.restore(state.save())
+    assert restored.save() == state.save()
+    assert restored.table_maps == state.table_maps
+    assert restored.format is not None
+    assert restored.format.checksum == 1
+    assert StreamState.restore(StreamState().save()).format is None
+
+
+def test_batch_leaves_errors_in_place() -> None:
+    good = make_event(16, (9).to_bytes(8, "little"))
+    bad = make_event(16, b"")
+    results = decode_batch([good, bad, good], state_of(MYSQL_97))
+    assert [type(result) for result in results] == [BinlogEvent, TruncatedError, BinlogEvent]
+
+
+def test_encrypted_log_says_so() -> None:
+    state = state_of("11.8.6-MariaDB-0+deb13u1 from Debian-log")
+    decode_event(make_event(164, bytes(17)), state)
+    with pytest.raises(UnsupportedError, match="encrypted from the START_ENCRYPTION event on"):
+        decode_event(make_event(16, bytes(8)), state)
+
+
+def test_compressed_rows_unpack() -> None:
+    case = next(case for case in CASES if isinstance(case.event, WriteRowsCompressedEvent))
+    assert isinstance(case.event, RowsEvent)
+    assert case.event.rows == b"\0\1\2\3"
+
+
+def test_payload_gives_its_events() -> None:
+    case = next(case for case in CASES if isinstance(case.event, TransactionPayloadEvent))
+    assert isinstance(case.event, TransactionPayloadEvent)
+    inner_state = state_of(case.server).for_payload()
+    types = [decode_event(data, inner_state).header.type_code for data in case.event.events()]
+    assert types[0] == EventType.QUERY_EVENT
+    assert types[-1] == EventType.XID_EVENT
+
+
+def test_damaged_payload() -> None:
+    whole = make_event(16, bytes(8), checksum=False)
+    assert list(TransactionPayloadEvent(255, len(whole), whole).events()) == [whole]
+    for payload, size in ((whole[:-1], len(whole)), (whole, len(whole) + 1), (whole, 3), (bytes(30), None)):
+        with pytest.raises(BinlogError):
+            list(TransactionPayloadEvent(255, size, payload).events())
+    with pytest.raises(BinlogError, match="cannot be unpacked"):
+        list(TransactionPayloadEvent(0, 3, b"no zstd").events())
+    with pytest.raises(UnsupportedError, match="compression type 3"):
+        list(TransactionPayloadEvent(3, 3, b"").events())
+
+
+def test_gtids_as_text() -> None:
+    sid = bytes.fromhex("cc0e7efde58511f1886502fc00000001")
+    assert GtidLogEvent(0, sid, 5).gtid == "cc0e7efd-e585-11f1-8865-02fc00000001:5"
+    assert MariadbGtidEvent(9, 1, 0).gtid(4000000000) == "1-4000000000-9"
