@@ -68,8 +68,8 @@ def _rest(number: int) -> bytes:
 
 
 def string(value: str) -> bytes:
-    """Write a string: its size in bytes, then UTF-8."""
-    data = value.encode()
+    """Write a string: its size in bytes, then UTF-8; a lone surrogate, which has none, as an escape."""
+    data = value.encode(errors="backslashreplace")
     return long(len(data)) + data
 
 

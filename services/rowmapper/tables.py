@@ -126,6 +126,9 @@ class Tables:
     def is_transactional(self, database: str, table: str, place: Position) -> bool:
         """Say whether a rollback undoes the rows of a table; so it is unless its engine is known not to."""
         found = self._catalog.find(database, table, place)
+        if found is None:
+            self.refresh()
+            found = self._catalog.find(database, table, place)
         return found is None or found.definition.transactional is not False
 
     def bind(self, table_map: TableMapEvent, place: Position) -> BoundTable:

@@ -97,3 +97,8 @@ def test_array_of_strings(values):
 def test_schema_beyond_the_tables_is_refused(schema):
     with pytest.raises(ValueError, match="no writer"):
         binary.writer(schema)
+
+
+def test_name_that_is_no_utf8_is_escaped():
+    name = b"caf\xe9".decode(errors="surrogateescape")
+    assert binary.string(name) == fastavro_bytes("string", "caf\\udce9")

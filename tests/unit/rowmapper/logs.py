@@ -1,0 +1,109 @@
+"""Logs made event by event: transactions on tables with an integer key and a text."""
+
+from millrace.binlog.columns import Column, ColumnType
+from millrace.binlog.columns.column import LengthMetadata, NoMetadata
+from millrace.binlog.columns.metadata import (
+    DefaultCharset,
+    OptionalMetadata,
+    encode_optional_metadata,
+)
+from millrace.binlog.events import (
+    DeleteRowsEvent,
+    GtidLogEvent,
+    QueryEvent,
+    StatusVariables,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XaPrepareLogEvent,
+    XidEvent,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.rows import RowImages
+from millrace.binlog.stream import BinlogEvent
+
+COLUMNS = (
+    Column(0, ColumnType.LONG, NoMetadata(), name="id", key_position=0),
+    Column(1, ColumnType.VARCHAR, LengthMetadata(400), name="note", charset="utf8mb4"),
+)
+ALL = b"\x03"
+SID = bytes(range(16))
+UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+class Log:
+    """Writes events into an events topic, as a server would log them."""
+
+    def __init__(self, topic, *, epoch=0, log_file="bin.000001", named=True):
+        self.topic = topic
+        self.epoch = epoch
+        self.log_file = log_file
+        self.named = named
+        self.position = 4
+        self.gno = 0
+        self.ids = {}
+
+    def event(self, event):
+        header = EventHeader(
+            1_700_000_000 + self.position, int(event.event_type), 1, 100, self.position + 100
+        )
+        self.topic.add(BinlogEvent(header, event), self.epoch, self.log_file, self.position, 0)
+        self.position += 100
+        return self
+
+    def gtid(self):
+        self.gno += 1
+        return self.event(GtidLogEvent(1, SID, self.gno))
+
+    def query(self, text, database="shop"):
+        return self.event(QueryEvent(9, 0, 0, StatusVariables(), database, text.encode()))
+
+    def begin(self):
+        return self.gtid().query("BEGIN")
+
+    def commit(self):
+        return self.event(XidEvent(1))
+
+    def table_map(self, table, columns=2):
+        self.ids.setdefault(table, 100 + len(self.ids))
+        types = bytes((ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG))[:columns]
+        metadata = OptionalMetadata(
+            signedness=b"\x00",
+            default_charset=DefaultCharset(255),
+            column_name=(b"id", b"note", b"more")[:columns] if self.named else None,
+            simple_primary_key=(0,) if self.named else None,
+        )
+        optional = encode_optional_metadata(metadata)
+        event = TableMapEvent(
+            self.ids[table], 1, "shop", table, types, (400).to_bytes(2, "little"), b"\x06", optional
+        )
+        return self.event(event)
+
+    def rows(self, table, operation, *rows, end=True):
+        before, after = (None, ALL) if operation is WriteRowsEvent else (ALL, ALL)
+        if operation is DeleteRowsEvent:
+            before, after = ALL, None
+        images = RowImages(COLUMNS, before, after)
+        flags = 1 if end else 0
+        return self.event(
+            operation(self.ids[table], flags, b"", 2, before or b"", after or b"", images.encode(rows))
+        )
+
+    def insert(self, table, *rows, end=True):
+        return self.table_map(table).rows(table, WriteRowsEvent, *((None, row) for row in rows), end=end)
+
+    def update(self, table, *pairs):
+        return self.table_map(table).rows(table, UpdateRowsEvent, *pairs)
+
+    def delete(self, table, *rows):
+        return self.table_map(table).rows(table, DeleteRowsEvent, *((row, None) for row in rows))
+
+    def xa_start(self, name):
+        return self.gtid().query(f"XA START X'{name.encode().hex()}',X'',1")
+
+    def xa_prepare(self, name):
+        self.query(f"XA END X'{name.encode().hex()}',X'',1")
+        return self.event(XaPrepareLogEvent(0, 1, name.encode(), b""))
+
+    def xa(self, verb, name):
+        return self.gtid().query(f"XA {verb} X'{name.encode().hex()}',X'',1")

@@ -1,0 +1,369 @@
+"""Which rows of which transactions are published, and that a stop anywhere changes nothing."""
+
+import pytest
+from harness import EventsTopic, World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logs import Log
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import ABANDONED
+
+
+def log(**options):
+    return Log(EventsTopic(), **options)
+
+
+def world(made, **options):
+    made_world = World(made.topic, **options)
+    made_world.run()
+    return made_world
+
+
+def notes(made_world, table="a"):
+    """(op, id) of all records of a table."""
+    return [
+        (value["op"], (value["after"] or value["before"])["id"])
+        for _, value in made_world.read(f"t.shop.{table}")
+    ]
+
+
+def definition(table, *names, engine="InnoDB", position=0):
+    columns = tuple(
+        ColumnDefinition(
+            i,
+            name,
+            "int" if i != 1 else "varchar(100)",
+            charset=None if i != 1 else "utf8mb4",
+            collation=None if i != 1 else "utf8mb4_0900_ai_ci",
+            key_position=0 if i == 0 else None,
+        )
+        for i, name in enumerate(names)
+    )
+    return CatalogEntry(0, "bin.000001", position, TableDefinition("shop", table, columns, engine=engine), 1)
+
+
+def test_commit():
+    made = (
+        log()
+        .begin()
+        .insert("a", (1, "x"), (2, "y"))
+        .update("a", ((1, "x"), (1, "z")))
+        .delete("a", (2, "y"))
+        .commit()
+    )
+    result = world(made)
+    assert notes(result) == [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
+    key, value = result.read("t.shop.a")[2]
+    assert key == {"id": 1}
+    assert (value["before"], value["after"]) == ({"id": 1, "note": "x"}, {"id": 1, "note": "z"})
+    assert value["source"]["gtid"] == value["transaction"]["id"] == "00010203-0405-0607-0809-0a0b0c0d0e0f:1"
+    assert value["source"]["thread"] == 9
+    assert value["source"]["schema_source"] == "table_map"
+    assert value["transaction"]["total_order"] == 3
+    assert value["ts_ms"] == 1000
+
+
+def test_begin_and_end():
+    made = log().begin().insert("a", (1, "x")).insert("b", (5, "y"), (6, "")).insert("a", (2, "x")).commit()
+    begin, end = (value for _, value in world(made).read("t.transactions"))
+    assert (begin["status"], begin["event_count"]) == ("BEGIN", None)
+    assert (end["status"], end["event_count"]) == ("END", 4)
+    assert end["data_collections"] == [
+        {"data_collection": "shop.a", "event_count": 2},
+        {"data_collection": "shop.b", "event_count": 2},
+    ]
+    assert begin["id"] == end["id"]
+    assert begin["pos"] == 4
+
+
+def test_open_transaction_waits():
+    result = world(log().begin().insert("a", (1, "x")))
+    assert result.tables == []
+    assert result.read("t.transactions") == []
+
+
+def test_rollback_is_not_published():
+    made = log().begin().insert("a", (1, "x")).query("ROLLBACK").begin().insert("a", (2, "y")).commit()
+    assert notes(world(made)) == [("c", 2)]
+
+
+def test_rollback_to_savepoint():
+    made = (
+        log().begin().insert("a", (1, "")).query("SAVEPOINT `S1`").insert("a", (2, "")).query("SAVEPOINT s2")
+    )
+    made.insert("a", (3, "")).query("ROLLBACK TO `s1`").insert("a", (4, "")).commit()
+    assert notes(world(made)) == [("c", 1), ("c", 4)]
+
+
+def test_savepoints_nest_and_repeat():
+    made = log().begin().query("SAVEPOINT a").insert("a", (1, "")).query("SAVEPOINT b").insert("a", (2, ""))
+    made.query("SAVEPOINT a").insert("a", (3, "")).query("ROLLBACK TO SAVEPOINT a").insert("a", (4, ""))
+    made.query("ROLLBACK TO b").insert("a", (5, "")).query("RELEASE SAVEPOINT b").commit()
+    assert notes(world(made)) == [("c", 1), ("c", 5)]
+
+
+def test_going_back_to_a_savepoint_before_the_log_undoes_all():
+    made = log().begin().insert("a", (1, "")).query("ROLLBACK TO early").insert("a", (2, "")).commit()
+    assert notes(world(made)) == [("c", 2)]
+
+
+def test_rows_without_transactions_are_not_undone():
+    made = log().begin().insert("a", (1, "")).insert("m", (2, "")).query("ROLLBACK")
+    made.begin().query("SAVEPOINT s").insert("a", (3, "")).insert("m", (4, "")).query(
+        "ROLLBACK TO s"
+    ).commit()
+    result = world(made, catalog=[definition("m", "id", "note", engine="MyISAM")])
+    assert notes(result, "m") == [("c", 2), ("c", 4)]
+    assert "t.shop.a" not in result.tables
+
+
+def test_xa_commit_publishes_what_was_prepared():
+    made = log().xa_start("one").insert("a", (1, "")).query("SAVEPOINT s").insert("a", (2, ""))
+    made.query("ROLLBACK TO s").xa_prepare("one").begin().insert("a", (3, "")).commit()
+    made.xa_start("two").insert("a", (4, "")).xa_prepare("two")
+    result = world(made)
+    assert notes(result) == [("c", 3)]
+    made.xa("COMMIT", "one")
+    result.run()
+    assert notes(result) == [("c", 3), ("c", 1)]
+    committed = result.read("t.shop.a")[1][1]
+    assert committed["transaction"]["id"].endswith(":4")
+    made.xa("ROLLBACK", "two").xa_start("two").insert("a", (5, "")).xa_prepare("two").xa("COMMIT", "two")
+    result.run()
+    assert notes(result) == [("c", 3), ("c", 1), ("c", 5)]
+
+
+def test_xa_commit_of_the_unknown_goes_to_the_dead_letters():
+    result = world(log().xa("COMMIT", "lost"))
+    ((_, letter),) = result.read("t.deadletter")
+    assert "prepared before" in letter["error"]
+
+
+def test_abandoned_transaction_is_dropped():
+    made = log().begin().insert("a", (1, ""))
+    made.topic.add_marker(ABANDONED)
+    again = Log(made.topic, epoch=1).begin().insert("a", (1, "")).insert("a", (2, "")).commit()
+    result = world(again)
+    assert notes(result) == [("c", 1), ("c", 2)]
+    assert {value["source"]["epoch"] for _, value in result.read("t.shop.a")} == {1}
+
+
+def test_transaction_without_an_end_is_dropped():
+    made = log().begin().insert("a", (1, "")).begin().insert("a", (2, "")).commit()
+    assert notes(world(made)) == [("c", 2)]
+
+
+def test_large_transaction_is_read_twice():
+    made = log().begin()
+    for number in range(40):
+        made.insert("a", *((number * 100 + i, "x" * 300) for i in range(100)))
+    made.commit().begin().insert("a", (-1, "")).commit()
+    result = world(made, buffer_mib=1)
+    assert result.replays == 1
+    assert [number for _, number in notes(result)] == [*range(4000), -1]
+
+
+def test_statements():
+    made = log().query("CREATE TABLE a (id INT)").gtid().query("ALTER TABLE other.b ADD c INT", database="")
+    made.begin().query("INSERT INTO a VALUES (1)").insert("a", (2, "")).commit().query("DROP DATABASE x")
+    result = world(made)
+    found = [(v["kind"], v["name"], v["objects"], v["statement"][:11]) for _, v in result.read("t.ddl")]
+    assert found == [
+        ("DDL", "CREATE TABLE", ["shop.a"], "CREATE TABL"),
+        ("DDL", "ALTER TABLE", ["other.b"], "ALTER TABLE"),
+        ("NON_ROW_CHANGE", "INSERT", [], "INSERT INTO"),
+        ("DDL", "DROP DATABASE", ["x"], "DROP DATABA"),
+    ]
+    end = result.read("t.transactions")[-1][1]
+    assert (end["event_count"], end["non_row_changes"]) == (1, 1)
+
+
+def test_names_from_the_catalogue():
+    made = log(named=False).begin().insert("a", (1, "x")).commit().begin().insert("a", (2, "y")).commit()
+    made.begin().insert("b", (3, "z")).commit()
+    entry = definition("a", "number", "text", position=450)
+    result = world(made, catalog=[entry])
+    found = [(v["source"]["schema_source"], v["after"]) for _, v in result.read("t.shop.a")]
+    assert found == [
+        ("catalog_later", {"number": 1, "text": "x"}),
+        ("catalog", {"number": 2, "text": "y"}),
+    ]
+    ((_, unnamed),) = result.read("t.shop.b")
+    assert unnamed["source"]["schema_source"] == "positional"
+    assert unnamed["after"] == {"column_1": 3, "column_2": "z"}
+
+
+def test_table_that_contradicts_its_definition_is_set_aside_for_good():
+    made = log(named=False).begin().insert("a", (1, "x")).insert("b", (2, "")).commit()
+    made.begin().insert("a", (3, "y")).insert("b", (4, "")).commit()
+    result = world(made, catalog=[definition("a", "id", "note", "more")])
+    assert notes_by_position(result, "b") == [2, 4]
+    letters = result.read("t.deadletter")
+    assert [letter["table"] for _, letter in letters] == ["shop.a", "shop.a"]
+    assert [key for key, _ in letters] == [
+        record.key().decode() for record in made.topic.records if is_rows(record, b"a")
+    ]
+    result.catalog = []
+    made.begin().insert("a", (5, "z")).commit()
+    result.run()
+    assert len(result.read("t.deadletter")) == 3
+    assert result.tables == ["t.shop.b"]
+
+
+def notes_by_position(made_world, table):
+    return [value["after"]["column_1"] for _, value in made_world.read(f"t.shop.{table}")]
+
+
+def is_rows(record, table):
+    return (
+        b"WRITE_ROWS_EVENT" in record.value() and b"\x02" + bytes([2 * len(table)]) + table in record.value()
+    )
+
+
+def test_dead_letters_hold_the_event_whole():
+    made = log(named=False).begin().insert("a", *((i, "x" * 300) for i in range(20))).commit()
+    result = world(made, catalog=[definition("a", "id", "note", "more")])
+    pieces = result.producer.topics["t.deadletter"]
+    assert [headers for _, _, headers in pieces] == [
+        [("chunk", b"%d/%d" % (i, len(pieces)))] for i in range(len(pieces))
+    ]
+    whole = b"".join(value for _, value, _ in pieces)
+    rows = next(record.value() for record in made.topic.records if is_rows(record, b"a"))
+    assert rows in whole
+
+
+def test_too_large_for_the_topic():
+    made = log().begin().insert("a", (1, "short"), (2, "x" * 300)).commit()
+    result = world(made, limit=2048 + 400)
+    _, value = result.read("t.shop.a")[1]
+    assert value["after"] == {"id": 2, "note": None}
+    (note,) = value["unrepresentable"]
+    rows = made.topic.records[3]
+    start, end = note["reference"]["start"], note["reference"]["end"]
+    assert note["reference"]["key"] == rows.key().decode()
+    images = rows.value()[rows.value().index(b"\x00\x01\x00\x00\x00") :]
+    assert images[start:end] == b"x" * 300
+
+
+def everything(made):
+    """A log that has a bit of all."""
+    made.begin().insert("a", (1, "x"), (2, "y")).insert("b", (1, "")).commit()
+    made.begin().insert("a", (3, "")).query("SAVEPOINT s").insert("a", (4, "")).query(
+        "ROLLBACK TO s"
+    ).commit()
+    made.query("CREATE TABLE c (id INT)")
+    made.xa_start("one").insert("a", (5, "")).xa_prepare("one")
+    made.begin().update("a", ((1, "x"), (10, "x")), ((2, "y"), (2, "z"))).commit()
+    made.begin().insert("m", (7, "")).insert("a", (8, "")).query("ROLLBACK")
+    made.xa("COMMIT", "one")
+    made.begin().query("UPDATE a SET note = ''").insert("q", (1, "w" * 200)).insert("a", (11, "")).commit()
+    made.begin()
+    for number in range(12):
+        made.insert("big", *((number * 10 + i, "x" * 9000) for i in range(10)))
+    made.commit().begin().insert("q", (2, "")).delete("a", (2, "z"))
+    return made.commit()
+
+
+CATALOG = [
+    definition("m", "id", "note", engine="MyISAM"),
+    definition("q", "id", "note", "more"),
+]
+
+
+def output(made_world):
+    topics = made_world.producer.topics
+    return {topic: topics[topic] for topic in topics if not topic.endswith(".state")}
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_stop_anywhere_changes_nothing(data):
+    """Kill the mapper between any two records, with Kafka transactions of any size, as often as it takes."""
+    made = everything(log())
+    whole = world(made, catalog=CATALOG, buffer_mib=1)
+    broken = World(made.topic, catalog=CATALOG, buffer_mib=1, cut_every=data.draw(st.integers(1, 9), "cut"))
+    reached = -1
+    while True:
+        mapper, records = broken.start()
+        budget = data.draw(st.integers(1, 60), "records before the kill")
+        killer = Killer(broken.producer, budget)
+        try:
+            for start in range(0, len(records), 3):
+                mapper.process(records[start : start + 3])
+                if broken.producer.due:
+                    broken.producer.commit(mapper.state())
+            broken.producer.commit(mapper.state())
+            break
+        except KilledError:
+            pass
+        finally:
+            killer.release()
+        if broken.producer.commits == reached:
+            broken.run()
+            break
+        reached = broken.producer.commits
+    assert output(broken) == output(whole)
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+class Killer:
+    """Lets a producer take some records, then kills the process."""
+
+    def __init__(self, producer, budget):
+        self.producer = producer
+        self.taken = 0
+
+        def produce(*args, **kwargs):
+            if self.taken == budget:
+                raise KilledError
+            self.taken += 1
+            type(producer).produce(producer, *args, **kwargs)
+
+        producer.produce = produce
+
+    def release(self):
+        del self.producer.produce
+
+
+@pytest.mark.parametrize("cut_every", [1, 2, 5, 100])
+def test_stop_signal_between_records(cut_every):
+    made = everything(log())
+    whole = world(made, catalog=CATALOG, buffer_mib=1)
+    stopped = World(made.topic, catalog=CATALOG, buffer_mib=1, cut_every=cut_every)
+    rounds = 0
+    stopped.producer.committed = stopped.stop.set
+    while output(stopped) != output(whole):
+        before = stopped.producer.commits
+        stopped.stop.clear()
+        mapper, records = stopped.start()
+        mapper.process(records)
+        stopped.producer.commit(mapper.state())
+        assert stopped.producer.commits > before
+        rounds += 1
+        assert rounds < 2000
+    assert rounds > 1
+
+
+def test_no_two_records_share_their_place():
+    result = world(everything(log()), catalog=CATALOG)
+    for topic in result.tables:
+        places = [
+            tuple(value["source"][part] for part in ("epoch", "file", "pos", "sub_index", "row"))
+            for _, value in result.read(topic)
+        ]
+        assert len(places) == len(set(places))
+
+
+def test_folding_by_key_gives_the_table():
+    rows = {}
+    for key, value in world(everything(log()), catalog=CATALOG).read("t.shop.a"):
+        if value["op"] == "d":
+            del rows[key["id"]]
+        else:
+            rows[key["id"]] = value["after"]["note"]
+    assert rows == {10: "x", 3: "", 5: "", 11: ""}
