@@ -1,6 +1,7 @@
 """The environment that the chart gives to the services is one that they accept."""
 
 import importlib
+import re
 from typing import Any
 
 import pytest
@@ -12,14 +13,18 @@ from millrace.runtime.settings import load_settings
 from .chart import CHART, MINIMAL, merged, needs_helm, render
 from .test_render import environment
 
-pytestmark = needs_helm
-
 FULL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())
 SETTINGS = {
     "reader": "ReaderSettings",
     "decoder": "DecoderSettings",
     "rowmapper": "RowMapperSettings",
 }
+BY_FILE = {
+    "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
+    "MILLRACE_KAFKA_FENCED_WAIT_S",
+    "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
+}
+"""Settings for which the chart has no value; the file in ``config`` can hold them."""
 
 
 def settings_class(service: str) -> Any:
@@ -36,6 +41,15 @@ def variables(model: Any, prefix: str = "MILLRACE_") -> set[str]:
     return names
 
 
+def test_the_templates_name_every_setting_and_no_other() -> None:
+    """Needs no helm."""
+    text = (CHART / "templates" / "_environment.tpl").read_text()
+    named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z]\b", text)) - {"MILLRACE_CONFIG"}
+    known = {name for service in SETTINGS for name in variables(settings_class(service))}
+    assert named == known - BY_FILE
+
+
+@needs_helm
 @pytest.mark.parametrize("service", SETTINGS)
 @pytest.mark.parametrize("source", ["shop", "stock", "archive"])
 def test_the_services_accept_their_environment(
@@ -53,13 +67,8 @@ def test_the_services_accept_their_environment(
     assert settings.kafka.sasl_password.get_secret_value() == "from the secret"
 
 
-def test_every_setting_of_the_services_has_a_value_of_the_chart() -> None:
-    """Except those for which the file in ``config`` is there."""
-    by_file = {
-        "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
-        "MILLRACE_KAFKA_FENCED_WAIT_S",
-        "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
-    }
+@needs_helm
+def test_each_service_gets_all_of_its_settings() -> None:
     without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": {"disabled": True}}}}})
     for service in SETTINGS:
         given: set[str] = set()
@@ -67,12 +76,13 @@ def test_every_setting_of_the_services_has_a_value_of_the_chart() -> None:
             objects = render(values)
             for source in values["sources"]:
                 given |= environment(objects, f"try-millrace-{source}-{service}").keys()
-        missing = variables(settings_class(service)) - given - by_file
+        missing = variables(settings_class(service)) - given - BY_FILE
         if service != "rowmapper":  # only the row mapper makes topics of tables
             missing -= {"MILLRACE_TOPICS_MAX_TABLES", "MILLRACE_TOPICS_TABLE_PARTITIONS"}
         assert missing == set(), service
 
 
+@needs_helm
 def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     job = pytest.importorskip("spark_jobs.common.job", reason="pyspark is not installed")
     for name in ("try-millrace-stock-analytics", "try-millrace-all-loop-detection"):
