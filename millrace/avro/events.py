@@ -157,6 +157,8 @@ _SIGN_BIT: Final = 1 << 63
 _ESCAPE: Final = "\ufdd0"
 _ESCAPED: Final = re.compile(f"{_ESCAPE}(.)", re.DOTALL)
 _TO_ESCAPE: Final = re.compile(f"[{_ESCAPE}\udc80-\udcff]")
+_CHECKSUM: Final = b"\x02\x08"
+"""The branch behind null, and a length of 4."""
 _CACHED: Final = 4096
 _RECURRING: Final = frozenset({StatusVariables})
 """Structures whose values come again and again: what was written and read of them is remembered."""
@@ -173,18 +175,30 @@ def _unescape(match: re.Match[str]) -> str:
     return character if character == _ESCAPE else chr(ord(character) + 0xDC00)
 
 
-_texts: dict[str, bytes] = {}
-"""Names already written: a log has few, and each of them many times."""
+class _Memo(dict[Any, bytes]):
+    """What was written of values that come again and again; looked up like a dict, which costs least."""
+
+    __slots__ = ("_write",)
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def __missing__(self, value: Any) -> bytes:
+        if len(self) >= _CACHED:
+            self.clear()
+        written = self[value] = self._write(value)
+        return written
 
 
-def _write_text(value: str) -> bytes:
-    written = _texts.get(value)
-    if written is None:
-        data = _TO_ESCAPE.sub(_escape, value).encode()
-        if len(_texts) >= _CACHED:
-            _texts.clear()
-        written = _texts[value] = long(len(data)) + data
-    return written
+def _write_new_text(value: str) -> bytes:
+    data = _TO_ESCAPE.sub(_escape, value).encode()
+    return long(len(data)) + data
+
+
+_texts: Final = _Memo(_write_new_text)
+_longs: Final = _Memo(long)
+_some_texts: Final = _Memo(lambda value: _SOME + _write_new_text(value))
+_write_text: Final[Write] = _texts.__getitem__
 
 
 def _write_bytes(value: bytes) -> bytes:
@@ -310,29 +324,27 @@ class EventSerializer:
         return b"".join(
             (
                 self._prefix,
-                _write_text(log_file),
+                _texts[log_file],
                 long(position),
-                long(sub_index),
+                _longs[sub_index],
                 self._type_names[type_code],
-                long(header.timestamp),
-                long(type_code),
-                long(header.server_id),
-                long(header.event_size),
+                _longs[header.timestamp],
+                _longs[type_code],
+                _longs[header.server_id],
+                _longs[header.event_size],
                 long(header.next_position),
-                long(flags),
+                _longs[flags],
                 _write_bytes(extra_headers) if extra_headers else b"\x00",
-                _NULL if checksum is None else b"\x02" + _write_bytes(checksum),
+                _NULL if checksum is None else _CHECKSUM + checksum,
                 b"\x01" if artificial else b"\x00",
                 _write_bytes(extra) if extra else b"\x00",
-                long(epoch),
-                _NULL if transaction is None else b"\x02" + _write_text(transaction),
-                long(step.ordinal),
+                _longs[epoch],
+                _NULL if transaction is None else _some_texts[transaction],
+                _longs[step.ordinal],
                 b"\x01" if step.begins else b"\x00",
-                _NULL if ends is None else b"\x02" + _write_text(ends.value),
-                _NULL if xid is None else b"\x02" + _write_text(xid),
-                _NULL * 2
-                if table is None
-                else b"\x02" + _write_text(table[0]) + b"\x02" + _write_text(table[1]),
+                _NULL if ends is None else _some_texts[ends.value],
+                _NULL if xid is None else _some_texts[xid],
+                b"\x00\x00" if table is None else _some_texts[table[0]] + _some_texts[table[1]],
                 index,
                 write(event),
             )
