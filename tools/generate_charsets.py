@@ -83,6 +83,7 @@ def converted(
         for code, answer in zip(chunk, cursor.fetchone(), strict=True):
             text = bytes.fromhex(answer).decode("utf-32-be", "surrogatepass")
             lost = len(text) != 1 or (text == "?" and code != b"?") or "\ud800" <= text <= "\udfff"
+            lost |= text == "\ufffd"  # what the tables of big5 have where a code means nothing
             yield code, UNDEFINED if lost else text
 
     for code in codes:
