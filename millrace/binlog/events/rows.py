@@ -31,11 +31,13 @@ from millrace.binlog.fields import (
 from millrace.binlog.types import EventType, RowsFlag
 
 __all__ = [
+    "CompressedRowsEvent",
     "DeleteRowsCompressedEvent",
     "DeleteRowsCompressedEventV1",
     "DeleteRowsEvent",
     "DeleteRowsEventV1",
     "PartialUpdateRowsEvent",
+    "PlainRowsEvent",
     "PreGaDeleteRowsEvent",
     "PreGaUpdateRowsEvent",
     "PreGaWriteRowsEvent",

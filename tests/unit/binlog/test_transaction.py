@@ -1,0 +1,183 @@
+"""The grammar of the log, group by group, and what is left open."""
+
+from millrace.binlog.declaration import Event
+from millrace.binlog.events import (
+    AnonymousGtidLogEvent,
+    FormatDescriptionEvent,
+    GtidLogEvent,
+    GtidTaggedLogEvent,
+    IntvarEvent,
+    MariadbGtidEvent,
+    MariadbXid,
+    QueryEvent,
+    RotateEvent,
+    StatusVariables,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    WriteRowsEvent,
+    XaPrepareLogEvent,
+    XidEvent,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.statement import StatementKind
+from millrace.binlog.transaction import TransactionEnd, TransactionStep, TransactionTracker
+
+SID = bytes(range(16))
+GTID = GtidLogEvent(0, SID, 7)
+ID = "00010203-0405-0607-0809-0a0b0c0d0e0f:7"
+MAP = TableMapEvent(1, 1, "d", "t", b"\3", b"", b"\0")
+ROWS = WriteRowsEvent(1, 0, b"", 1, b"", b"\1", b"")
+LAST_ROWS = WriteRowsEvent(1, 1, b"", 1, b"", b"\1", b"")
+XID = XidEvent(9)
+
+
+def query(text: str) -> QueryEvent:
+    return QueryEvent(1, 0, 0, StatusVariables(), "d", text.encode())
+
+
+def feed(
+    *events: Event, tracker: TransactionTracker | None = None, start: int = 100
+) -> list[TransactionStep]:
+    tracker = tracker or TransactionTracker()
+    return [
+        tracker.feed(EventHeader(1, int(event.event_type), 3, 0), event, "log.1", start + 10 * index)
+        for index, event in enumerate(events)
+    ]
+
+
+def summary(steps: list[TransactionStep]) -> list[tuple[str | None, int, bool, TransactionEnd | None]]:
+    return [(step.transaction, step.ordinal, step.begins, step.ends) for step in steps]
+
+
+def whole(transaction: str, size: int, end: TransactionEnd) -> list[object]:
+    """What a transaction of ``size`` events gives."""
+    return [(transaction, index, index == 0, end if index == size - 1 else None) for index in range(size)]
+
+
+def test_gtid_begin_rows_xid() -> None:
+    steps = feed(GTID, query("BEGIN"), MAP, ROWS, LAST_ROWS, XID)
+    assert summary(steps) == whole(ID, 6, TransactionEnd.COMMIT)
+
+
+def test_without_gtid() -> None:
+    steps = feed(query("BEGIN"), MAP, LAST_ROWS, query("COMMIT"))
+    assert summary(steps) == whole("log.1:100", 4, TransactionEnd.COMMIT)
+    steps = feed(AnonymousGtidLogEvent(0, bytes(16), 0), query("BEGIN"), query("ROLLBACK"))
+    assert summary(steps) == whole("log.1:100", 3, TransactionEnd.ROLLBACK)
+
+
+def test_tagged_gtid() -> None:
+    steps = feed(GtidTaggedLogEvent(0, SID, 7, "tag"), query("CREATE TABLE t (a INT)"))
+    assert summary(steps) == whole(ID.replace(":7", ":tag:7"), 2, TransactionEnd.COMMIT)
+
+
+def test_ddl_commits_itself() -> None:
+    assert summary(feed(GTID, query("DROP TABLE t"))) == whole(ID, 2, TransactionEnd.COMMIT)
+    assert summary(feed(query("DROP TABLE t"))) == whole("log.1:100", 1, TransactionEnd.COMMIT)
+    steps = feed(IntvarEvent(2, 1), query("INSERT INTO t VALUES (NULL)"))
+    assert summary(steps) == whole("log.1:100", 2, TransactionEnd.COMMIT)
+
+
+def test_ddl_within_a_transaction() -> None:
+    """CREATE TABLE … SELECT is one transaction since MySQL 8.0.21."""
+    steps = feed(GTID, query("BEGIN"), query("CREATE TABLE t (a INT) START TRANSACTION"), MAP, LAST_ROWS, XID)
+    assert summary(steps) == whole(ID, 6, TransactionEnd.COMMIT)
+
+
+def test_rows_without_begin() -> None:
+    steps = feed(MAP, ROWS, LAST_ROWS, query("BEGIN"))
+    assert summary(steps[:3]) == whole("log.1:100", 3, TransactionEnd.COMMIT)
+    assert summary(steps[3:]) == [("log.1:130", 0, True, None)]
+
+
+def test_savepoints_stay_inside() -> None:
+    steps = feed(GTID, query("BEGIN"), query("SAVEPOINT `a`"), query("ROLLBACK TO `a`"), XID)
+    assert summary(steps) == whole(ID, 5, TransactionEnd.COMMIT)
+    statement = steps[3].statement
+    assert statement is not None
+    assert (statement.kind, statement.name) == (StatementKind.ROLLBACK_TO, "a")
+
+
+def test_mariadb() -> None:
+    steps = feed(MariadbGtidEvent(5, 1, 4), MAP, LAST_ROWS, XID)
+    assert summary(steps) == whole("1-3-5", 4, TransactionEnd.COMMIT)
+    steps = feed(MariadbGtidEvent(6, 1, 1), query("CREATE TABLE t (a INT)"))
+    assert summary(steps) == whole("1-3-6", 2, TransactionEnd.COMMIT)
+    steps = feed(MariadbGtidEvent(7, 1, 4), query("BEGIN"), query("UPDATE t SET a = 1"), query("COMMIT"))
+    assert summary(steps) == whole("1-3-7", 4, TransactionEnd.COMMIT)
+
+
+def test_xa_of_mysql() -> None:
+    xid = "X'78',X'79',1"
+    steps = feed(GTID, query(f"XA START {xid}"), MAP, LAST_ROWS, query(f"XA END {xid}"))
+    assert [step.ends for step in steps] == [None] * 5
+    tracker = TransactionTracker()
+    prepare = XaPrepareLogEvent(0, 1, b"x", b"y")
+    steps = feed(GTID, query(f"XA START {xid}"), query(f"XA END {xid}"), prepare, tracker=tracker)
+    assert (steps[-1].ends, steps[-1].xid) == (TransactionEnd.XA_PREPARE, xid)
+    steps = feed(GtidLogEvent(0, SID, 8), query(f"XA COMMIT {xid}"), tracker=tracker)
+    assert (steps[-1].ends, steps[-1].xid) == (TransactionEnd.XA_COMMIT, xid)
+    steps = feed(query(f"XA ROLLBACK {xid}"), tracker=tracker)
+    assert (steps[-1].begins, steps[-1].ends, steps[-1].xid) == (True, TransactionEnd.XA_ROLLBACK, xid)
+
+
+def test_xa_in_one_phase() -> None:
+    steps = feed(GTID, query("XA START 'x'"), query("XA END 'x'"), XaPrepareLogEvent(1, 1, b"x", b""))
+    assert summary(steps) == whole(ID, 4, TransactionEnd.COMMIT)
+
+
+def test_xa_of_mariadb() -> None:
+    xid = MariadbXid(1, b"x", b"")
+    prepare = MariadbGtidEvent(5, 0, 64, None, xid)
+    steps = feed(prepare, MAP, LAST_ROWS, query("XA END X'78',X'',1"), XaPrepareLogEvent(0, 1, b"x", b""))
+    assert summary(steps) == whole("0-3-5", 5, TransactionEnd.XA_PREPARE)
+    assert steps[-1].xid == "X'78',X'',1"
+    steps = feed(MariadbGtidEvent(6, 0, 1 | 128, None, xid), query("XA COMMIT X'78',X'',1"))
+    assert summary(steps) == whole("0-3-6", 2, TransactionEnd.XA_COMMIT)
+    assert steps[-1].xid == "X'78',X'',1"
+
+
+def test_payload() -> None:
+    steps = feed(GTID, TransactionPayloadEvent(0, 1, b""), query("BEGIN"), MAP, LAST_ROWS, XID)
+    assert summary(steps) == whole(ID, 6, TransactionEnd.COMMIT)
+
+
+def test_between_transactions() -> None:
+    steps = feed(RotateEvent(4, "log.2"), XID, query("COMMIT"))
+    assert summary(steps) == [(None, 0, False, None)] * 3
+
+
+def test_relay_logs_rotate_in_mid_transaction() -> None:
+    created = FormatDescriptionEvent(4, "8.0.0", 0, 19, b"", None)
+    steps = feed(GTID, query("BEGIN"), RotateEvent(4, "relay.2"), created, XID)
+    assert summary(steps)[2:4] == [(None, 0, False, None)] * 2
+    assert summary(steps)[4] == (ID, 2, False, TransactionEnd.COMMIT)
+
+
+def test_what_was_cut_off() -> None:
+    restarted = FormatDescriptionEvent(4, "8.0.0", 1700000000, 19, b"", None)
+    steps = feed(GTID, query("BEGIN"), MAP, restarted, XID)
+    assert steps[3].interrupts == ID
+    assert steps[4].transaction is None
+    steps = feed(GTID, query("BEGIN"), GtidLogEvent(0, SID, 8))
+    assert (steps[2].interrupts, steps[2].begins) == (ID, True)
+    steps = feed(query("BEGIN"), MAP, query("BEGIN"))
+    assert (steps[2].interrupts, steps[2].transaction) == ("log.1:100", "log.1:120")
+
+
+def test_saved_and_restored_between_any_two_events() -> None:
+    events = [
+        GTID,
+        query("XA START 'x'"),
+        MAP,
+        LAST_ROWS,
+        query("XA END 'x'"),
+        XaPrepareLogEvent(0, 1, b"x", b""),
+    ]
+    events += [query("XA COMMIT 'x'"), query("BEGIN"), MAP, LAST_ROWS, query("COMMIT"), query("DROP TABLE t")]
+    for cut in range(len(events) + 1):
+        tracker = TransactionTracker()
+        steps = feed(*events[:cut], tracker=tracker)
+        restored = TransactionTracker.restore(tracker.save())
+        assert restored.transaction == tracker.transaction
+        assert steps + feed(*events[cut:], tracker=restored, start=100 + 10 * cut) == feed(*events)
