@@ -407,3 +407,43 @@ def test_a_pipe_that_fails_and_goes_on(settings: KafkaSettings, topics: Topics) 
     consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": group})
     assert consumer.committed([TopicPartition(topics.raw, 0)], timeout=10)[0].offset == 5000
     consumer.close()
+
+
+def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
+    """One of three nodes is killed while a pipe runs: it waits for new leaders and loses nothing."""
+    with Kafka(nodes=3, heap_mb=256) as kafka:
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        topics = Topics(source_name)
+        create(connect(settings), topics)
+        expected = [b"value %d" % number for number in range(20_000)]
+        with TransactionalProducer(settings, topics.source, "reader") as producer:
+            producer.open()
+            producer.produce_batch(topics.raw, [(b"key", value, 1) for value in expected])
+            producer.commit(b"done")
+
+        class Killing(Upper):
+            killed = False
+
+            def process(self, records: Sequence[Record]) -> None:
+                super().process(records)
+                if self.next_offset > 5000 and not self.killed:
+                    self.killed = True
+                    leader = (
+                        connect(settings)
+                        .list_topics(topics.events)
+                        .topics[topics.events]
+                        .partitions[0]
+                        .leader
+                    )
+                    kafka.kill_node(leader)
+
+        with (
+            InputReader(settings, topics.raw, "test") as reader,
+            TransactionalProducer(settings, topics.source, "decoder") as producer,
+        ):
+            producer.open()
+            reader.seek(0)
+            task = Killing(producer, topics.events, len(expected))
+            run_pipe(reader, producer, task, stop=task.stop, health=Health())
+        assert task.killed
+        assert values(settings, topics.events) == [value.upper() for value in expected]
