@@ -16,7 +16,7 @@ from pymysql.constants import COMMAND
 
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import LinkLostError, from_server
-from millrace.mysql.packets import EventPiece, EventSplitter, ServerError
+from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
 
 __all__ = ["Dump", "ReplicaIdentity"]
 
@@ -48,8 +48,11 @@ class ReplicaIdentity:
 class Dump:
     """A running dump; make one with :meth:`at_position` or :meth:`after_gtids`."""
 
-    def __init__(self, connection: MysqlConnection, heartbeat_s: float, buffer_size: int) -> None:
+    def __init__(
+        self, connection: MysqlConnection, heartbeat_s: float, buffer_size: int, *, wait: bool = True
+    ) -> None:
         self._connection = connection
+        self._wait = wait
         self._socket = connection.socket
         self._splitter = EventSplitter(buffer_size)
         self._silence_s = _SILENT_PERIODS * heartbeat_s
@@ -78,7 +81,7 @@ class Dump:
         flags = _flags(connection, wait=wait)
         payload = struct.pack("<IHI", position, flags, replica.server_id) + _name(log_file)
         connection.send(COMMAND.COM_BINLOG_DUMP, payload)
-        return cls(connection, heartbeat_s, buffer_size)
+        return cls(connection, heartbeat_s, buffer_size, wait=wait)
 
     @classmethod
     def after_gtids(
@@ -106,7 +109,7 @@ class Dump:
             flags = _flags(connection, wait=wait) | _THROUGH_GTID
             payload = struct.pack("<HIIQI", flags, replica.server_id, 0, 4, len(encoded_gtids))
             connection.send(_COM_BINLOG_DUMP_GTID, payload + encoded_gtids)
-        return cls(connection, heartbeat_s, buffer_size)
+        return cls(connection, heartbeat_s, buffer_size, wait=wait)
 
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return the events that have come, waiting up to ``timeout_s`` seconds for the first; maybe none.
@@ -127,6 +130,10 @@ class Dump:
             raise from_server(
                 error.code, error.text, server=str(address), user=address.user, doing="read the binary log"
             ) from error
+        except DumpEnd:
+            if not self._wait:
+                raise
+            raise LinkLostError(f"{self._connection.address}: the server ended the dump") from None
         return pieces
 
     def _receive(self, timeout_s: float) -> bool:

@@ -7,6 +7,7 @@
     │   ├── UnreachableError      no connection comes about: name, port, network, server down
     │   └── LinkLostError         a connection that stood is gone, or was silent for too long
     ├── RefusedError              the server says no, or is not set up for replication; a person must act
+    │   ├── DuplicateReplicaError another replica has our server id or uuid, and threw us out
     │   ├── PurgedError           the log that we need is no longer, or was never, on this server
     │   └── PositionRefusedError  the log is there, our place in it is not: another log, or one cut short
     └── GapError                  what arrived does not join what came before: bytes are missing
@@ -17,6 +18,7 @@ decides. :func:`from_server` turns an error packet of the server into one of the
 
 __all__ = [
     "CONNECT",
+    "DuplicateReplicaError",
     "GapError",
     "LinkLostError",
     "PositionRefusedError",
@@ -47,6 +49,10 @@ class LinkLostError(RetriableError):
 
 class RefusedError(SourceError):
     """The server refuses, and will again until somebody changes something."""
+
+
+class DuplicateReplicaError(RefusedError):
+    """Another replica with our server id or uuid has connected; the server serves the last to come."""
 
 
 class PurgedError(RefusedError):
@@ -121,8 +127,8 @@ _READING_BINLOG: tuple[tuple[str, type[SourceError], str], ...] = (
             "or was restored"
         ),
     ),
-    ("same server_uuid/server_id", RefusedError, _DUPLICATE_ID),
-    ("same server_uuid", RefusedError, _DUPLICATE_ID),
+    ("same server_uuid/server_id", DuplicateReplicaError, _DUPLICATE_ID),
+    ("same server_uuid", DuplicateReplicaError, _DUPLICATE_ID),
     (
         "auto_position",
         RefusedError,

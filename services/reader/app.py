@@ -14,7 +14,7 @@ from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
-from millrace.mysql.errors import GapError, RefusedError, RetriableError, SourceError
+from millrace.mysql.errors import DuplicateReplicaError, GapError, RefusedError, RetriableError, SourceError
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -129,6 +129,10 @@ class _Loop:
                 self._log.warning("asking for an event again", reason=str(error))
             except RetriableError as error:
                 self._lost(error)
+            except DuplicateReplicaError:
+                # Usually it is our own successor, of which Kafka says more than the server can.
+                self._writer.checkpoint()
+                raise
             finally:
                 self._metrics.connected.set(0)
                 self._source.close()
@@ -138,7 +142,7 @@ class _Loop:
         while not self._stop.is_set():
             self._health.beat()
             pieces = self._source.read(0.0 if self._producer.pending else _IDLE_WAIT_S)
-            if not pieces and self._producer.pending:
+            if not pieces:
                 self._writer.pause()
                 if self._producer.pending:
                     pieces = self._source.read(_OPEN_WAIT_S)
@@ -151,8 +155,9 @@ class _Loop:
         """Wait before the next attempt; at the very start, when nothing ever worked, give up instead."""
         if not self._has_read:
             raise error
-        # An open transaction would not last through the wait.
-        self._writer.commit()
+        # An open transaction would not last through the wait; and if another reader has thrown us out, we
+        # must not do the same to it.
+        self._writer.checkpoint()
         self._metrics.lost_links.inc()
         self._health.set_ready(False)
         wait_s = self._backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - to spread load, not to keep secrets

@@ -147,6 +147,7 @@ class RawWriter:
         self._announcement: str | None = None
         self._confirmed = True
         self._session_began = 0.0
+        self._recorded = state is not None
         self._server: tuple[str | None, str | None] = (None, None)
 
     # -- where we stand -----------------------------------------------------------------------------
@@ -213,7 +214,8 @@ class RawWriter:
         self._skip_file, self._skip_to, self._skip_chunks = "", 0, 0
         self._announcement = changed
         self._confirmed = False
-        self._session_began = time.monotonic()
+        self._session_began = self._began = time.monotonic()
+        self._bytes = 0
         if gtid_set is not None:
             self._gtids.replace(gtid_set)
         if changed is None and state is not None:
@@ -279,7 +281,8 @@ class RawWriter:
                 self._note(type_code, server_id, data)
         self._bytes += size_sum
         self._metrics.wrote(events, size_sum, self._last_ms, placer.position)
-        if self._bytes >= _LONG_TRANSACTION_BYTES or time.monotonic() - self._began >= _LONG_TRANSACTION_S:
+        long = self._bytes >= _LONG_TRANSACTION_BYTES or time.monotonic() - self._began >= _LONG_TRANSACTION_S
+        if long and self._confirmed:
             self.commit()
 
     def pause(self) -> None:
@@ -287,6 +290,10 @@ class RawWriter:
         if not self._confirmed and time.monotonic() - self._session_began < _CONFIRMED_BY_SILENCE_S:
             return
         self._confirmed = True
+        if not self._recorded and self.state is not None:
+            # Nothing has been written yet. But whoever starts at the end of the log and finds nothing for an
+            # hour must not start at another end after it.
+            self._producer.begin()
         if self._producer.pending and (
             not self._progress.inside or time.monotonic() - self._began >= _LONG_TRANSACTION_S
         ):
@@ -297,8 +304,14 @@ class RawWriter:
         if self._producer.pending:
             state = self.state
             self._producer.commit(None if state is None else state.to_bytes())
+            self._recorded = state is not None
             self._metrics.committed()
             self._began, self._bytes = time.monotonic(), 0
+
+    def checkpoint(self) -> None:
+        """Commit, even if nothing was written: a reader that another has taken over from learns of it."""
+        self._producer.begin()
+        self.commit()
 
     def _note(self, type_code: int, server_id: int, data: bytes) -> None:
         """Follow transactions and GTIDs; commit at the end of a transaction if it is time to."""

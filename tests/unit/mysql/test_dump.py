@@ -57,11 +57,15 @@ def test_what_was_sent_before_an_error_is_read_before_it(pair: tuple[socket.sock
         dump.read(1)
 
 
-def test_the_end_of_a_dump(pair: tuple[socket.socket, Dump]) -> None:
-    server, dump = pair
-    server.sendall(packet(1, b"\xfe\0\0\2\0"))
-    with pytest.raises(DumpEnd):
-        dump.read(1)
+@pytest.mark.parametrize(("wait", "error"), [(False, DumpEnd), (True, LinkLostError)])
+def test_the_end_of_a_dump(wait: bool, error: type[Exception]) -> None:
+    ours, server = socket.socketpair()
+    with ours, server:
+        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db"))
+        dump = Dump(cast("MysqlConnection", connection), 0.05, 4096, wait=wait)
+        server.sendall(packet(1, b"\xfe\0\0\2\0"))
+        with pytest.raises(error):
+            dump.read(1)
 
 
 def test_a_closed_connection(pair: tuple[socket.socket, Dump]) -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from millrace.mysql.errors import (
+    CONNECT,
+    DuplicateReplicaError,
     LinkLostError,
     PositionRefusedError,
     PurgedError,
@@ -43,7 +45,7 @@ from millrace.mysql.errors import (
         (
             1236,
             "A slave with the same server_uuid/server_id as this slave has connected to the master",
-            RefusedError,
+            DuplicateReplicaError,
             "MILLRACE_MYSQL_SERVER_ID",
         ),
         (
@@ -73,10 +75,16 @@ from millrace.mysql.errors import (
     ],
 )
 def test_words(code: int, text: str, kind: type[Exception], words: str) -> None:
-    error = from_server(code, text, server="db:3306", user="reader", doing="read the binary log")
+    doing = CONNECT if code == 1045 else "read the binary log"
+    error = from_server(code, text, server="db:3306", user="reader", doing=doing)
     assert type(error) is kind
     message = str(error)
     assert words in message
     assert "db:3306" in message
     assert text.rstrip(".") in message, "the server's own words are kept"
     assert "\n" not in message
+
+
+def test_a_missing_privilege_may_look_like_a_wrong_password() -> None:
+    error = from_server(1045, "Access denied", server="db:3306", user="reader", doing="register as a replica")
+    assert "run GRANT REPLICATION SLAVE" in str(error)
