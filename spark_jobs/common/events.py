@@ -1,0 +1,188 @@
+"""Events of ``{source}.events`` as rows of a DataFrame, decoded in the executors.
+
+A record is Avro behind the id of its writer's schema. The driver asks the registry for all schemas of the
+topic, and every record is decoded with its own, in ``mapInArrow`` by :mod:`millrace.avro.events`, which reads
+the head of a record (place, header, context) and the event itself only where it is asked for. Spark's
+``from_avro`` takes one writer schema per expression, needs a pass over the topic for each, and decodes the
+whole union into a column per event type, which ``docs/performance.md`` compares.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.avro.events import EventDeserializer, EventRecord
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import GtidEvent, GtidTaggedLogEvent, RowsEvent, TableMapEvent
+from millrace.binlog.events.rows import RowsOperation
+from millrace.binlog.types import EventType
+from spark_jobs.common.content import CONTENT_TYPES, statement_digest
+from spark_jobs.common.kafka import read_records
+
+if TYPE_CHECKING:
+    from millrace.avro.registry import SchemaRegistry
+    from spark_jobs.common.job import Job
+
+__all__ = [
+    "EVENT_SCHEMA",
+    "TABLE_MAP_POST_HEADER",
+    "EventError",
+    "arrow_schema",
+    "decode_events",
+    "read_events",
+]
+
+EVENT_SCHEMA: Final = (
+    "source string, offset bigint, raw_key string, epoch int, log_file string, position bigint, "
+    "sub_index bigint, server_id bigint, timestamp bigint, type string, size bigint, "
+    "transaction string, ordinal bigint, ends string, database string, table string, operation string, "
+    "original_commit_us bigint, immediate_commit_us bigint, digest bigint, "
+    "table_id bigint, definition binary, before_bits binary, after_bits binary, images binary"
+)
+"""An event.
+
+``raw_key`` is the key of the raw event, ``size`` its length in the log in bytes. ``operation`` is insert,
+update or delete in rows events. The commit times (µs since 1970) stand in the events that begin transactions
+of MySQL 8.0. ``digest`` is a hash of what a statement does, and of its variables. The rest serves to read
+rows: ``definition`` is the body of a table map, ``before_bits``, ``after_bits`` and ``images`` those of a
+rows event.
+"""
+
+_TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
+_OPERATIONS: Final = {
+    RowsOperation.WRITE: "insert",
+    RowsOperation.UPDATE: "update",
+    RowsOperation.DELETE: "delete",
+}
+_ROWS_TYPES: Final = frozenset(t for t in EventType if "_ROWS_" in t.name and "QUERY" not in t.name) - {
+    EventType.ANNOTATE_ROWS_EVENT
+}
+_GTID_TYPES: Final = frozenset(
+    {EventType.GTID_LOG_EVENT, EventType.ANONYMOUS_GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT}
+)
+_READ_WHOLE: Final = _ROWS_TYPES | _GTID_TYPES | CONTENT_TYPES | {EventType.TABLE_MAP_EVENT}
+TABLE_MAP_POST_HEADER: Final = 8
+"""Length of the post-header of table maps in the column ``definition``."""
+
+
+class EventError(Exception):
+    """A record of the events topic that cannot be used; the words are for the user."""
+
+
+class _KnownSchemas:
+    """Stands in for the registry where there is none: in an executor."""
+
+    def __init__(self, topic: str, schemas: Mapping[int, dict[str, Any]]) -> None:
+        self._topic = topic
+        self._schemas = schemas
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        """Return the schema with this id."""
+        if schema_id not in self._schemas:
+            raise EventError(
+                f"{self._topic} has records of schema {schema_id}, which the registry does not have under "
+                "this topic; check that MILLRACE_REGISTRY_URL is the registry that the decoder uses"
+            )
+        return self._schemas[schema_id]
+
+
+def read_events(spark: SparkSession, job: "Job") -> DataFrame:
+    """Return the events of all sources of a job as :data:`EVENT_SCHEMA`."""
+    frames = []
+    for one in job.inputs:
+        records = read_records(spark, job.kafka, one.part)
+        frames.append(decode_events(records, one.source, one.part.topic, one.schemas))
+    return reduce(DataFrame.union, frames)
+
+
+def decode_events(
+    records: DataFrame, source: str, topic: str, schemas: Mapping[int, dict[str, Any]]
+) -> DataFrame:
+    """Decode records of an events topic, ``schemas`` by the ids with which they begin."""
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        read = EventDeserializer(cast("SchemaRegistry", _KnownSchemas(topic, schemas)))
+        layout = arrow_schema(EVENT_SCHEMA)
+        for batch in batches:
+            rows = []
+            columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+            for offset, key, value in zip(*columns, strict=True):
+                try:
+                    rows.append((source, offset, *_fields(key, read(value))))
+                except (BinlogError, ValueError) as error:
+                    raise EventError(f"{topic} at offset {offset}: {error}") from error
+            if rows:
+                arrays = zip(*rows, strict=True)
+                made = [pa.array(column, part.type) for column, part in zip(arrays, layout, strict=True)]
+                yield pa.RecordBatch.from_arrays(made, schema=layout)
+
+    return records.select("offset", "key", "value").mapInArrow(decode, EVENT_SCHEMA)
+
+
+def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
+    """Return an event's columns from ``raw_key`` on."""
+    header = record.header
+    type_code = header.type_code
+    raw_key = key[: key.rindex(b":")].decode()
+    head = (
+        raw_key,
+        record.epoch,
+        _text(record.log_file),
+        record.position,
+        record.sub_index,
+        header.server_id,
+        header.timestamp,
+        _TYPE_NAMES.get(type_code) or f"type {type_code}",
+        header.event_size,
+        _text(record.transaction),
+        record.ordinal,
+        record.ends and record.ends.value,
+        _text(record.database),
+        _text(record.table),
+    )
+    if type_code not in _READ_WHOLE:
+        return head + _NOTHING
+    event = record.event
+    match event:
+        case RowsEvent():
+            bits = event.columns_before_image or None, event.columns_after_image or None
+            return (*head, _OPERATIONS[event.operation], *_NO_TIMES, event.table_id, None, *bits, event.rows)
+        case TableMapEvent():
+            definition = event.encode_fields(TABLE_MAP_POST_HEADER)
+            return (*head, None, *_NO_TIMES, event.table_id, definition, None, None, None)
+        case GtidEvent() | GtidTaggedLogEvent():
+            immediate = event.immediate_commit_timestamp or None
+            original = event.original_commit_timestamp or immediate
+            return (*head, None, original, immediate, *_NO_CONTENT)
+        case _:
+            return (*head, None, None, None, statement_digest(event), *_NO_CONTENT[1:])
+
+
+_NO_TIMES: Final = (None, None, None)
+_NO_CONTENT: Final = (None,) * 6
+_NOTHING: Final = (None, None, None, *_NO_CONTENT)
+
+
+def _text(text: str | None) -> str | None:
+    """Return a name as text that every consumer can read; bytes that are not UTF-8 are escaped."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+_ARROW_TYPES: Final = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+}
+
+
+@cache
+def arrow_schema(ddl: str) -> pa.Schema:
+    """Return the layout of Arrow batches that have the columns of a DDL string; needs no Spark."""
+    columns = (column.split() for column in ddl.split(","))
+    return pa.schema([(name, _ARROW_TYPES[type_]) for name, type_ in columns])

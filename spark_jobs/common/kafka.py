@@ -1,0 +1,251 @@
+"""Reading topics as batches: bounds by offset or time, committed records only, chunks joined.
+
+Offsets are fixed by the driver before anything is read, so that every pass over a topic sees the same
+records, whatever is written meanwhile. They are asked of Kafka's own Java client, with the options that
+Spark's source gets, which therefore needs no second set of them; the ``end`` of a partition is its last
+stable offset.
+
+A topic of one partition is cut into many Spark partitions by offset. Nothing here depends on where the cuts
+lie.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.contract import HEADER_CHUNK, HEADER_MARKER
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings
+
+__all__ = [
+    "RECORD_SCHEMA",
+    "Bound",
+    "TopicSlice",
+    "kafka_options",
+    "parse_bound",
+    "read_records",
+    "resolve_slice",
+]
+
+RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary"
+"""A record of a topic: its place, its time, its bytes; of a chunked one the first chunk's place and time."""
+
+Bound = int | datetime | None
+"""Where a slice begins or ends: an offset, a time, or None for the topic's own beginning or end."""
+
+_OFFSETS_PER_PARTITION: Final = 25_000
+_CONNECT_TIMEOUT_S: Final = 15
+_SMALLEST_LONG: Final = 1 << 31
+"""Smaller numbers reach Java as Integer, where Kafka wants a Long; as a time it is January 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSlice:
+    """Part of a topic: for each of its partitions the first offset and the one behind the last."""
+
+    topic: str
+    offsets: Mapping[int, tuple[int, int]]
+
+    @property
+    def count(self) -> int:
+        """Number of offsets; no less than that of records, since commits and aborted records have offsets."""
+        return sum(end - start for start, end in self.offsets.values())
+
+    def __str__(self) -> str:
+        ranges = ", ".join(f"{start:,} to {end:,}" for start, end in self.offsets.values())
+        return f"{self.topic}, offsets {ranges}"
+
+
+def parse_bound(text: str) -> Bound:
+    """Read ``earliest``, ``latest``, an offset or a time in ISO 8601; a time without zone is UTC."""
+    if text in ("earliest", "latest"):
+        return None
+    if text.isdecimal():
+        return int(text)
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def kafka_options(settings: KafkaSettings) -> dict[str, str]:
+    """Return the options of Kafka's Java client; certificates as text, for executors have no such files."""
+    options = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": settings.security_protocol,
+        "isolation.level": "read_committed",
+    }
+    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
+        options["sasl.mechanism"] = settings.sasl_mechanism
+        options["sasl.jaas.config"] = _jaas(
+            settings.sasl_mechanism, settings.sasl_username, settings.sasl_password.get_secret_value()
+        )
+    if settings.ssl_ca_location:
+        options["ssl.truststore.type"] = "PEM"
+        options["ssl.truststore.certificates"] = settings.ssl_ca_location.read_text()
+    if settings.ssl_certificate_location and settings.ssl_key_location:
+        options["ssl.keystore.type"] = "PEM"
+        options["ssl.keystore.certificate.chain"] = settings.ssl_certificate_location.read_text()
+        options["ssl.keystore.key"] = settings.ssl_key_location.read_text()
+        if settings.ssl_key_password:
+            options["ssl.key.password"] = settings.ssl_key_password.get_secret_value()
+    return options
+
+
+def _jaas(mechanism: str, username: str, password: str) -> str:
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    name, secret = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (username, password))
+    return f'org.apache.kafka.common.security.{module} required username="{name}" password="{secret}";'
+
+
+def resolve_slice(
+    spark: SparkSession, options: Mapping[str, str], topic: str, start: Bound = None, end: Bound = None
+) -> TopicSlice:
+    """Ask Kafka for the offsets between two bounds.
+
+    Raises :class:`UserError` where Kafka does not answer or the topic does not exist.
+    """
+    jvm: Any = spark._jvm
+    try:
+        consumer = _consumer(jvm, options)
+    except Py4JJavaError as error:
+        raise _kafka_error(error, options) from None
+    except (Py4JError, TypeError):
+        raise UserError(
+            "Spark's Kafka source is not on its class path; run the job as `millrace job`, or give "
+            "spark-submit the jars that `millrace job jars` prints as --jars",
+            ExitCode.SETTINGS,
+        ) from None
+    try:
+        return TopicSlice(topic, _offsets(jvm, consumer, topic, start, end))
+    except Py4JJavaError as error:
+        raise _kafka_error(error, options) from None
+    finally:
+        consumer.close(jvm.java.time.Duration.ofSeconds(0))
+
+
+def _consumer(jvm: Any, options: Mapping[str, str]) -> Any:
+    settings = jvm.java.util.HashMap()
+    for name, value in options.items():
+        settings.put(name, value)
+    settings.put("allow.auto.create.topics", "false")
+    settings.put("default.api.timeout.ms", str(_CONNECT_TIMEOUT_S * 1000))
+    new = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
+    return jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings, new(), new())
+
+
+def _offsets(jvm: Any, consumer: Any, topic: str, start: Bound, end: Bound) -> dict[int, tuple[int, int]]:
+    partitions = {}
+    for info in consumer.partitionsFor(topic) or []:
+        partitions[info.partition()] = jvm.org.apache.kafka.common.TopicPartition(topic, info.partition())
+    if not partitions:
+        raise UserError(
+            f"topic {topic} does not exist; check the source's name and that the decoder has run",
+            ExitCode.KAFKA,
+        )
+    every = jvm.java.util.ArrayList()
+    for partition in partitions.values():
+        every.add(partition)
+    first, last = consumer.beginningOffsets(every), consumer.endOffsets(every)
+
+    def place(number: int, bound: Bound, otherwise: int) -> int:
+        if bound is None:
+            return otherwise
+        if isinstance(bound, int):
+            wanted = bound
+        elif (millis := int(bound.timestamp() * 1000)) < _SMALLEST_LONG:
+            wanted = first[partitions[number]]
+        else:
+            times = jvm.java.util.HashMap()
+            times.put(partitions[number], millis)
+            found = consumer.offsetsForTimes(times).get(partitions[number])
+            wanted = found.offset() if found is not None else last[partitions[number]]
+        return int(min(max(wanted, first[partitions[number]]), last[partitions[number]]))
+
+    bounds = {}
+    for number, partition in sorted(partitions.items()):
+        begin = place(number, start, first[partition])
+        bounds[number] = (begin, max(begin, place(number, end, last[partition])))
+    return bounds
+
+
+def _kafka_error(error: Py4JJavaError, options: Mapping[str, str]) -> UserError:
+    exception: Any = error.java_exception
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    reason = f"{exception.getClass().getSimpleName()}: {exception.getMessage()}"
+    return UserError(
+        f"Kafka at {options['bootstrap.servers']} does not answer ({reason}); check that the brokers run "
+        "and the MILLRACE_KAFKA_ settings",
+        ExitCode.KAFKA,
+    )
+
+
+def read_records(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> DataFrame:
+    """Return the events in a slice as :data:`RECORD_SCHEMA`, chunked ones joined, markers left out.
+
+    A chunked event of which the slice holds a part only is left out; :func:`cut_events` counts those.
+    """
+    records = _scan(spark, options, part)
+    whole = records.where("chunk is null").drop("chunk", "marker")
+    return whole.where("marker is null").union(_joined(_chunks(records).where("pieces = wanted")))
+
+
+def cut_events(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> int:
+    """Return how many chunked events lie in a slice in part only."""
+    return _chunks(_scan(spark, options, part)).where("pieces < wanted").count()
+
+
+def _scan(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> DataFrame:
+    starts = {str(number): start for number, (start, _) in part.offsets.items()}
+    ends = {str(number): end for number, (_, end) in part.offsets.items()}
+    reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in options.items()})
+    records = (
+        reader.option("subscribe", part.topic)
+        .option("startingOffsets", json.dumps({part.topic: starts}))
+        .option("endingOffsets", json.dumps({part.topic: ends}))
+        .option("includeHeaders", "true")
+        .option("minPartitions", max(1, part.count // _OFFSETS_PER_PARTITION))
+        .load()
+    )
+    return records.select(
+        "partition", "offset", sf.col("timestamp").alias("time"), "key", "value",
+        _header(HEADER_CHUNK).alias("chunk"), _header(HEADER_MARKER).alias("marker"),
+    )  # fmt: skip
+
+
+def _header(name: str) -> Any:
+    return sf.expr(f"cast(get(filter(headers, h -> h.key = '{name}'), 0).value as string)")
+
+
+def _chunks(records: DataFrame) -> DataFrame:
+    """Gather the chunks of each event: ``pieces`` of them are there, ``wanted`` make it whole."""
+    numbered = records.where("chunk is not null").select(
+        "partition", "offset", "time", "key", "value",
+        sf.split_part("chunk", sf.lit("/"), sf.lit(1)).cast("int").alias("i"),
+        sf.split_part("chunk", sf.lit("/"), sf.lit(2)).cast("int").alias("wanted"),
+    )  # fmt: skip
+    return numbered.groupBy("partition", "key", "wanted").agg(
+        sf.min("offset").alias("offset"),
+        sf.min("time").alias("time"),
+        sf.count_distinct("i").alias("pieces"),
+        sf.sort_array(sf.collect_list(sf.struct("i", "value"))).alias("chunks"),
+    )
+
+
+def _joined(chunked: DataFrame) -> DataFrame:
+    return chunked.select("partition", "offset", "time", "key", "chunks.value").mapInArrow(
+        _join_batches, RECORD_SCHEMA
+    )
+
+
+def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        values = [b"".join(chunks) for chunks in batch.column("value").to_pylist()]
+        yield batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))

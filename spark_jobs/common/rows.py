@@ -1,0 +1,217 @@
+"""Rows of rows events, read in the executors: counted, compared, followed by key.
+
+A rows event can be read with the table map that came before it. Rows are read by the types in that map alone:
+names, signs and character sets change no length, and values that are equal without them are equal with them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as sf
+
+from millrace.binlog.columns.metadata import columns_of, decode_optional_metadata
+from millrace.binlog.events import TableMapEvent
+from millrace.binlog.rows import RowImages, Values, present_ordinals
+from millrace.binlog.types import EventType
+from spark_jobs.common.content import DIGESTS, digest
+from spark_jobs.common.events import TABLE_MAP_POST_HEADER, arrow_schema
+from spark_jobs.common.transactions import INSTANCE
+
+__all__ = ["TableRows", "contents", "contradictions", "count_rows", "row_states", "with_table_maps"]
+
+_PARTIAL: Final = EventType.PARTIAL_UPDATE_ROWS_EVENT.name
+_ROW_PARTS: Final = ["definition", "before_bits", "after_bits", "type", "images"]
+_ROW_COLUMNS: Final = ("definition", "before_bits", "after_bits", "images", "table_id")
+_INSTANCE_SCHEMA: Final = "source string, epoch int, transaction string, lap bigint"
+_CONTENT_SCHEMA: Final = f"{_INSTANCE_SCHEMA}, changes bigint, digest bigint"
+_STATE_SCHEMA: Final = (
+    f"{_INSTANCE_SCHEMA}, database string, table string, offset bigint, sub_index bigint, nth bigint, "
+    "key bigint, old bigint, new bigint"
+)
+
+
+def with_table_maps(events: DataFrame) -> DataFrame:
+    """Return the rows events with the ``definition`` of their table; null where it lies before the input.
+
+    A rows event belongs to the last table map of its table id before it in its log file. Table maps come
+    with every statement and stay the same for long; only one that differs from the one before it counts.
+    """
+    stream = ["source", "epoch", "log_file", "table_id"]
+    place = sf.struct("offset", "sub_index")
+    order = Window.partitionBy(*stream).orderBy("offset", "sub_index")
+    maps = events.where(sf.col("type") == EventType.TABLE_MAP_EVENT.name)
+    differs = ~sf.lag("definition").over(order).eqNullSafe(sf.col("definition"))
+    changed = maps.withColumn("differs", differs).where("differs")
+    valid = changed.select(
+        *stream, "definition", place.alias("since"), sf.lead(place).over(order).alias("until")
+    )
+    rows = events.where(sf.col("operation").isNotNull()).drop("definition").withColumn("place", place)
+    since, until, at = sf.col("since"), sf.col("until"), sf.col("place")
+    conditions = [rows[name] == valid[name] for name in stream]
+    joined = rows.join(sf.broadcast(valid), [*conditions, since <= at, until.isNull() | (at < until)], "left")
+    return joined.select(*(rows[name] for name in rows.columns if name != "place"), "definition")
+
+
+class TableRows:
+    """Row readers and keys of tables, made once for each definition that occurs."""
+
+    def __init__(self) -> None:
+        self.images = cache(self._images)
+        self.key = cache(self._key)
+        self._columns = cache(self._columns_of)
+
+    @staticmethod
+    def _table_map(definition: bytes) -> TableMapEvent:
+        return TableMapEvent.decode_fields(definition, 0, len(definition), TABLE_MAP_POST_HEADER)
+
+    def _columns_of(self, definition: bytes) -> Sequence[Any]:
+        full = self._table_map(definition)
+        types = full.column_types, full.column_metadata, full.null_bits
+        return columns_of(TableMapEvent(full.table_id, full.flags, full.database, full.table, *types))
+
+    def _images(self, definition: bytes, before: bytes | None, after: bytes | None, type_: str) -> RowImages:
+        """Return the reader of a table's events that have these bitmaps."""
+        return RowImages(self._columns(definition), before, after, partial_json=type_ == _PARTIAL)
+
+    def _key(self, definition: bytes) -> tuple[int, ...]:
+        """Return the ordinals of the primary key's columns; empty where the table map tells of none."""
+        metadata = decode_optional_metadata(self._table_map(definition).optional_metadata)
+        with_prefix = tuple(ordinal for ordinal, _ in metadata.primary_key_with_prefix or ())
+        return metadata.simple_primary_key or with_prefix
+
+
+def count_rows(events: DataFrame) -> DataFrame:
+    """Add the number of ``rows`` of each rows event, null if it cannot be told; drop the rows themselves."""
+    kept = [name for name in events.columns if name not in _ROW_COLUMNS]
+    others = events.where(sf.col("operation").isNull()).select(
+        *kept, sf.lit(None).cast("bigint").alias("rows")
+    )
+    rows = with_table_maps(events).select(*kept, *(name for name in _ROW_PARTS if name not in kept))
+    return others.union(rows.mapInArrow(_count_batches, others.schema))
+
+
+def _count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    tables = TableRows()
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in _ROW_PARTS]
+        counts = [
+            None if definition is None else tables.images(definition, before, after, type_).count(images)
+            for definition, before, after, type_, images in zip(*columns, strict=True)
+        ]
+        kept = batch.drop_columns([name for name in _ROW_PARTS if name != "type"])
+        yield kept.append_column("rows", pa.array(counts, pa.int64()))
+
+
+def contents(events: DataFrame) -> DataFrame:
+    """Return what the events of transactions do: per event that does something ``changes`` and ``digest``.
+
+    The digest of a rows event is the sum of those of its rows, below :data:`DIGESTS`. Rows whose table map
+    lies before the input are left out.
+    """
+    inside = events.where("lap is not null")
+    statements = inside.where("digest is not null").select(*INSTANCE, sf.lit(1).cast("bigint"), "digest")
+    rows = with_table_maps(inside).select(*INSTANCE, "database", "table", "operation", *_ROW_PARTS)
+    return rows.where("definition is not null").mapInArrow(_digest_batches, _CONTENT_SCHEMA).union(statements)
+
+
+def _digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    tables = TableRows()
+    layout = arrow_schema(_CONTENT_SCHEMA)
+    for batch in batches:
+        names = batch.column("database"), batch.column("table"), batch.column("operation")
+        what = zip(*(column.to_pylist() for column in names), strict=True)
+        parts = zip(*(batch.column(name).to_pylist() for name in _ROW_PARTS), strict=True)
+        changes, digests = [], []
+        for table, (definition, before, after, type_, images) in zip(what, parts, strict=True):
+            rows = tables.images(definition, before, after, type_).natural(images)
+            changes.append(len(rows))
+            digests.append(sum(digest(table, row) for row in rows) % DIGESTS)
+        instance = [batch.column(name) for name in INSTANCE]
+        yield pa.RecordBatch.from_arrays([*instance, pa.array(changes), pa.array(digests)], schema=layout)
+
+
+def contradictions(events: DataFrame, repeated: DataFrame) -> DataFrame:
+    """Return those of the repeated transactions that contradict the rows of a table with a key.
+
+    They insert a row that is there already, or change or delete one that is not as they say. What is there is
+    known from the change of that key before, if no statement stands between that could have changed it.
+    """
+    touched = ["source", "epoch", "database", "table"]
+    ours = repeated.where("nth > 1").select(*INSTANCE)
+    tables = events.where("operation is not null").join(ours, list(INSTANCE), "left_semi")
+    of_tables = events.join(sf.broadcast(tables.select(*touched).distinct()), touched, "left_semi")
+    maps = events.where(sf.col("type") == EventType.TABLE_MAP_EVENT.name)
+    states = row_states(of_tables.where("operation is not null").unionByName(maps))
+    statements = events.where("digest is not null").select("source", "epoch", "offset", "sub_index")
+    line = states.unionByName(statements, allowMissingColumns=True)
+    stream = Window.partitionBy("source", "epoch").orderBy("offset", "sub_index", "nth")
+    running = stream.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    stretch = sf.count_if(sf.col("key").isNull()).over(running)
+    same = Window.partitionBy(*touched, "stretch", "key").orderBy("offset", "sub_index", "nth")
+    followed = line.withColumn("stretch", stretch).where("key is not null")
+    known = followed.withColumn("first", sf.row_number().over(same) == 1).withColumn(
+        "is", sf.lag("new").over(same)
+    )
+    wrong = known.where(~sf.col("first") & ~sf.col("is").eqNullSafe(sf.col("old")))
+    return wrong.select(*INSTANCE).distinct().join(ours, list(INSTANCE), "left_semi")
+
+
+def row_states(events: DataFrame) -> DataFrame:
+    """Return the changes of rows of tables with a primary key, told apart by ``key``.
+
+    ``old`` and ``new`` are hashes of the row before and after, null where there is none. A change of the key
+    is two changes. An event whose images lack columns tells no state; it has one line without a key.
+    """
+    rows = with_table_maps(events).where("definition is not null and lap is not null")
+    place = [*INSTANCE, "database", "table", "offset", "sub_index"]
+    return rows.select(*place, *_ROW_PARTS).mapInArrow(_state_batches, _STATE_SCHEMA)
+
+
+def _state_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    tables = TableRows()
+    layout = arrow_schema(_STATE_SCHEMA)
+    names = layout.names[: layout.get_field_index("nth")]
+    for batch in batches:
+        places = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+        parts = zip(*(batch.column(name).to_pylist() for name in _ROW_PARTS), strict=True)
+        lines = [
+            (*place, nth, *state)
+            for place, (definition, before, after, type_, images) in zip(places, parts, strict=True)
+            for nth, state in enumerate(_states(tables, definition, before, after, type_, images))
+        ]
+        if lines:
+            columns = zip(*lines, strict=True)
+            made = [pa.array(column, part.type) for column, part in zip(columns, layout, strict=True)]
+            yield pa.RecordBatch.from_arrays(made, schema=layout)
+
+
+def _states(
+    tables: TableRows, definition: bytes, *event: Any
+) -> Iterator[tuple[int | None, int | None, int | None]]:
+    """Give key, old and new row of each change in an event."""
+    key = tables.key(definition)
+    before, after, type_, images = event
+    reader = tables.images(definition, before, after, type_)
+    width = len(reader.columns)
+    full = all(len(present_ordinals(bits, width)) == width for bits in (before, after) if bits is not None)
+    if not key:
+        return
+    if not full or type_ == _PARTIAL:
+        yield None, None, None
+        return
+    for row in reader.natural(images):
+        old, new = ((_key_digest(key, values), digest(values)) if values else None for values in row)
+        if old is not None and new is not None and old[0] == new[0]:
+            yield old[0], old[1], new[1]
+            continue
+        if old is not None:
+            yield old[0], old[1], None
+        if new is not None:
+            yield new[0], None, new[1]
+
+
+def _key_digest(key: Sequence[int], values: Values) -> int:
+    return digest(*(values[ordinal] for ordinal in key))

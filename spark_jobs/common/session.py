@@ -1,0 +1,102 @@
+"""The Spark session of a job, and how far its work has come.
+
+Started by ``spark-submit``, a job takes master, memory and jars from there. Started as a Python program
+(``millrace job NAME``), it runs on ``local[*]`` unless told otherwise, in a driver of 1 GB with Spark's own
+log turned down to errors.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+__all__ = ["JARS_VARIABLE", "Steps", "spark_session"]
+
+JARS_VARIABLE: Final = "MILLRACE_SPARK_JARS"
+"""Environment variable with the connector's jars, separated by commas; not looked at under spark-submit."""
+
+_ARROW_BATCH_BYTES: Final = 16 << 20
+_POLL_S: Final = 0.5
+
+
+@contextmanager
+def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+    """Start the session of the job ``name`` and stop it at the end."""
+    spark = SparkSession.builder.appName(name).config(conf=_conf(master)).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _conf(master: str | None) -> SparkConf:
+    conf = SparkConf()
+    conf.set("spark.sql.session.timeZone", "UTC")
+    conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BATCH_BYTES))
+    if master is not None:
+        conf.set("spark.master", master)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started us, and has set the rest
+        return conf
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging = Path(__file__).parents[1] / "log4j2.properties"
+    conf.setIfMissing("spark.master", "local[*]")
+    conf.setIfMissing("spark.driver.memory", "1g")
+    conf.setIfMissing("spark.ui.enabled", "false")
+    conf.setIfMissing("spark.ui.showConsoleProgress", "false")
+    conf.setIfMissing("spark.sql.shuffle.partitions", "8")
+    conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    if conf.get("spark.master", "").startswith("local"):
+        conf.setIfMissing("spark.driver.host", "127.0.0.1")
+        conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
+    if jars := os.environ.get(JARS_VARIABLE):
+        conf.setIfMissing("spark.jars", jars)
+    return conf
+
+
+class Steps:
+    """Tells on stderr what a job does: a line per step, and on a terminal how many tasks of it are done."""
+
+    def __init__(self, spark: SparkSession, job: str) -> None:
+        self._spark = spark
+        self._job = job
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        sys.stderr.write(f"{self._job}: {text}\n")
+        sys.stderr.flush()
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """Write ``text`` and, when the body has ended, how long it took."""
+        started = time.monotonic()
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(text, done), daemon=True)
+        if sys.stderr.isatty():
+            watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if watcher.ident is not None:
+                watcher.join()
+        self.say(f"{text} ({time.monotonic() - started:.1f} s)")
+
+    def _watch(self, text: str, done: threading.Event) -> None:
+        tracker = self._spark.sparkContext.statusTracker()
+        while not done.wait(_POLL_S):
+            stages = [
+                info for i in tracker.getActiveStageIds() if (info := tracker.getStageInfo(i)) is not None
+            ]
+            tasks = sum(stage.numTasks for stage in stages)
+            finished = sum(stage.numCompletedTasks for stage in stages)
+            progress = f" … {finished}/{tasks} tasks" if tasks else " …"
+            sys.stderr.write(f"\r\x1b[K{self._job}: {text}{progress}")
+            sys.stderr.flush()
+        sys.stderr.write("\r\x1b[K")

@@ -1,0 +1,67 @@
+"""A source from a real server to its typed events, and the jobs that run over it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from millrace.local import Kafka, MariaDB, MySQL, Registry
+from tests.live.reader_world import ROOT, RawRecord, ReaderWorld
+from tests.live.test_decoder import World
+
+
+class JobWorld:
+    """One source; what its jobs write goes to ``folder``."""
+
+    def __init__(self, kafka: Kafka, registry: Registry, source: str, folder: Path) -> None:
+        self.kafka = kafka
+        self.registry = registry
+        self.source = source
+        self.folder = folder
+
+    def capture(self, server: MySQL | MariaDB, source: str | None = None) -> None:
+        """Read all that the server has logged by now and decode it."""
+        name = source or self.source
+        world = ReaderWorld.of(self.kafka, name, server)
+        with world.reader() as process:
+            world.wait_until_at(server, process)
+        World(self.kafka, self.registry, name).decode_all()
+
+    def raw(self, source: str | None = None) -> list[RawRecord]:
+        return ReaderWorld(self.kafka, source or self.source).raw()
+
+    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run ``millrace job`` with arguments."""
+        settings = {
+            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3",
+            "MILLRACE_REGISTRY_URL": self.registry.url,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "millrace.cli", "job", *arguments],
+            env={**os.environ, **settings, **environment},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def job(self, name: str, *options: str, sources: Sequence[str] = ()) -> dict[str, Any]:
+        """Run a job to its end and return its summary."""
+        named = [part for source in sources or [self.source] for part in ("--source", source)]
+        done = self.run(name, *named, "--output", str(self.folder), "--master", "local[2]", *options)
+        assert done.returncode == 0, done.stderr
+        assert "WARN" not in done.stderr
+        summary = json.loads((self.folder / "summary.json").read_text())
+        assert isinstance(summary, dict)
+        return summary
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a Parquet result."""
+        return list(pq.read_table(self.folder / name).to_pylist())

@@ -1,0 +1,35 @@
+"""The Spark of the tests: one small local session for a whole run."""
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.jobs import connector_jars
+from millrace.local.java import spark_environment
+from spark_jobs.common.session import JARS_VARIABLE, spark_session
+
+SPARK = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+"""Marks of a module whose tests run Spark; pyspark leaves sockets to the garbage collector."""
+
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For frames of some rows, compiling and adapting a query takes longer than running it."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session with the Kafka connector; the JVM, and with it its jars, lives as long as the process."""
+    os.environ.update(spark_environment())
+    os.environ[JARS_VARIABLE] = connector_jars()
+    with spark_session("tests", "local[2]") as session:
+        for name, value in QUICK.items():
+            session.conf.set(name, value)
+        yield session
+        gc.collect()

@@ -1,0 +1,131 @@
+"""Logs as records of an events topic, written with the codec and serialised as the decoder does it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.avro.events import EventSerializer, binlog_event_schema
+from millrace.avro.registry import wire_prefix
+from millrace.binlog.columns.metadata import (
+    OptionalMetadata,
+    OptionalMetadataType,
+    columns_of,
+    encode_optional_metadata,
+)
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.events import (
+    DeleteRowsEvent,
+    GtidLogEvent,
+    QueryEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from millrace.binlog.events.query import StatusVariables
+from millrace.binlog.header import EventHeader
+from millrace.binlog.rows import Row, RowImages
+from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.transaction import TransactionTracker
+from millrace.contract import EventKey
+from spark_jobs.common.events import decode_events
+from spark_jobs.common.kafka import RECORD_SCHEMA
+
+SCHEMA_ID = 7
+SCHEMAS = {SCHEMA_ID: binlog_event_schema()}
+INT, VARCHAR = ColumnType.LONG, ColumnType.VARCHAR
+TYPES: Mapping[str, Sequence[tuple[ColumnType, bytes]]] = {
+    "log": [(INT, b""), (VARCHAR, b"\x28\x00")],
+    "wide": [(INT, b""), (INT, b""), (VARCHAR, b"\x28\x00")],
+    "keyed": [(INT, b""), (VARCHAR, b"\x28\x00")],
+}
+ROWS = {"insert": WriteRowsEvent, "update": UpdateRowsEvent, "delete": DeleteRowsEvent}
+
+
+class EventLog:
+    """Writes one log file after the other; ``records`` are keys and values of the events topic."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+        self._serialize = EventSerializer()
+        self._tracker = TransactionTracker()
+        self.next_file()
+
+    def next_file(self) -> None:
+        self.file = f"bin.{getattr(self, 'number', 0) + 1:06}"
+        self.number = int(self.file[-6:])
+        self.position = 4
+
+    def add(
+        self, event: Event, *, server_id: int = 1, timestamp: int = 1000, table: tuple[str, str] | None = None
+    ) -> None:
+        declaration = EVENTS[event.event_type]
+        body = event.encode_fields(declaration.post_header_lengths[-1])
+        end = self.position + 19 + len(body)
+        header = EventHeader(timestamp, event.event_type, server_id, 19 + len(body), end)
+        step = self._tracker.feed(header, event, self.file, self.position)
+        key = EventKey(server_id, 0, self.file, self.position, 0).encode()
+        decoded = BinlogEvent(header, event)
+        value = self._serialize(decoded, 0, self.file, self.position, 0, step, table)
+        self.records.append((key, wire_prefix(SCHEMA_ID) + value))
+        self.position = end
+
+    def statement(self, text: str, **more: Any) -> None:
+        self.add(QueryEvent(1, 0, 0, StatusVariables(), "shop", text.encode()), **more)
+
+    def table_map(self, table: str, table_id: int = 100, **more: Any) -> None:
+        self.add(table_map(table, table_id), table=("shop", table), **more)
+
+    def rows(
+        self,
+        table: str,
+        operation: str,
+        rows: Sequence[Row],
+        *,
+        table_id: int = 100,
+        columns: int | None = None,
+        **more: Any,
+    ) -> None:
+        """Write a rows event; ``columns`` is how many of the columns its images hold."""
+        width = len(TYPES[table])
+        bits = bytes([(1 << (width if columns is None else columns)) - 1])
+        before, after = (None if operation == "insert" else bits), (None if operation == "delete" else bits)
+        images = RowImages(columns_of(table_map(table, table_id)), before, after).encode(rows)
+        event = ROWS[operation](table_id, 1, b"", width, before or b"", after or b"", images)
+        self.add(event, table=("shop", table), **more)
+
+    def change(self, table: str, operation: str, *rows: Row, table_id: int = 100, **more: Any) -> None:
+        """Write a transaction without a GTID: one table, one rows event."""
+        self.statement("BEGIN", **more)
+        self.table_map(table, table_id, **more)
+        self.rows(table, operation, rows, table_id=table_id, **more)
+        self.add(XidEvent(len(self.records)), **more)
+
+    def events(self, spark: SparkSession, partitions: int = 1) -> DataFrame:
+        return decode_events(frame_of(spark, self.records, partitions), "shop", "shop.events", SCHEMAS)
+
+
+def table_map(table: str, table_id: int) -> TableMapEvent:
+    types = bytes(column_type for column_type, _ in TYPES[table])
+    metadata = b"".join(part for _, part in TYPES[table])
+    key = OptionalMetadata(simple_primary_key=(0,), order=(OptionalMetadataType.SIMPLE_PRIMARY_KEY,))
+    optional = encode_optional_metadata(key) if table == "keyed" else b""
+    return TableMapEvent(table_id, 1, "shop", table, types, metadata, b"\xff"[:1], optional)
+
+
+def gtid_event(number: int, original: int | None = None, immediate: int | None = None) -> GtidLogEvent:
+    return GtidLogEvent(
+        1, bytes(range(16)), number, 2, 0, 1, immediate, original, 100 if immediate else None, 80000
+    )
+
+
+def frame_of(spark: SparkSession, records: Sequence[tuple[bytes, bytes]], partitions: int = 1) -> DataFrame:
+    """Return records as they are read from Kafka; offsets have gaps, as commits leave them."""
+    rows = [(0, number * 2, None, bytearray(k), bytearray(v)) for number, (k, v) in enumerate(records)]
+    return spark.createDataFrame(rows, RECORD_SCHEMA).repartition(partitions)
+
+
+def inserted(*rows: tuple[Any, ...]) -> list[Row]:
+    return [(None, row) for row in rows]
