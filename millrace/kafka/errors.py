@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["BrokerError", "FencedError", "InputLostError", "is_fenced", "translated"]
+__all__ = ["BrokerError", "FencedError", "InputLostError", "is_fenced", "is_passing", "translated"]
 
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _UNREACHABLE = (
@@ -44,6 +44,11 @@ class InputLostError(UserError):
 def is_fenced(error: KafkaError) -> bool:
     """Whether the error says that another producer took over."""
     return error.code() in _FENCED
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether the client goes on by itself once a broker answers again."""
+    return error.retriable() or error.code() in _UNREACHABLE
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from millrace.contract import Topics, transactional_id
 from millrace.kafka.client import KAFKA_LOG, consumer_config, producer_config
-from millrace.kafka.errors import BrokerError, FencedError, InputLostError, is_fenced, translated
+from millrace.kafka.errors import BrokerError, FencedError, InputLostError, is_fenced, is_passing, translated
 from millrace.kafka.state import HEADER_OWNER, newest_offset, process_name, read_state, state_key
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
@@ -372,7 +372,7 @@ class InputReader:
                 good.append(cast("Record", message))
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise InputLostError(f"{self.topic} no longer holds what must be read next: {error.str()}")
-            elif error.fatal() or not error.retriable():
+            elif error.fatal() or not is_passing(error):
                 raise BrokerError(f"{self.topic} cannot be read: {error.str()} ({error.name()})")
             else:
                 _LOG.warning("waiting for Kafka", topic=self.topic, reason=error.str())

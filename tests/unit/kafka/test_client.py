@@ -1,0 +1,91 @@
+"""Configuration of the Kafka clients, and Kafka's errors in words."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from pydantic import SecretStr
+
+from millrace.kafka.client import client_config, consumer_config, producer_config
+from millrace.kafka.errors import BrokerError, FencedError, is_passing, translated
+from millrace.runtime.settings import KafkaSettings
+
+PLAIN = KafkaSettings(bootstrap_servers="a:1,b:2")
+SECURE = KafkaSettings(
+    bootstrap_servers="a:1",
+    security_protocol="SASL_SSL",
+    sasl_mechanism="SCRAM-SHA-512",
+    sasl_username="user",
+    sasl_password=SecretStr("sasl secret"),
+    ssl_ca_location=Path("/ca.pem"),
+    ssl_certificate_location=Path("/cert.pem"),
+    ssl_key_location=Path("/key.pem"),
+    ssl_key_password=SecretStr("key secret"),
+)
+
+
+def test_plain() -> None:
+    config = client_config(PLAIN)
+    assert config["bootstrap.servers"] == "a:1,b:2"
+    assert config["security.protocol"] == "PLAINTEXT"
+    assert not [name for name in config if name.startswith(("sasl.", "ssl."))]
+
+
+def test_tls_and_sasl() -> None:
+    config = client_config(SECURE)
+    assert {name: value for name, value in config.items() if name.startswith(("sasl.", "ssl."))} == {
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "user",
+        "sasl.password": "sasl secret",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/cert.pem",
+        "ssl.key.location": "/key.pem",
+        "ssl.key.password": "key secret",
+    }
+
+
+def test_a_consumer_reads_committed_records_and_never_jumps() -> None:
+    config = consumer_config(PLAIN, "group")
+    assert config["isolation.level"] == "read_committed"
+    assert config["enable.auto.commit"] is False
+    assert config["auto.offset.reset"] == "error"
+
+
+def test_a_producer_is_transactional_and_waits_for_all_replicas() -> None:
+    config = producer_config(PLAIN, "millrace-reader-shop")
+    assert config["transactional.id"] == "millrace-reader-shop"
+    assert config["acks"] == "all"
+    assert config["delivery.timeout.ms"] < config["transaction.timeout.ms"] == 30_000
+
+
+def words(error: KafkaError, doing: str) -> str:
+    """Give what a user reads."""
+    try:
+        with translated(doing):
+            raise KafkaException(error)
+    except (BrokerError, FencedError) as translation:
+        return f"{type(translation).__name__}: {translation.message}"
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED]
+)
+def test_fencing_is_told_apart(code: int) -> None:
+    assert words(KafkaError(code), "committing") == "FencedError: another process took over while committing"
+
+
+def test_a_cluster_out_of_reach() -> None:
+    told = words(KafkaError(KafkaError._TRANSPORT, "what Kafka says"), "committing")
+    assert told.startswith(
+        "BrokerError: Kafka cannot be reached while committing: what Kafka says; check that"
+    )
+
+
+def test_a_refusal_names_the_error() -> None:
+    told = words(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no"), "reading shop.raw")
+    assert told == "BrokerError: Kafka refuses reading shop.raw: no (TOPIC_AUTHORIZATION_FAILED)"
+
+
+def test_which_errors_pass() -> None:
+    assert is_passing(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert not is_passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
