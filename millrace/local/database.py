@@ -186,6 +186,8 @@ class DatabaseServer(Component):
     def _base_options(self, data_folder: Path) -> dict[str, Option]:
         options: dict[str, Option] = {
             "datadir": str(data_folder),
+            # Not the machine's: a MariaDB that starts removes all temporary tables there, those of others too.
+            "tmpdir": str(data_folder.parent),
             "loose-innodb-use-native-aio": 0,
             "innodb-log-file-size": "16M",
             "innodb-buffer-pool-size": "128M",
