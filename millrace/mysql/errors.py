@@ -180,6 +180,7 @@ _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
     2059: (RefusedError, "the user's authentication plugin is not supported; use caching_sha2_password"),
     3118: (RefusedError, "the account is locked; ALTER USER … ACCOUNT UNLOCK"),
     3169: (LinkLostError, "the session was killed on the server"),
+    4052: (DuplicateReplicaError, _DUPLICATE_ID),
     4151: (RefusedError, "the account is locked; ALTER USER … ACCOUNT UNLOCK"),
 }
 

@@ -71,6 +71,12 @@ from millrace.mysql.errors import (
         (1045, "Access denied for user 'reader'@'h' (using password: YES)", RefusedError, "_PASSWORD"),
         (1053, "Server shutdown in progress", LinkLostError, "shutting down"),
         (1040, "Too many connections", RetriableError, "max_connections"),
+        (
+            4052,
+            "A slave with the same server_uuid/server_id is already connected",
+            DuplicateReplicaError,
+            "_SERVER_ID",
+        ),
         (9999, "Something new", RefusedError, "Something new"),
     ],
 )
