@@ -83,7 +83,8 @@ def converted(
         for code, answer in zip(chunk, cursor.fetchone(), strict=True):
             text = bytes.fromhex(answer).decode("utf-32-be", "surrogatepass")
             lost = len(text) != 1 or (text == "?" and code != b"?") or "\ud800" <= text <= "\udfff"
-            lost |= text == "\ufffd"  # what the tables of big5 have where a code means nothing
+            # Where a code of big5 means nothing its table has U+FFFD, for which only gb18030 has a code.
+            lost |= text == "\ufffd" and charset != "gb18030"
             yield code, UNDEFINED if lost else text
 
     for code in codes:

@@ -405,6 +405,8 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
     Raise :class:`MalformedError` where the parts of the event contradict each other, and
     :class:`UnsupportedError` for types and collations that are not known.
     """
+    if table_map.column_types and not table_map.null_bits:
+        raise UnsupportedError("the table map has no metadata of its columns: it is of a beta of MySQL 5.1")
     types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
     if len(table_map.null_bits) != (len(types) + 7) // 8:
         raise InvalidValueError(f"{len(table_map.null_bits)} bytes of NULL bits for {len(types)} columns")

@@ -445,12 +445,11 @@ class DateTimeOld(_DateTimeCodec):
     def encode(self, value: DateTime) -> int | bytes:
         """Take a DateTime with no more digits than the column."""
         year, month, day, hour, minute, second, microsecond = value
+        if microsecond % self.unit:
+            raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
         if self.digits:
             packed = ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + minute) * 60 + second
-            units, lost = divmod(packed * 1_000_000 + microsecond, self.unit)
-            if lost:
-                raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
-            return _to_bytes(units, self.size, value)
+            return _to_bytes((packed * 1_000_000 + microsecond) // self.unit, self.size, value)
         return ((((year * 100 + month) * 100 + day) * 100 + hour) * 100 + minute) * 100 + second
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options

@@ -1,0 +1,171 @@
+"""Tables: definitions to plain values and back, and columns of a table map resolved against them."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from millrace.binlog.columns import ColumnType, codec_of
+from millrace.binlog.columns.column import FractionMetadata
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.table import ColumnDefinition, SchemaMismatchError, TableDefinition, resolve_columns
+
+
+@dataclass(frozen=True)
+class Map:
+    column_types: bytes
+    column_metadata: bytes = b""
+    optional_metadata: bytes = b""
+    null_bits: bytes = b"\xff"
+    database: str = "shop"
+    table: str = "orders"
+
+
+DEFINITION = TableDefinition(
+    "shop",
+    "orders",
+    (
+        ColumnDefinition(0, "id", "bigint(20) unsigned", nullable=False, unsigned=True, key_position=1),
+        ColumnDefinition(1, "ref", "varchar(10)", charset="utf8", key_position=0, key_prefix=5),
+        ColumnDefinition(2, "state", "enum('a','b')", charset="latin1", members=("a", "b")),
+        ColumnDefinition(3, "raw", "varbinary(20)"),
+        ColumnDefinition(4, "price", "decimal(10,2)"),
+        ColumnDefinition(5, "at", "datetime(3)", hidden=True),
+    ),
+    engine="InnoDB",
+    charset="utf8mb4",
+)
+MAP = Map(bytes((8, 15, 254, 15, 246, 18)), bytes.fromhex("1e00f70114000a0203"))
+
+
+def test_definitions_are_plain_values_and_back() -> None:
+    assert TableDefinition.from_dict(DEFINITION.to_dict()) == DEFINITION
+    assert DEFINITION.key == ("ref", "id")
+    assert DEFINITION.transactional is True
+    assert replace(DEFINITION, engine="MyISAM").transactional is False
+    assert replace(DEFINITION, engine="FEDERATED").transactional is None
+    assert replace(DEFINITION, engine=None).transactional is None
+
+
+def test_names_come_from_the_catalog() -> None:
+    table = resolve_columns(MAP, DEFINITION)
+    assert table.schema_source == "catalog"
+    assert [column.name for column in table.columns] == ["id", "ref", "state", "raw", "price", "at"]
+    assert [column.name for column in table.key_columns] == ["ref", "id"]
+    assert table.key_columns[0].key_prefix == 5
+    assert table.columns[0].unsigned
+    assert [column.charset for column in table.columns] == [None, "utf8mb3", "latin1", "binary", None, None]
+    assert table.columns[2].members == ("a", "b")
+    assert not table.columns[5].visible
+    assert table.transactional is True
+    assert (table.database, table.table) == ("shop", "orders")
+
+
+def test_without_a_catalog_names_are_positions() -> None:
+    table = resolve_columns(MAP)
+    assert table.schema_source == "positional"
+    assert [column.name for column in table.columns] == [f"column_{number}" for number in range(1, 7)]
+    assert table.key_columns == ()
+    assert table.transactional is None
+
+
+def test_full_metadata_needs_no_catalog() -> None:
+    names = b"".join(
+        bytes((len(name),)) + name for name in (b"id", b"ref", b"state", b"raw", b"price", b"at")
+    )
+    full = replace(MAP, optional_metadata=b"\x04" + bytes((len(names),)) + names + bytes.fromhex("080100"))
+    table = resolve_columns(full)
+    assert table.schema_source == "table_map"
+    assert [column.name for column in table.key_columns] == ["id"]
+    # A definition of some other time does not matter then ...
+    assert resolve_columns(full, replace(DEFINITION, columns=DEFINITION.columns[:3])).columns == table.columns
+    renamed = (replace(DEFINITION.columns[0], name="key"), *DEFINITION.columns[1:])
+    assert resolve_columns(full, replace(DEFINITION, columns=renamed)).columns == table.columns
+    # ... but one that agrees adds what the map does not tell.
+    enriched = resolve_columns(full, DEFINITION)
+    assert enriched.schema_source == "table_map"
+    assert enriched.columns[5].sql_type == "datetime(3)"
+    assert [column.name for column in enriched.key_columns] == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "change", "message"),
+    [
+        (0, {"column_type": "int"}, r"column 1 \(id\) is int in the catalog, but LONGLONG"),
+        (1, {"column_type": "varchar(11)"}, "LengthMetadata"),
+        (1, {"column_type": "text"}, "VARCHAR"),
+        (1, {"charset": "utf8mb4"}, "LengthMetadata"),
+        (2, {"members": tuple(map(str, range(300)))}, "PackMetadata"),
+        (2, {"column_type": "set('a','b')"}, "ENUM"),
+        (4, {"column_type": "decimal(10,3)"}, "DecimalMetadata"),
+        (5, {"column_type": "datetime"}, "FractionMetadata"),
+        (5, {"column_type": "some_new_type"}, "some_new_type"),
+    ],
+)
+def test_a_definition_that_disagrees_is_refused(
+    ordinal: int, change: dict[str, object], message: str
+) -> None:
+    columns = list(DEFINITION.columns)
+    columns[ordinal] = replace(columns[ordinal], **change)  # type: ignore[arg-type]
+    with pytest.raises(SchemaMismatchError, match=rf"table shop.orders: .*{message}"):
+        resolve_columns(MAP, replace(DEFINITION, columns=tuple(columns)))
+
+
+def test_another_number_of_columns_is_refused() -> None:
+    with pytest.raises(SchemaMismatchError, match="5 columns in the catalog, but 6 in the table map"):
+        resolve_columns(MAP, replace(DEFINITION, columns=DEFINITION.columns[:5]))
+
+
+def test_another_character_set_is_refused() -> None:
+    table_map = Map(b"\x0f", b"\x0a\x00", bytes.fromhex("020108"))
+    definition = TableDefinition(
+        "shop", "orders", (ColumnDefinition(0, "a", "varchar(10)", charset="cp1251"),)
+    )
+    with pytest.raises(SchemaMismatchError, match="cp1251 in the catalog, but latin1"):
+        resolve_columns(table_map, definition)
+
+
+def test_what_only_the_catalog_tells() -> None:
+    columns = (
+        ColumnDefinition(0, "t", "time(3) /* mariadb-5.3 */"),
+        ColumnDefinition(1, "u", "uuid"),
+        ColumnDefinition(2, "v", "vector(3)"),
+        ColumnDefinition(3, "c", "varchar(20) /*M!100301 COMPRESSED*/", charset="utf8mb4"),
+        ColumnDefinition(4, "j", "longtext", charset="utf8mb4"),
+    )
+    table_map = Map(bytes((11, 254, 15, 141, 252)), bytes.fromhex("fe100c00510004"))
+    table = resolve_columns(table_map, TableDefinition("shop", "orders", columns))
+    assert table.columns[0].metadata == FractionMetadata(3)
+    assert [codec_of(column).sql_type() for column in table.columns] == [
+        "time(3)",
+        "uuid",
+        "vector(3)",
+        "varchar(20) character set utf8mb4 compressed",
+        "longtext character set utf8mb4",
+    ]
+    assert table.columns[0].type is ColumnType.TIME
+
+
+def test_an_empty_table_map() -> None:
+    table = resolve_columns(Map(b"", null_bits=b""))
+    assert table.columns == ()
+    assert table.schema_source == "positional"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int", SqlType("int")),
+        ("BIGINT(20) unsigned zerofill", SqlType("bigint", (20,), "unsigned zerofill")),
+        ("decimal(10, 2)", SqlType("decimal", (10, 2))),
+        ("enum('a(1)','b')", SqlType("enum", (), "('a(1)','b')")),
+        ("timestamp(6) /* mariadb-5.3 */", SqlType("timestamp", (6,), "/* mariadb-5.3 */")),
+    ],
+)
+def test_types_of_the_catalog(text: str, expected: SqlType) -> None:
+    assert SqlType.parse(text) == expected
+
+
+def test_no_type_of_the_catalog() -> None:
+    with pytest.raises(UnsupportedError):
+        SqlType.parse("''")
