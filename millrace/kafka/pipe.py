@@ -10,6 +10,7 @@ Offsets of a consumer group are committed now and then, behind the transaction, 
 ever read from them.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -195,8 +196,9 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Let go of the connections, without waiting for records that nobody will commit."""
-        self._producer.purge()
-        self._producer.flush(1.0)
+        with contextlib.suppress(KafkaException):  # what has gone wrong was said before
+            self._producer.purge()
+            self._producer.flush(1.0)
 
     # -- what may go wrong --------------------------------------------------------------------------
 
@@ -244,6 +246,12 @@ class TransactionalProducer:
 
     def _in_words(self, doing: str, exception: KafkaException) -> FencedError | BrokerError:
         error = exception.args[0]
+        if error.code() in (KafkaError._FATAL, KafkaError._STATE):
+            # A record that can no longer be taken says no more than that; the transaction knows why.
+            try:
+                self._producer.commit_transaction(1.0)
+            except KafkaException as reason:
+                exception, error = reason, reason.args[0]
         if is_fenced(error):
             return FencedError(self._who_took_over())
         try:

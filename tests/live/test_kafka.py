@@ -202,6 +202,25 @@ def test_a_fenced_process_ends_at_once_when_told(settings: KafkaSettings, topics
         fenced_and_told_to_stop()
 
 
+def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topics) -> None:
+    """A record that is refused says "fatal error" only; the reason must be found all the same."""
+    with TransactionalProducer(settings, topics.source, "reader") as second:
+
+        def produce_on_and_on() -> None:
+            with TransactionalProducer(settings, topics.source, "reader") as first:
+                first.open()
+                first.produce(topics.raw, b"1", b"zombie", 0)
+                first._producer.flush()
+                second.open()
+                while True:
+                    first.produce(topics.raw, b"2", b"zombie", 0)
+                    time.sleep(0.05)
+
+        with pytest.raises(FencedError, match="another reader of the source"):
+            produce_on_and_on()
+    assert values(settings, topics.raw) == []
+
+
 def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, topics: Topics) -> None:
     """The last stable offset stands still at another service's open transaction: our state lies behind it."""
     with TransactionalProducer(settings, topics.source, "decoder") as other:
