@@ -186,7 +186,7 @@ class DatabaseServer(Component):
     def _base_options(self, data_folder: Path) -> dict[str, Option]:
         options: dict[str, Option] = {
             "datadir": str(data_folder),
-            # Not the machine's: a MariaDB that starts removes all temporary tables there, those of others too.
+            # Not the machine's: a MariaDB that starts removes the temporary tables of others there too.
             "tmpdir": str(data_folder.parent),
             "loose-innodb-use-native-aio": 0,
             "innodb-log-file-size": "16M",
