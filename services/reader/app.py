@@ -147,9 +147,10 @@ class _Loop:
                 if self._producer.pending:
                     pieces = self._source.read(_OPEN_WAIT_S)
             if pieces:
+                self._writer.write(pieces)
+            if self._writer.confirmed:
                 self._has_read = True
                 self._backoff_s = _FIRST_BACKOFF_S
-                self._writer.write(pieces)
 
     def _lost(self, error: SourceError) -> None:
         """Wait before the next attempt; at the very start, when nothing ever worked, give up instead."""

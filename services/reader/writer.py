@@ -185,6 +185,11 @@ class RawWriter:
         )
 
     @property
+    def confirmed(self) -> bool:
+        """Whether the source has shown that the place where this session began is a place in its log."""
+        return self._confirmed
+
+    @property
     def session_epoch(self) -> int:
         """Epoch of the events that come next."""
         return self._epoch + (1 if self._announcement is not None else 0)
