@@ -488,17 +488,35 @@ def _remembering_reader(read: Read) -> Read:
     return read_remembered
 
 
+_VARINT: Final = rb"[\x80-\xff]*[\x00-\x7f]"
+_PLACE: Final = re.compile(rb"(V)(V)([\x00-\x7f])".replace(b"V", _VARINT))
+"""Position, sub_index, and the size of the type's name."""
+_HEADER: Final = re.compile(
+    (
+        rb"(V)(V)(V)(V)(V)(V)\x00(?:\x00|\x02\x08([\x00-\xff]{4}))"
+        rb"([\x00\x01])\x00(V)(?:\x00|\x02([\x00-\x7f]))"
+    ).replace(b"V", _VARINT)
+)
+"""The header's six numbers, no extra headers; checksum, artificial, nothing in post_header_extra; then the
+context's epoch and the size of the transaction's id."""
+_REST: Final = re.compile(rb"(V)([\x00\x01])\x00\x00\x00\x00".replace(b"V", _VARINT))
+"""Ordinal, begins, and neither end nor XID nor table."""
+
+
 class EventRecord:
     """A record of the events topic.
 
-    The head is read at once; the event when it is asked for, so that whoever needs only some types does not
-    pay for the others. Attributes are not to be changed.
+    What tells where the event stands is read at once; header and event when they are asked for, so that
+    whoever needs only some types does not pay for the others. Attributes are not to be changed.
     """
 
     __slots__ = (
         "_data",
         "_event",
+        "_header",
+        "_numbers",
         "_offset",
+        "_position",
         "_readers",
         "artificial",
         "begins",
@@ -506,21 +524,19 @@ class EventRecord:
         "database",
         "ends",
         "epoch",
-        "header",
         "log_file",
         "ordinal",
-        "position",
         "post_header_extra",
         "sub_index",
         "table",
         "transaction",
+        "type_code",
         "xid",
     )
 
     log_file: str
-    position: int
     sub_index: int
-    header: EventHeader
+    type_code: int
     checksum: bytes | None
     artificial: bool
     post_header_extra: bytes
@@ -534,38 +550,87 @@ class EventRecord:
     table: str | None
 
     def __init__(self, data: bytes, offset: int, readers: list[Read]) -> None:
-        try:
-            self.log_file, offset = _read_text(data, offset)
-            self.position, offset = _read_long(data, offset)
-            self.sub_index, offset = _read_long(data, offset)
-            size, offset = _read_long(data, offset)
-            timestamp, offset = _read_long(data, offset + size)
-            type_code, offset = _read_long(data, offset)
-            server_id, offset = _read_long(data, offset)
-            event_size, offset = _read_long(data, offset)
-            next_position, offset = _read_long(data, offset)
-            flags, offset = _read_long(data, offset)
-            extra_headers, offset = _read_bytes(data, offset)
-            self.header = EventHeader(
-                timestamp, type_code, server_id, event_size, next_position, flags, extra_headers
-            )
-            self.checksum, offset = _read_optional_bytes(data, offset)
-            self.artificial = data[offset] == 1
-            self.post_header_extra, offset = _read_bytes(data, offset + 1)
-            self.epoch, offset = _read_long(data, offset)
-            self.transaction, offset = _read_optional_text(data, offset)
-            self.ordinal, offset = _read_long(data, offset)
-            self.begins = data[offset] == 1
-            ends, offset = _read_optional_text(data, offset + 1)
-            self.ends = None if ends is None else _ENDS[ends]
-            self.xid, offset = _read_optional_text(data, offset)
-            self.database, offset = _read_optional_text(data, offset)
-            self.table, self._offset = _read_optional_text(data, offset)
-        except (IndexError, KeyError, UnicodeDecodeError) as error:
-            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
         self._data = data
         self._readers = readers
+        self._header: EventHeader | None = None
         self._event: Event | None = None
+        try:
+            self.log_file, offset = _read_text(data, offset)
+            place = _PLACE.match(data, offset)
+            if place is None:
+                raise InvalidValueError("not a record of BinlogEvent: it ends in mid-head")
+            self._position, sub_index, size = place.groups()
+            self.sub_index = _long_of(sub_index)
+            offset = place.end() + (size[0] >> 1)
+            header = _HEADER.match(data, offset)
+            if header is None:
+                offset = self._read_unusual_header(offset)
+            else:
+                *self._numbers, self.checksum, artificial, epoch, transaction_size = header.groups()
+                self.type_code = _long_of(self._numbers[1])
+                self.artificial = artificial == b"\x01"
+                self.post_header_extra = b""
+                self.epoch = _long_of(epoch)
+                offset = header.end()
+                self.transaction = None
+                if transaction_size is not None:
+                    self.transaction, offset = _read_text(data, offset - 1)
+            self._read_rest(offset)
+        except (IndexError, KeyError, UnicodeDecodeError) as error:
+            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+
+    def _read_unusual_header(self, offset: int) -> int:
+        """Read header to transaction where something seldom is there."""
+        data = self._data
+        timestamp, offset = _read_long(data, offset)
+        self.type_code, offset = _read_long(data, offset)
+        server_id, offset = _read_long(data, offset)
+        event_size, offset = _read_long(data, offset)
+        next_position, offset = _read_long(data, offset)
+        flags, offset = _read_long(data, offset)
+        extra_headers, offset = _read_bytes(data, offset)
+        self._header = EventHeader(
+            timestamp, self.type_code, server_id, event_size, next_position, flags, extra_headers
+        )
+        self.checksum, offset = _read_optional_bytes(data, offset)
+        self.artificial = data[offset] == 1
+        self.post_header_extra, offset = _read_bytes(data, offset + 1)
+        self.epoch, offset = _read_long(data, offset)
+        self.transaction, offset = _read_optional_text(data, offset)
+        return offset
+
+    def _read_rest(self, offset: int) -> None:
+        """Read what is behind the transaction's id."""
+        data = self._data
+        rest = _REST.match(data, offset)
+        if rest is not None:
+            self.ordinal = _long_of(rest[1])
+            self.begins = rest[2] == b"\x01"
+            self.ends = self.xid = self.database = self.table = None
+            self._offset = rest.end()
+            return
+        self.ordinal, offset = _read_long(data, offset)
+        self.begins = data[offset] == 1
+        ends, offset = _read_optional_text(data, offset + 1)
+        self.ends = None if ends is None else _ENDS[ends]
+        self.xid, offset = _read_optional_text(data, offset)
+        self.database, offset = _read_optional_text(data, offset)
+        self.table, self._offset = _read_optional_text(data, offset)
+
+    @property
+    def position(self) -> int:
+        """Offset at which the event starts in its file."""
+        return _long_of(self._position)
+
+    @property
+    def header(self) -> EventHeader:
+        """The common header."""
+        header = self._header
+        if header is None:
+            timestamp, type_code, server_id, event_size, next_position, flags = map(_long_of, self._numbers)
+            header = EventHeader(timestamp, type_code, server_id, event_size, next_position, flags)
+            self._header = header
+        return header
 
     @property
     def event(self) -> Event:
@@ -584,6 +649,14 @@ class EventRecord:
     def decoded(self) -> BinlogEvent:
         """The event as the codec has it; encoded, it gives the bytes of the log."""
         return BinlogEvent(self.header, self.event, self.checksum, self.post_header_extra)
+
+
+_small_longs: Final = {long(value): value for value in range(-_CACHED // 2, _CACHED)}
+
+
+def _long_of(varint: bytes) -> int:
+    value = _small_longs.get(varint)
+    return _read_long(varint, 0)[0] if value is None else value
 
 
 _read_optional_bytes = _optional_reader(_read_bytes)

@@ -114,7 +114,7 @@ class Assembler:
 
     def _take(self, transaction: Transaction, incoming: Incoming) -> None:
         event = incoming.event
-        type_code = event.header.type_code
+        type_code = event.type_code
         transaction.last = incoming
         if type_code in _GTIDS:
             transaction.gtid = event.transaction

@@ -106,7 +106,7 @@ class Mapper:
                 if isinstance(taken, Marker):
                     assembler.abandon(taken.next_offset)
                 else:
-                    if taken.event.header.type_code == EventType.FORMAT_DESCRIPTION_EVENT:
+                    if taken.event.type_code == EventType.FORMAT_DESCRIPTION_EVENT:
                         self._note_format(taken)
                     transaction = assembler.feed(taken)
                     if transaction is not None:

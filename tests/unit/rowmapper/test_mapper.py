@@ -1,14 +1,15 @@
 """Which rows of which transactions are published, and that a stop anywhere changes nothing."""
 
 import pytest
-from harness import EventsTopic, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import Log
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED
+
+from .harness import EventsTopic, World
+from .logs import Log
 
 
 def log(**options):

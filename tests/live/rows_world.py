@@ -1,0 +1,140 @@
+"""Reader, decoder and row mapper as processes between a real server and a real Kafka, and what came of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from millrace.avro.records import deserialize
+from millrace.avro.registry import SchemaRegistry
+from millrace.contract import Topics
+from millrace.kafka.client import connect
+from millrace.local import Kafka, MariaDB, MySQL, Registry
+from millrace.runtime.settings import KafkaSettings, RegistrySettings
+
+from .reader_world import server_environment
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("reader", "decoder", "rowmapper")
+
+
+class RowsWorld:
+    """One source, from a server to its row topics."""
+
+    def __init__(
+        self, kafka: Kafka, registry: Registry, server: MySQL | MariaDB, source: str, folder: Path
+    ) -> None:
+        self.source = source
+        self.topics = Topics(source)
+        self.server = server
+        self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self.registry = SchemaRegistry(RegistrySettings(url=registry.url))
+        self.folder = folder
+        self.database = source.replace("-", "_")
+        self.environment = {
+            "MILLRACE_SOURCE": source,
+            "MILLRACE_START": "latest",
+            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "5",
+            "MILLRACE_REGISTRY_URL": registry.url,
+            **server_environment(server),
+        }
+
+    @contextmanager
+    def service(self, name: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+        """A running service, ended with SIGTERM unless it has ended; its log lies in the folder."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
+        with (self.folder / f"{name}.log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"services.{name}"],
+                env={**inherited, **self.environment, **environment},
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            try:
+                yield process
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+                _, errors = process.communicate(timeout=60)
+                assert process.returncode in (0, -signal.SIGKILL), (name, errors, self.log(name))
+            finally:
+                process.kill()
+                process.communicate()
+
+    @contextmanager
+    def services(self, *names: str, **environment: str) -> Iterator[list["subprocess.Popen[str]"]]:
+        """Running services, the first of them waited for: nothing is written before the reader reads."""
+        with ExitStack() as stack:
+            processes = [stack.enter_context(self.service(name, **environment)) for name in names]
+            yield processes
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()[-3000:]
+
+    def wait_for_start(self) -> None:
+        """Wait until the reader has said where it begins: a row written now will be read."""
+        deadline = time.monotonic() + 60
+        while not self.messages(self.topics.state):
+            assert time.monotonic() < deadline, self.log("reader")
+            time.sleep(0.2)
+
+    def wait_for_row(self, table: str, count: int = 1) -> list[dict[str, Any]]:
+        """Wait until a table's topic has so many records."""
+        deadline = time.monotonic() + 90
+        while True:
+            found = self.messages(self.topics.table(self.database, table))
+            if len(found) >= count:
+                return [deserialize(self.registry, message.value()) for message in found]
+            assert time.monotonic() < deadline, (len(found), *(self.log(name) for name in SERVICES))
+            time.sleep(0.3)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All records of a table."""
+        messages = self.messages(self.topics.table(self.database, table))
+        return [deserialize(self.registry, message.value()) for message in messages]
+
+    def messages(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
+        """All records of a topic, partition by partition; none where it does not exist."""
+        metadata = connect(self.settings).list_topics(timeout=30).topics.get(topic)
+        if metadata is None:
+            return []
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.settings.bootstrap_servers,
+                "group.id": "test",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+            }
+        )
+        found = []
+        try:
+            for partition in metadata.partitions:
+                consumer.assign([TopicPartition(topic, partition, 0)])
+                ended = False
+                while not ended:
+                    for message in consumer.consume(1000, 1.0):
+                        if message.error() is None:
+                            found.append(message)
+                        else:
+                            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                            ended = True
+        finally:
+            consumer.close()
+        return found
+
+    def table_topics(self) -> list[str]:
+        topics = connect(self.settings).list_topics(timeout=30).topics
+        return sorted(name for name in topics if name.startswith(f"{self.source}.{self.database}."))
+
+    def close(self) -> None:
+        self.registry.close()
