@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from millrace.binlog.columns.column import Column, Metadata, NoMetadata
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.errors import UnsupportedError
 
 __all__ = [
     "COLUMNS",
@@ -32,7 +32,6 @@ __all__ = [
     "declare",
     "one_byte_metadata",
     "quoted",
-    "read_payload",
 ]
 
 AvroType = str | dict[str, Any]
@@ -166,25 +165,3 @@ def codec_of(column: Column) -> ColumnCodec:
             f"columns of type {column.type.name} ({int(column.type)}) are not in row images"
         )
     return codec(column)
-
-
-def read_payload(codec: ColumnCodec, data: bytes, offset: int) -> tuple[bytes, int]:
-    """Cut the bytes of one value out of ``data``; return them and the offset behind.
-
-    Raise :class:`TruncatedError` where the value reaches past the end.
-    """
-    size = codec.length_bytes
-    start = offset + size
-    length = int.from_bytes(data[offset:start], "little")
-    if start > len(data) or start + length > len(data):
-        raise TruncatedError(
-            f"a {codec.column.type.name} value at offset {offset} reaches past the end of {len(data)} bytes"
-        )
-    return data[start : start + length], start + length
-
-
-def in_range(value: int, low: int, high: int, what: str) -> int:
-    """Return ``value`` if it is in ``low``-``high``, else raise :class:`InvalidValueError`."""
-    if not low <= value <= high:
-        raise InvalidValueError(f"{what} is {value}, which is not in {low}-{high}")
-    return value

@@ -1,0 +1,68 @@
+"""The page about column types and the declarations say the same; no declaration lacks a part."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import fastavro
+import pytest
+
+from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnType, codec_of
+from millrace.binlog.columns.declaration import ColumnCodec
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_columns", DOCS / "columns.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_is_that_of_the_declarations(script: ModuleType) -> None:
+    """After a change to the declarations: ``python docs/columns.py``."""
+    assert (DOCS / "columns.md").read_text(encoding="utf-8") == script.columns_page()
+
+
+def test_every_type_is_on_the_page(script: ModuleType) -> None:
+    page = script.columns_page()
+    for column_type, codec in COLUMNS.items():
+        assert f"| {int(column_type)} | {column_type.name} |" in page
+        assert f"\n## {codec.__name__}\n" in page
+    for codec in VARIANTS.values():
+        assert f"\n### {codec.__name__}\n" in page
+
+
+def test_what_is_not_declared_is_in_no_row_image() -> None:
+    assert set(ColumnType) - set(COLUMNS) == {
+        ColumnType.DECIMAL,
+        ColumnType.NULL,
+        ColumnType.TYPED_ARRAY,
+        ColumnType.INVALID,
+        ColumnType.BOOL,
+    }
+
+
+def codecs(script: ModuleType) -> list[ColumnCodec]:
+    return [
+        codec_of(
+            Column(0, column_type, script._EXAMPLES.get(column_type, script.NoMetadata()), charset="utf8mb4")
+        )
+        for column_type in COLUMNS
+    ]
+
+
+def test_declarations_are_whole(script: ModuleType) -> None:
+    for codec in codecs(script):
+        assert bool(codec.struct_code) != bool(codec.length_bytes), codec
+        assert type(codec).__doc__
+        assert codec.sql_type()
+        fastavro.parse_schema(codec.avro_type(AvroOptions()))
+        layout = codec.metadata_layout
+        raw = layout.encode(codec.column.metadata)
+        assert len(raw) == layout.size
+        assert layout.decode(raw) == codec.column.metadata
