@@ -28,9 +28,9 @@ Every column type that a row image can hold. This page is generated from the dec
 `millrace/binlog/columns/`; to change it, change them and run `python docs/columns.py`.
 
 A *natural value* is what `RowImages.natural` gives: no bit is lost, so that `RowImages.encode` makes the
-same bytes of it. An *Avro value* is what the row topics carry; where the Avro type cannot hold a value (0000-00-00,
-bytes that are no text in their character set) the field is null and the original stands in the record's
-`unrepresentable`. NULL is None in both, and a column that an image leaves out is `ABSENT`.
+same bytes of it. An *Avro value* is what the row topics carry; where the Avro type cannot hold a value
+(0000-00-00, bytes that are no text in their character set) the field is null and the original stands in the
+record's `unrepresentable`. NULL is None in both, and a column that an image leaves out is `ABSENT`.
 
 What the table map does not tell (with `binlog_row_metadata=MINIMAL`, or at all) comes from the server's
 catalog. Where there is none either, text stays bytes, ENUM stays its number and SET its bits.

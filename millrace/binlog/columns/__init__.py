@@ -18,6 +18,7 @@ from millrace.binlog.columns.declaration import (
     AvroOptions,
     AvroType,
     ColumnCodec,
+    avro_types,
     codec_of,
 )
 from millrace.binlog.columns.metadata import columns_of
@@ -32,6 +33,7 @@ __all__ = [
     "Column",
     "ColumnCodec",
     "ColumnType",
+    "avro_types",
     "codec_of",
     "columns_of",
 ]

@@ -10,7 +10,7 @@ apart by the catalog alone; those are in ``VARIANTS``, by type code and name of 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -28,6 +28,7 @@ __all__ = [
     "ColumnCodec",
     "Convert",
     "MetadataLayout",
+    "avro_types",
     "codec_of",
     "declare",
     "one_byte_metadata",
@@ -165,3 +166,21 @@ def codec_of(column: Column) -> ColumnCodec:
             f"columns of type {column.type.name} ({int(column.type)}) are not in row images"
         )
     return codec(column)
+
+
+def avro_types(columns: Iterable[Column], options: AvroOptions) -> list[AvroType]:
+    """Give the Avro types of the fields of one record.
+
+    A schema defines a named type (GEOMETRY is a record) where it comes first, and calls it by name after that.
+    """
+    defined = set()
+    found: list[AvroType] = []
+    for column in columns:
+        avro = codec_of(column).avro_type(options)
+        if isinstance(avro, dict) and "name" in avro:
+            name = f"{avro['namespace']}.{avro['name']}"
+            found.append(name if name in defined else avro)
+            defined.add(name)
+        else:
+            found.append(avro)
+    return found

@@ -7,7 +7,8 @@ from types import ModuleType
 import fastavro
 import pytest
 
-from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnType, codec_of
+from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnType, avro_types, codec_of
+from millrace.binlog.columns.column import BlobMetadata
 from millrace.binlog.columns.declaration import ColumnCodec
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -54,6 +55,16 @@ def codecs(script: ModuleType) -> list[ColumnCodec]:
         )
         for column_type in COLUMNS
     ]
+
+
+def test_a_schema_defines_a_named_type_once() -> None:
+    geometries = [Column(ordinal, ColumnType.GEOMETRY, BlobMetadata(4)) for ordinal in range(3)]
+    first, second, third = avro_types(geometries, AvroOptions())
+    assert second == third == "io.debezium.data.geometry.Geometry"
+    fields = [
+        {"name": f"g{index}", "type": ["null", one]} for index, one in enumerate((first, second, third))
+    ]
+    fastavro.parse_schema({"type": "record", "name": "Value", "fields": fields})
 
 
 def test_declarations_are_whole(script: ModuleType) -> None:
