@@ -1,5 +1,10 @@
 """Rows from real servers to row topics: equal to the tables, once, whatever happens to the row mapper."""
 
+import random
+import signal
+import threading
+import time
+
 import pytest
 
 from millrace.avro.records import deserialize
@@ -47,16 +52,19 @@ def places(world):
 
 
 TABLES = """
-CREATE TABLE plain (id INT PRIMARY KEY, note VARCHAR(100), amount DECIMAL(12,2), at DATETIME(3), big BIGINT UNSIGNED);
+CREATE TABLE plain (id INT PRIMARY KEY, note VARCHAR(100), amount DECIMAL(12,2), at DATETIME(3),
+  big BIGINT UNSIGNED);
 CREATE TABLE pair (a INT, b DATE, v TEXT, PRIMARY KEY (b, a));
 CREATE TABLE keyless (v VARCHAR(20), n DOUBLE);
-CREATE TABLE `odd.näme` (`1st` INT PRIMARY KEY, `größe` TEXT, kind ENUM('a','ü'), flags SET('x','y'), bits BIT(9));
+CREATE TABLE `odd.näme` (`1st` INT PRIMARY KEY, `größe` TEXT, kind ENUM('a','ü'), flags SET('x','y'),
+  bits BIT(9));
 CREATE TABLE old (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE=MyISAM;
 CREATE TABLE done (id INT PRIMARY KEY);
 """
 
 WORK = """
-INSERT INTO plain VALUES (1,'one',1.50,'2024-01-02 03:04:05.678',18446744073709551615), (2,'two',-3,NULL,0), (3,NULL,NULL,NULL,NULL);
+INSERT INTO plain VALUES (1,'one',1.50,'2024-01-02 03:04:05.678',18446744073709551615), (2,'two',-3,NULL,0),
+  (3,NULL,NULL,NULL,NULL);
 INSERT INTO pair VALUES (1,'2020-02-29','x'), (1,'2020-03-01','y'), (2,'2020-02-29','z');
 INSERT INTO keyless VALUES ('a',1.5), ('a',1.5), ('b',NULL);
 INSERT INTO `odd.näme` VALUES (1,'ein','ü','x,y',b'101'), (2,'zwei','a','',b'0');
@@ -66,7 +74,10 @@ UPDATE pair SET b='2021-01-01' WHERE a=2;
 DELETE FROM pair WHERE b='2020-03-01';
 DELETE FROM keyless WHERE v='a' LIMIT 1;
 BEGIN; INSERT INTO plain VALUES (10,'undone',0,NULL,0); ROLLBACK;
-BEGIN; INSERT INTO plain VALUES (11,'kept',0,NULL,0); SAVEPOINT s; INSERT INTO plain VALUES (12,'undone',0,NULL,0); INSERT INTO pair VALUES (12,'2022-01-01','undone'); ROLLBACK TO s; INSERT INTO plain VALUES (13,'kept',0,NULL,0); COMMIT;
+BEGIN; INSERT INTO plain VALUES (11,'kept',0,NULL,0);
+SAVEPOINT s; INSERT INTO plain VALUES (12,'undone',0,NULL,0);
+INSERT INTO pair VALUES (12,'2022-01-01','undone'); ROLLBACK TO s;
+INSERT INTO plain VALUES (13,'kept',0,NULL,0); COMMIT;
 ALTER TABLE plain ADD COLUMN extra VARCHAR(10) AFTER id, DROP COLUMN at;
 INSERT INTO plain (id,extra,note) VALUES (20,'new','after');
 UPDATE plain SET extra='x' WHERE id=1;
@@ -74,7 +85,8 @@ XA START 'one'; INSERT INTO plain (id,note) VALUES (30,'xa'); XA END 'one'; XA P
 XA COMMIT 'one';
 XA START 'two'; INSERT INTO plain (id,note) VALUES (31,'undone'); XA END 'two'; XA PREPARE 'two';
 XA ROLLBACK 'two';
-INSERT INTO plain (id,note) SELECT 1000+n, REPEAT('w', 90) FROM (WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r WHERE n<1000) SELECT n FROM r) t;
+INSERT INTO plain (id,note) SELECT 1000+n, REPEAT('w', 90) FROM
+  (WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r WHERE n<1000) SELECT n FROM r) t;
 DELETE FROM plain WHERE id BETWEEN 1500 AND 1700;
 CREATE TABLE gone (id INT PRIMARY KEY);
 INSERT INTO gone VALUES (1);
@@ -121,3 +133,108 @@ def test_row_topics_equal_the_tables(world):
     kinds = {deserialize(world.registry, m.value())["name"] for m in world.messages(world.topics.ddl)}
     assert {"CREATE TABLE", "ALTER TABLE", "TRUNCATE TABLE"} <= kinds
     assert world.messages(world.topics.deadletter) == []
+
+
+INSERTS = "INSERT INTO plain (id, note) VALUES " + ", ".join(f"({{0}}{i:03}, 'row {i}')" for i in range(400))
+
+
+def write(world, stop, written):
+    """Write transactions of 400 rows, one after the other, until told to stop."""
+    connection = world.server.connect(autocommit=True, database=world.database)
+    try:
+        with connection.cursor() as cursor:
+            number = 1
+            while not stop.is_set():
+                cursor.execute(INSERTS.replace("{0}", str(number)))
+                cursor.execute(
+                    f"UPDATE plain SET note = 'changed' WHERE id BETWEEN {number}000 AND {number}099"
+                )
+                number += 1
+                written.append(number)
+                time.sleep(0.05)
+    finally:
+        connection.close()
+
+
+def test_killed_again_and_again(world):
+    """kill -9 and SIGTERM at random moments: no row is missing, none is there twice."""
+    chance = random.Random(7)
+    stop, written = threading.Event(), []
+    writer = threading.Thread(target=write, args=(world, stop, written))
+    with world.services("reader", "decoder"):
+        world.wait_for_start()
+        run(world, TABLES)
+        writer.start()
+        try:
+            for round_ in range(6):
+                with world.service("rowmapper", MILLRACE_ROWS_BUFFER_MIB="1") as process:
+                    seen = len(world.messages(world.topics.state, isolation="read_uncommitted"))
+                    deadline = time.monotonic() + 60
+                    while len(world.messages(world.topics.state, isolation="read_uncommitted")) < seen + 3:
+                        assert process.poll() is None, world.log("rowmapper")
+                        assert time.monotonic() < deadline
+                    time.sleep(chance.random())
+                    process.send_signal(signal.SIGTERM if round_ % 3 == 2 else signal.SIGKILL)
+                    process.wait(60)
+        finally:
+            stop.set()
+            writer.join()
+        run(world, "INSERT INTO done VALUES (1)")
+        with world.service("rowmapper"):
+            world.wait_for_row("done")
+    assert differences(world) == {}
+    found = places(world)
+    assert len(found) == len(set(found)) == len(written) * 500 + 1
+    topic = world.topics.table(world.database, "plain")
+    everything = world.messages(topic, isolation="read_uncommitted")
+    assert len(everything) > len(world.messages(topic)), "no transaction of Kafka was aborted"
+
+
+def test_names_from_the_catalogue(world):
+    """A log without column names: they come from the server's catalogue."""
+    variable = "binlog_row_metadata"
+    ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
+    least = "NO_LOG" if isinstance(world.server, MariaDB) else "MINIMAL"
+    world.server.execute(f"SET GLOBAL {variable} = {least}")
+    try:
+        run(world, TABLES)
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            run(
+                world,
+                "INSERT INTO plain (id, note, big) VALUES (1, 'näme', 18446744073709551615);"
+                "INSERT INTO `odd.näme` VALUES (1, 'ein', 'ü', 'x,y', b'101');"
+                "INSERT INTO done VALUES (1)",
+            )
+            world.wait_for_row("done")
+        assert differences(world) == {}
+        (row,) = world.rows("plain")
+        assert row["source"]["schema_source"] == "catalog"
+        assert row["after"]["note"] == "näme"
+    finally:
+        world.server.execute(f"SET GLOBAL {variable} = {before}")
+
+
+def test_definition_that_is_out_of_date_sets_the_table_aside(world):
+    variable = "binlog_row_metadata"
+    ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
+    least = "NO_LOG" if isinstance(world.server, MariaDB) else "MINIMAL"
+    world.server.execute(f"SET GLOBAL {variable} = {least}")
+    try:
+        run(world, TABLES)
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            run(
+                world,
+                "INSERT INTO plain (id) VALUES (1); ALTER TABLE plain DROP COLUMN big;"
+                "INSERT INTO plain (id) VALUES (2); INSERT INTO pair VALUES (1, '2020-01-01', 'x');"
+                "INSERT INTO plain (id) VALUES (3); INSERT INTO done VALUES (1)",
+            )
+            world.wait_for_row("done")
+        assert [row["after"]["id"] for row in world.rows("plain")] == [1]
+        assert len(world.rows("pair")) == 1
+        letters = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
+        assert [letter["table"] for letter in letters] == [f"{world.database}.plain"] * 2
+        assert letters[0]["error_class"] == "SchemaMismatchError"
+    finally:
+        world.server.execute(f"SET GLOBAL {variable} = {before}")

@@ -1,0 +1,99 @@
+"""What the row mapper says when it cannot start, and that others can read what it writes."""
+
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from millrace.local.processes import release_port, reserve_port
+
+from .rows_world import ROOT, SERVICES, RowsWorld
+
+
+@pytest.fixture
+def nowhere():
+    """A port on which nobody listens."""
+    port = reserve_port()
+    yield port
+    release_port(port)
+
+
+def run_rowmapper(**environment):
+    return subprocess.run(
+        [sys.executable, "-m", "services.rowmapper"],
+        env={"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "2", **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_registry_down(kafka, source_name, nowhere):
+    done = run_rowmapper(
+        MILLRACE_SOURCE=source_name,
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+        MILLRACE_REGISTRY_URL=f"http://127.0.0.1:{nowhere}",
+    )
+    assert done.returncode == 5
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: the schema registry at http://127.0.0.1:{nowhere} does not answer")
+    assert "MILLRACE_REGISTRY_URL" in line
+
+
+def test_no_registry_at_the_address(kafka, registry, source_name):
+    done = run_rowmapper(
+        MILLRACE_SOURCE=source_name,
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+        MILLRACE_REGISTRY_URL=registry.url.replace("/apis/ccompat/v7", "/nothing"),
+    )
+    assert done.returncode == 5
+    (line,) = done.stderr.splitlines()
+    assert "MILLRACE_REGISTRY_URL must be the root" in line
+
+
+def test_no_broker(nowhere):
+    done = run_rowmapper(
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{nowhere}", MILLRACE_REGISTRY_URL="http://127.0.0.1:1"
+    )
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: Kafka at")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_settings_that_are_wrong():
+    done = run_rowmapper(MILLRACE_ROWS_BIGINT_UNSIGNED="int", MILLRACE_KAFKA_BOOTSTRAP_SERVERS="x:1")
+    assert done.returncode == 2
+    assert any(
+        line.startswith("error: MILLRACE_REGISTRY_URL is missing") for line in done.stderr.splitlines()
+    )
+    assert any("MILLRACE_ROWS_BIGINT_UNSIGNED is wrong" in line for line in done.stderr.splitlines())
+
+
+def test_confluents_own_deserializer_reads_rows(kafka, registry, mysql, source_name, tmp_path):
+    world = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
+    mysql.execute(f"CREATE DATABASE {world.database}")
+    try:
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            mysql.execute(
+                f"CREATE TABLE {world.database}.a "
+                "(id INT, day DATE, price DECIMAL(8,2), PRIMARY KEY (id, day))",
+                f"INSERT INTO {world.database}.a VALUES (1, '2024-02-29', 12.30)",
+            )
+            world.wait_for_row("a")
+        (message,) = world.messages(world.topics.table(world.database, "a"))
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            deserialize = AvroDeserializer(client)
+            topic = message.topic()
+            key = deserialize(message.key(), SerializationContext(topic, MessageField.KEY))
+            value = deserialize(message.value(), SerializationContext(topic, MessageField.VALUE))
+        assert str(key["day"][1] if isinstance(key["day"], tuple) else key["day"]) == "2024-02-29"
+        assert str(value["after"]["price"]) == "12.30"
+    finally:
+        world.close()
+        mysql.execute(f"DROP DATABASE {world.database}")
