@@ -2,15 +2,40 @@
 
 Since MySQL 5.0.3 a file comes as BEGIN_LOAD_QUERY_EVENT (17) and APPEND_BLOCK_EVENT (9), and is used by
 EXECUTE_LOAD_QUERY_EVENT (18, in :mod:`millrace.binlog.events.query`) or dropped by DELETE_FILE_EVENT (11),
-all bound together by ``file_id``. EXEC_LOAD_EVENT (10) is what MySQL 4.0 wrote in place of 18.
-Format: MySQL's ``libs/mysql/binlog/event/load_data_events.h``.
+all bound together by ``file_id``. MySQL 4.0 to 5.0.2 wrote CREATE_FILE_EVENT (8), APPEND_BLOCK_EVENT and
+EXEC_LOAD_EVENT (10), where the statement is not text but a packed form of its options; MySQL 3.23 wrote
+LOAD_EVENT (6) without the file, and NEW_LOAD_EVENT (12) is the same with options of any length.
+Format: MySQL's ``libs/mysql/binlog/event/load_data_events.h``, and of what 8.0 dropped, ``sql/log_event.cc``
+of 5.7. Fixed and variable parts are intermixed.
 """
 
-from millrace.binlog.declaration import Event, body, event, post_header
-from millrace.binlog.fields import U32, RestBytes
+from typing import Any, Self
+
+from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
+from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.fields import (
+    U8,
+    U32,
+    Bytes8,
+    RestBytes,
+    RestText,
+    TextNul,
+    decode_text,
+    encode_text,
+    truncated,
+)
 from millrace.binlog.types import EventType
 
-__all__ = ["AppendBlockEvent", "BeginLoadQueryEvent", "DeleteFileEvent", "ExecLoadEvent"]
+__all__ = [
+    "AppendBlockEvent",
+    "BeginLoadQueryEvent",
+    "CreateFileEvent",
+    "DeleteFileEvent",
+    "ExecLoadEvent",
+    "LoadDataEvent",
+    "LoadEvent",
+    "NewLoadEvent",
+]
 
 
 @event(EventType.APPEND_BLOCK_EVENT)
@@ -41,3 +66,193 @@ class BeginLoadQueryEvent(Event):
 
     file_id: U32 = post_header()
     block_data: RestBytes = body()
+
+
+_LOAD_HEADER = 18
+_OLD_OPTIONS = 5
+
+
+@abstract_event
+class LoadDataEvent(Event):
+    """A LOAD DATA statement in packed form.
+
+    ``thread_id`` and ``exec_time`` are those of QUERY; ``skip_lines`` is IGNORE n LINES; the five texts are
+    FIELDS TERMINATED BY, ENCLOSED BY, LINES TERMINATED BY, STARTING BY and ESCAPED BY. ``opt_flags``: 1
+    DUMPFILE, 2 OPTIONALLY ENCLOSED, 4 REPLACE, 8 IGNORE. ``columns`` is empty where the statement names none.
+    ``file_name`` is that on the origin.
+    """
+
+    thread_id: U32 = post_header()
+    exec_time: U32 = post_header()
+    skip_lines: U32 = post_header()
+    field_terminated: Bytes8 = body()
+    enclosed: Bytes8 = body()
+    line_terminated: Bytes8 = body()
+    line_starting: Bytes8 = body()
+    escaped: Bytes8 = body()
+    opt_flags: U8 = body()
+    columns: tuple[TextNul, ...] = body()
+    table: TextNul = body()
+    database: TextNul = body()
+    file_name: RestText = body()
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        reader = _Reader(data, offset, end)
+        thread_id, exec_time, skip_lines = reader.uint(4), reader.uint(4), reader.uint(4)
+        table_size, database_size, column_count = reader.uint(1), reader.uint(1), reader.uint(4)
+        head = cls._read_file_id(reader)
+        options, opt_flags, more = cls._read_options(reader)
+        sizes = reader.take(column_count)
+        columns = tuple(reader.name(size) for size in sizes)
+        table, database = reader.name(table_size), reader.name(database_size)
+        make: Any = cls  # each subclass has fields of its own behind these
+        made: Self = make(
+            thread_id,
+            exec_time,
+            skip_lines,
+            *options,
+            opt_flags,
+            columns,
+            table,
+            database,
+            *cls._read_file(reader),
+            *head,
+            *more,
+        )
+        return made
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write post-header and body."""
+        columns = [encode_text(column) for column in self.columns]
+        table, database = encode_text(self.table), encode_text(self.database)
+        return b"".join(
+            (
+                self.thread_id.to_bytes(4, "little"),
+                self.exec_time.to_bytes(4, "little"),
+                self.skip_lines.to_bytes(4, "little"),
+                len(table).to_bytes(1, "little"),
+                len(database).to_bytes(1, "little"),
+                len(columns).to_bytes(4, "little"),
+                self._write_file_id(),
+                self._write_options(),
+                *(len(column).to_bytes(1, "little") for column in columns),
+                *(column + b"\0" for column in columns),
+                table + b"\0",
+                database + b"\0",
+                self._write_file(),
+            )
+        )
+
+    @classmethod
+    def _read_file_id(cls, _reader: "_Reader") -> tuple[int, ...]:
+        return ()
+
+    def _write_file_id(self) -> bytes:
+        return b""
+
+    @classmethod
+    def _read_options(cls, reader: "_Reader") -> tuple[list[bytes], int, tuple[int, ...]]:
+        return [reader.take(reader.uint(1)) for _ in range(_OLD_OPTIONS)], reader.uint(1), ()
+
+    def _write_options(self) -> bytes:
+        written = [len(option).to_bytes(1, "little") + option for option in self._options()]
+        return b"".join(written) + self.opt_flags.to_bytes(1, "little")
+
+    def _options(self) -> tuple[bytes, ...]:
+        return self.field_terminated, self.enclosed, self.line_terminated, self.line_starting, self.escaped
+
+    @classmethod
+    def _read_file(cls, reader: "_Reader") -> tuple[str | bytes, ...]:
+        return (decode_text(reader.rest()),)
+
+    def _write_file(self) -> bytes:
+        return encode_text(self.file_name)
+
+
+class _Reader:
+    """Takes one part after the other, and no byte more than there is."""
+
+    __slots__ = ("data", "end", "offset")
+
+    def __init__(self, data: bytes, offset: int, end: int) -> None:
+        self.data, self.offset, self.end = data, offset, end
+
+    def take(self, size: int) -> bytes:
+        start, self.offset = self.offset, self.offset + size
+        if self.offset > self.end:
+            raise truncated("LOAD DATA", size, start, self.end)
+        return self.data[start : self.offset]
+
+    def uint(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def name(self, size: int) -> str:
+        """Read a name of known size and the zero byte behind it."""
+        name = self.take(size)
+        if self.take(1) != b"\0":
+            raise InvalidValueError(
+                f"a name at offset {self.offset - size - 1} does not end with a zero byte"
+            )
+        return decode_text(name)
+
+    def rest(self) -> bytes:
+        return self.take(self.end - self.offset)
+
+
+@event(EventType.LOAD_EVENT, post_header_lengths=(_LOAD_HEADER,))
+class LoadEvent(LoadDataEvent):
+    """LOAD DATA as MySQL 3.23 logged it: each option is one byte.
+
+    ``empty_flags`` says which of the five options are empty: 1, 2, 4, 8, 16 in their order.
+    """
+
+    empty_flags: U8 = body()
+
+    @classmethod
+    def _read_options(cls, reader: _Reader) -> tuple[list[bytes], int, tuple[int, ...]]:
+        options = [reader.take(1) for _ in range(_OLD_OPTIONS)]
+        return options, reader.uint(1), (reader.uint(1),)
+
+    def _write_options(self) -> bytes:
+        if any(len(option) != 1 for option in self._options()):
+            raise InvalidValueError("the options of LOAD_EVENT are one byte each")
+        return b"".join(self._options()) + bytes((self.opt_flags, self.empty_flags))
+
+
+@event(EventType.NEW_LOAD_EVENT, post_header_lengths=(_LOAD_HEADER,))
+class NewLoadEvent(LoadDataEvent):
+    """LOAD DATA with options of any length, without the file."""
+
+
+@event(EventType.CREATE_FILE_EVENT, post_header_lengths=(4,))
+class CreateFileEvent(LoadDataEvent):
+    """LOAD DATA with the first block of its file.
+
+    The format description counts the last 4 bytes of the post-header alone, the file's id; the 18 bytes of
+    LOAD_EVENT stand before them.
+    """
+
+    block_data: RestBytes = body()
+    file_id: U32 = post_header()
+
+    @classmethod
+    def _read_file_id(cls, reader: _Reader) -> tuple[int, ...]:
+        return (reader.uint(4),)
+
+    def _write_file_id(self) -> bytes:
+        return self.file_id.to_bytes(4, "little")
+
+    @classmethod
+    def _read_file(cls, reader: _Reader) -> tuple[str | bytes, ...]:
+        name, zero, block = reader.rest().partition(b"\0")
+        if not zero:
+            raise TruncatedError("the name of the file to load does not end with a zero byte")
+        return decode_text(name), block
+
+    def _write_file(self) -> bytes:
+        name = encode_text(self.file_name)
+        if b"\0" in name:
+            raise InvalidValueError(f"{self.file_name!r} holds a zero byte, which would end it")
+        return name + b"\0" + self.block_data

@@ -135,9 +135,6 @@ def test_every_type_code_is_declared_or_named_here() -> None:
     undeclared = {event_type for event_type in EventType if event_type not in EVENTS}
     assert undeclared == {
         EventType.UNKNOWN_EVENT,
-        EventType.LOAD_EVENT,  # of MySQL 3.23 and 4.0
-        EventType.CREATE_FILE_EVENT,  # likewise
-        EventType.NEW_LOAD_EVENT,  # likewise
         EventType.PARTIAL_ROW_DATA_EVENT,  # of MariaDB 12.3
     }
 
