@@ -201,7 +201,10 @@ def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> 
         for words, kind, meaning in _READING_BINLOG:
             if words in lower:
                 return kind(f"{server}: {meaning} {said}")
-        return RetriableError(f"{server}: the server cannot read its own log {said}")
+        return RetriableError(
+            f"{server}: the server cannot read its log there; if MILLRACE_START names a position, it may not "
+            f"be where an event starts {said}"
+        )
     known = _BY_CODE.get(code)
     if known is not None:
         kind, meaning = known

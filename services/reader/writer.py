@@ -136,6 +136,9 @@ class RawWriter:
         self._last_ms = state.last_timestamp if state else 0
         self._identity_file = state.log_file if state else ""
         self._gtids = GtidProgress(state.gtid_set if state else "")
+        if state and state.identity and state.identity.previous_gtids is not None:
+            # A set may be empty and known.
+            self._gtids.known = True
         self._progress = TransactionProgress(state.open_gtid if state else None)
         self._format = StreamState()
         self._crc = False

@@ -55,7 +55,7 @@ from millrace.mysql.errors import (
             "gtid_mode is not ON",
         ),
         (1236, "Binary log is not open", RefusedError, "log_bin"),
-        (1236, "read error on log", RetriableError, "cannot read its own log"),
+        (1236, "read error on log", RetriableError, "cannot read its log there"),
         (
             1227,
             "Access denied; you need (at least one of) the REPLICATION SLAVE privilege(s) for this operation",
