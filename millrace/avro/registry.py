@@ -196,7 +196,7 @@ class SchemaRegistry:
             )
         if status == _INCOMPATIBLE:
             return _IncompatibleError(f"the schema registry at {self._place} refuses the {what}: {reason}")
-        if status == 404 and what == "list of subjects":
+        if status == 404 and not str(error.error_code).startswith("404"):
             return RegistryError(f"there is no schema registry at {self._place} (HTTP 404): {_URL_HINT}")
         return RegistryError(
             f"the schema registry at {self._place} refuses the {what} (HTTP {status}): {reason}"

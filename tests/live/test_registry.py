@@ -1,0 +1,167 @@
+"""The schema registry's client against a real registry, and against what is none."""
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from pydantic import SecretStr
+
+from millrace.avro import registry as module
+from millrace.avro.records import RecordSerializer, deserialize
+from millrace.avro.registry import RegistryError, SchemaRegistry, value_subject
+from millrace.local.processes import release_port, reserve_port
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import RegistrySettings
+
+
+def record(*fields):
+    return {"type": "record", "name": "R", "namespace": "n", "fields": list(fields)}
+
+
+A = {"name": "a", "type": "long"}
+B = {"name": "b", "type": "string"}
+
+
+@pytest.fixture
+def client(registry):
+    with SchemaRegistry(RegistrySettings(url=registry.url)) as made:
+        yield made
+
+
+def test_register_and_read_back(client, source_name):
+    subject = value_subject(source_name)
+    first = client.register(subject, record(A))
+    assert client.register(subject, record(A)) == first
+    assert client.schema(first) == record(A)
+    nullable = {**B, "type": ["null", "string"], "default": None}
+    assert client.register(subject, record(A, nullable)) != first
+
+
+def test_same_schema_by_another_process_has_the_same_id(client, registry, source_name):
+    first = client.register(value_subject(source_name), record(A))
+    with SchemaRegistry(RegistrySettings(url=registry.url)) as other:
+        assert other.register(value_subject(source_name), record(A)) == first
+
+
+def test_incompatible_schema_is_refused_unless_it_must_be(client, source_name):
+    subject = value_subject(source_name)
+    client.register(subject, record(A))
+    incompatible = record({"name": "a", "type": "string"}, B)
+    with pytest.raises(RegistryError, match=f"refuses the schema of {subject}") as refused:
+        client.register(subject, incompatible)
+    assert refused.value.exit_code is ExitCode.REGISTRY
+    forced = client.register(subject, incompatible, always=True)
+    assert client.schema(forced) == incompatible
+    assert client.register(subject, record(A)) != forced
+
+
+def test_records_of_checked_in_schemas(client, source_name):
+    serialize = RecordSerializer(client, source_name, "Transaction")
+    values = {
+        "status": "END",
+        "id": "0-1-7",
+        "event_count": 2,
+        "data_collections": [{"data_collection": "a.b", "event_count": 2}],
+        "ts_ms": 5,
+        "server_id": 1,
+        "epoch": 0,
+        "file": "bin.000001",
+        "pos": 4,
+        "non_row_changes": None,
+    }
+    assert deserialize(client, serialize(values)) == values
+
+
+def test_what_goes_down_later_is_asked_again(client, source_name, monkeypatch):
+    """A registry that has answered once may be away for a moment."""
+    client.check()
+    asked = []
+
+    def flaky(self, subject, schema, normalize_schemas=False):
+        asked.append(subject)
+        if len(asked) < 3:
+            raise module.httpx.ConnectError("connection refused")
+        return 42
+
+    monkeypatch.setattr(module.SchemaRegistryClient, "register_schema", flaky)
+    assert client.register(value_subject(source_name), record(A)) == 42
+    assert len(asked) == 3
+
+
+def test_what_stays_down_is_an_error_in_words(registry, source_name, monkeypatch):
+    def down(self, subject, schema, normalize_schemas=False):
+        raise module.httpx.ConnectError("connection refused")
+
+    monkeypatch.setattr(module.SchemaRegistryClient, "register_schema", down)
+    with SchemaRegistry(RegistrySettings(url=registry.url), retry_s=0.5) as client:
+        client.check()
+        began = time.monotonic()
+        with pytest.raises(RegistryError, match="does not answer"):
+            client.register(value_subject(source_name), record(A))
+        assert time.monotonic() - began < 30
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers everything with one status and body."""
+
+    status, body = 200, b""
+
+    def do_GET(self):
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (
+            401,
+            b'{"error_code": 40101, "message": "no"}',
+            "refuses us .HTTP 401.: set MILLRACE_REGISTRY_USERNAME",
+        ),
+        (403, b"", "refuses us"),
+        (404, b"<html>", "there is no schema registry at"),
+        (200, b"<html>", "is no schema registry"),
+        (500, b'{"error_code": 500, "message": "on fire"}', "on fire"),
+    ],
+)
+def test_answers_that_are_no_registrys(status, body, message):
+    handler = type("Handler", (Answer,), {"status": status, "body": body})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        settings = RegistrySettings(
+            url=f"http://127.0.0.1:{server.server_address[1]}", username="u", password=SecretStr("hidden")
+        )
+        with SchemaRegistry(settings) as client, pytest.raises(RegistryError, match=message) as refused:
+            client.check()
+        assert "hidden" not in str(refused.value)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_nobody_there():
+    port = reserve_port()
+    try:
+        with (
+            SchemaRegistry(RegistrySettings(url=f"http://user:hidden@127.0.0.1:{port}")) as client,
+            pytest.raises(RegistryError, match=f"at http://127.0.0.1:{port} does not answer"),
+        ):
+            client.check()
+    finally:
+        release_port(port)
+
+
+def test_certificates_that_cannot_be_read(tmp_path):
+    settings = RegistrySettings(url="https://127.0.0.1:1", ssl_ca_location=tmp_path / "missing.pem")
+    with pytest.raises(RegistryError, match="settings cannot be used"):
+        SchemaRegistry(settings)
