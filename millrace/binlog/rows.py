@@ -289,7 +289,8 @@ class RowImages:
             else:
                 second, position = after.natural(rows, position)
                 found.append((first, second))
-            self._check_progress(position, end)
+            if not position:
+                self._refuse_bytes_without_columns(end)
         return found
 
     def avro(self, rows: bytes) -> AvroRows:
@@ -302,34 +303,27 @@ class RowImages:
             return self._partial_avro(rows)
         result = AvroRows([])
         found = result.rows
+        images = [(n, image) for n, image in enumerate((self._before, self._after)) if image is not None]
         position, end = 0, len(rows)
-        before, after = self._before, self._after
         while position < end or (not end and not found and self._empty_row):
-            first = second = None
-            if before is not None:
-                first, position = self._avro_image(before, 0, rows, position, result)
-            if after is not None:
-                second, position = self._avro_image(after, 1, rows, position, result)
-            found.append((first, second))
-            self._check_progress(position, end)
+            row: list[Values | None] = [None, None]
+            for which, image in images:
+                start = position
+                values, plan, position = image.payloads(rows, start)
+                try:
+                    for index, convert in plan.avro:
+                        values[index] = convert(values[index])
+                except _UNREPRESENTABLE:
+                    values, _, _ = image.payloads(rows, start)
+                    lost = image.convert_each(values, plan, rows[start : start + image.null_size])
+                    result.unrepresentable[len(found), which] = lost
+                for ordinal, hole in plan.holes:
+                    values.insert(ordinal, hole)
+                row[which] = tuple(values)
+            found.append((row[0], row[1]))
+            if not position:
+                self._refuse_bytes_without_columns(end)
         return result
-
-    @staticmethod
-    def _avro_image(
-        image: _Image, which: int, rows: bytes, position: int, result: AvroRows
-    ) -> tuple[Values, int]:
-        start = position
-        values, plan, position = image.payloads(rows, start)
-        try:
-            for index, convert in plan.avro:
-                values[index] = convert(values[index])
-        except _UNREPRESENTABLE:
-            values, plan, position = image.payloads(rows, start)
-            lost = image.convert_each(values, plan, rows[start : start + image.null_size])
-            result.unrepresentable[len(result.rows), which] = lost
-        for ordinal, hole in plan.holes:
-            values.insert(ordinal, hole)
-        return tuple(values), position
 
     def count(self, rows: bytes) -> int:
         """Count the rows without reading their values; raise as :meth:`natural` does."""
@@ -341,7 +335,8 @@ class RowImages:
             for image in images:
                 position = image.skip(rows, position)
             count += 1
-            self._check_progress(position, end)
+            if not position:
+                self._refuse_bytes_without_columns(end)
         return count
 
     def null_fill(self, rows: bytes) -> bool:
@@ -389,8 +384,9 @@ class RowImages:
             return False
         return not any(image is not None and image.ordinals for image in (self._before, self._after))
 
-    def _check_progress(self, position: int, end: int) -> None:
-        if not position and end:
+    @staticmethod
+    def _refuse_bytes_without_columns(end: int) -> None:
+        if end:
             raise TrailingBytesError(f"{end} bytes of rows in which no column is present")
 
     def _partial_bits(self, rows: bytes, position: int) -> tuple[set[int], int]:

@@ -171,7 +171,7 @@ def codec_of(column: Column) -> ColumnCodec:
 def avro_types(columns: Iterable[Column], options: AvroOptions) -> list[AvroType]:
     """Give the Avro types of the fields of one record.
 
-    A schema defines a named type (GEOMETRY is a record) where it comes first, and calls it by name after that.
+    A schema defines a named type (GEOMETRY is a record) where it comes first, and names it from then on.
     """
     defined = set()
     found: list[AvroType] = []

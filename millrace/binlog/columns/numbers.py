@@ -113,7 +113,7 @@ class DecimalFormat:
     __slots__ = ("_all", "_groups", "_half", "precision", "scale", "size")
 
     def __init__(self, precision: int, scale: int) -> None:
-        if not 0 <= scale <= precision <= 65:
+        if not (0 <= scale <= precision <= 65 and precision):
             raise InvalidValueError(f"there is no DECIMAL({precision},{scale})")
         whole_nines, whole_rest = divmod(precision - scale, 9)
         part_nines, part_rest = divmod(scale, 9)
@@ -136,12 +136,13 @@ class DecimalFormat:
 
     def unscaled(self, payload: bytes) -> int:
         """Read the number times 10^scale. A negative zero comes out as 0."""
-        bits = int.from_bytes(payload, "big")
-        negative = bits < self._half
-        bits = self._all ^ bits ^ self._half if negative else bits ^ self._half
+        bits = int.from_bytes(payload, "big") ^ self._half
+        negative = bits >= self._half
+        if negative:
+            bits ^= self._all
         value = 0
         for shift, mask, limit, weight in self._groups:
-            group = (bits >> shift) & mask
+            group = bits >> shift & mask
             if group >= limit:
                 raise InvalidValueError(f"{payload.hex()} is no DECIMAL({self.precision},{self.scale})")
             value += group * weight

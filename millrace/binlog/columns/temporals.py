@@ -382,21 +382,28 @@ class DateTime2(_DateTimeCodec):
         mask = (1 << shift) - 1
         unit = (0, 10_000, 100, 1)[self.fraction_bytes]
 
+        from_bytes = int.from_bytes
+
         def convert(payload: bytes) -> int:
-            packed = int.from_bytes(payload, "big")
+            packed = from_bytes(payload, "big")
             time = packed >> shift
-            second = time & 63
-            minute = time >> 6 & 63
-            hour = time >> 12 & 31
-            if hour > 23 or minute > 59 or second > 59:
-                raise UnrepresentableError(f"{hour:02d}:{minute:02d}:{second:02d} is no time of a day")
-            return (
-                _packed_midnight(time >> 17)
-                + (hour * 3600 + minute * 60 + second) * 1_000_000
-                + (packed & mask) * unit
-            )
+            try:
+                return (
+                    _packed_midnight(time >> 17)
+                    + _MICROS_OF_MINUTE[time >> 6 & 2047]
+                    + _MICROS_OF_SECOND[time & 63]
+                    + (packed & mask) * unit
+                )
+            except KeyError:
+                raise UnrepresentableError(f"{payload.hex()} has no time of a day") from None
 
         return convert
+
+
+_MICROS_OF_MINUTE = {
+    hour << 6 | minute: (hour * 60 + minute) * 60_000_000 for hour in range(24) for minute in range(60)
+}
+_MICROS_OF_SECOND = {second: second * 1_000_000 for second in range(60)}
 
 
 @lru_cache(maxsize=8192)
@@ -509,9 +516,11 @@ class Timestamp2(_TimestampCodec):
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to microseconds."""
         if not self.fraction_bytes:
+            from_bytes = int.from_bytes
 
             def convert_seconds(payload: bytes) -> int:
-                return _timestamp_micros(int.from_bytes(payload, "big") * 1_000_000)
+                micros = from_bytes(payload, "big") * 1_000_000
+                return micros or _timestamp_micros(micros)
 
             return convert_seconds
 
