@@ -635,15 +635,33 @@ class EventRecord:
     @property
     def event(self) -> Event:
         """The typed event. Raises InvalidValueError where the record is damaged."""
-        if self._event is None:
-            try:
-                index, offset = _read_long(self._data, self._offset)
-                self._event, offset = self._readers[index](self._data, offset)
-            except (IndexError, UnicodeDecodeError, struct.error) as error:
-                raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
-            if offset != len(self._data):
-                raise InvalidValueError(f"{len(self._data) - offset} bytes are left over behind the event")
-        return self._event
+        event = self._event
+        if event is not None:
+            return event
+        data, offset = self._data, self._offset
+        if self.type_code not in _REPEATED or len(data) - offset > _REPEATED_SIZE:
+            event = self._event = self._read_event(data, offset)
+            return event
+        data = data[offset:]
+        event = _repeated.get(data)
+        if event is None:
+            event = self._read_event(data, 0)
+            if len(_repeated) >= _CACHED:
+                _repeated.clear()
+            _repeated[data] = event
+        self._event = event
+        return event
+
+    def _read_event(self, data: bytes, offset: int) -> Event:
+        try:
+            index, offset = _read_long(data, offset)
+            event: Event
+            event, offset = self._readers[index](data, offset)
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+        if offset != len(data):
+            raise InvalidValueError(f"{len(data) - offset} bytes are left over behind the event")
+        return event
 
     @property
     def decoded(self) -> BinlogEvent:
@@ -658,6 +676,11 @@ def _long_of(varint: bytes) -> int:
     value = _small_longs.get(varint)
     return _read_long(varint, 0)[0] if value is None else value
 
+
+_REPEATED: Final = {EventType.TABLE_MAP_EVENT, EventType.QUERY_EVENT}
+_REPEATED_SIZE: Final = 512
+_repeated: dict[bytes, Event] = {}
+"""Small events that come again and again with the same bytes: table maps, BEGIN."""
 
 _read_optional_bytes = _optional_reader(_read_bytes)
 _read_optional_text = _optional_reader(_read_text)
