@@ -178,7 +178,13 @@ def _decode_start(data: bytes, state: StreamState) -> BinlogEvent:
     header = EventHeader.decode(data, header_length)
     if header.event_size != len(data):
         raise _wrong_size(header, len(data))
-    event = EVENTS[EventType.START_EVENT_V3].decode(data, header_length, len(data), _START_V3_SIZE)
+    event = StartEventV3.decode_fields(data, header_length, len(data), _START_V3_SIZE)
+    log_format = LogFormat(event)
+    if log_format.header_length != header_length:
+        raise InvalidValueError(
+            f"a log of version {log_format.binlog_version} has headers of {log_format.header_length} bytes, "
+            f"not of {header_length}"
+        )
     state.observe(event)
     return BinlogEvent(header, event)
 

@@ -6,6 +6,7 @@ Format: ``Gtid_event`` in MySQL's ``libs/mysql/binlog/event/control_events.h``; 
 """
 
 import functools
+import struct
 import uuid
 from typing import Self
 
@@ -45,6 +46,8 @@ __all__ = [
 _LOGICAL_TIMESTAMP = 2
 _FLAGGED_U56 = 1 << 55
 _FLAGGED_U32 = 1 << 31
+_unpack_56 = struct.Struct("<B16sq").unpack_from
+_unpack_57 = struct.Struct("<B16sqBqq").unpack_from
 
 
 @functools.lru_cache(maxsize=1024)
@@ -85,20 +88,17 @@ class GtidEvent(Event):
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
         """Read the event from ``data[offset:end]``."""
-        at = offset + 25
-        if offset + post_header_length > end:
+        at = offset + post_header_length
+        if at > end:
             raise truncated("gtid_flags, sid, gno, …", post_header_length, offset, end)
-        gtid_flags, sid = data[offset], data[offset + 1 : offset + 17]
-        gno = int.from_bytes(data[offset + 17 : at], "little", signed=True)
         if post_header_length < 42:
+            gtid_flags, sid, gno = _unpack_56(data, offset)
             if at != end:
                 raise TrailingBytesError(f"{end - at} bytes are left over behind gno")
             return cls(gtid_flags, sid, gno)
-        if data[at] != _LOGICAL_TIMESTAMP:
-            raise UnsupportedError(f"a logical timestamp of type {data[at]}; 2 is the one that servers write")
-        last_committed = int.from_bytes(data[at + 1 : at + 9], "little", signed=True)
-        sequence_number = int.from_bytes(data[at + 9 : at + 17], "little", signed=True)
-        at += 17
+        gtid_flags, sid, gno, lt_type, last_committed, sequence_number = _unpack_57(data, offset)
+        if lt_type != _LOGICAL_TIMESTAMP:
+            raise UnsupportedError(f"a logical timestamp of type {lt_type}; 2 is the one that servers write")
         if at == end:
             return cls(gtid_flags, sid, gno, _LOGICAL_TIMESTAMP, last_committed, sequence_number)
         immediate_commit, original_commit, at = _read_pair(data, at, end, 7, _FLAGGED_U56)

@@ -172,6 +172,15 @@ def test_artificial_rotate_without_checksum_in_a_log_with_checksums() -> None:
     assert decode_event(bytes(data), state).event == RotateEvent(4, "mysql-bin.000009")
 
 
+@pytest.mark.parametrize(("version", "size"), [(1, 75), (3, 69), (4, 75)])
+def test_start_event_whose_header_is_not_of_its_version(version: int, size: int) -> None:
+    """A v1 log has headers of 13 bytes, v2 and v3 logs of 19."""
+    start = version.to_bytes(2, "little") + b"4.0.0".ljust(50, b"\0") + bytes(4)
+    header = bytes(4) + b"\1" + bytes(4) + size.to_bytes(4, "little") + bytes(6)
+    with pytest.raises((InvalidValueError, UnsupportedError), match=f"version {version}"):
+        decode_event(header[: size - 56] + start, StreamState())
+
+
 def test_in_use_flag_is_outside_the_checksum() -> None:
     data = bytearray.fromhex(FORMATS[MYSQL_97])
     for flag in (0, 1):
