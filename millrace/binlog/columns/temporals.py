@@ -119,7 +119,7 @@ def _micros_of_day(hour: int, minute: int, second: int) -> int:
 
 
 def _checked_time(hours: int, minutes: int, seconds: int, microsecond: int) -> int:
-    if minutes > 59 or seconds > 59 or microsecond > 999_999:
+    if hours > 1023 or minutes > 59 or seconds > 59 or microsecond > 999_999:
         raise InvalidValueError(f"{hours}:{minutes}:{seconds}.{microsecond:06d} is no TIME")
     return (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + microsecond
 
@@ -253,7 +253,7 @@ class Time2(_TimeCodec):
         size = self.fraction_bytes
         whole = minutes // 60 << 12 | minutes % 60 << 6 | second
         packed = whole << 8 * size | _fraction_units(microsecond, size)
-        if packed >= self.zero:
+        if minutes >= 1024 * 60:
             raise InvalidValueError(f"{value} is no TIME")
         return (self.zero - packed if micros < 0 else self.zero + packed).to_bytes(3 + size, "big")
 
