@@ -5,6 +5,7 @@ path therefore goes through :class:`Cursor`, which raises :class:`TruncatedError
 little-endian, as everywhere in the binary log, unless a method says otherwise.
 """
 
+import builtins
 import struct
 
 from millrace.binlog.errors import InvalidValueError, TrailingBytesError, TruncatedError
@@ -44,7 +45,7 @@ class Cursor:
         start = self.take(size, what)
         return self.data[start : start + size]
 
-    def rest(self) -> bytes:
+    def rest(self) -> builtins.bytes:
         """Read everything up to the end."""
         return self.bytes(self.remaining)
 

@@ -12,6 +12,7 @@ the table maps of what came before, as does the rows event with STMT_END_F. :cla
 and can be saved and restored, so that a reader can go on in the middle of a log.
 """
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -46,9 +47,7 @@ class LogFormat:
 
     __slots__ = ("binlog_version", "checksum", "codecs", "header_length", "origin")
 
-    def __init__(
-        self, origin: FormatDescriptionEvent | StartEventV3, checksum: ChecksumAlgorithm | None = None
-    ) -> None:
+    def __init__(self, origin: FormatDescriptionEvent | StartEventV3) -> None:
         self.origin = origin
         self.binlog_version = origin.binlog_version
         declared: bytes | None = None
@@ -68,8 +67,6 @@ class LogFormat:
                 raise UnsupportedError(f"START_EVENT_V3 in a log of version {self.binlog_version}")
             self.header_length = V1_HEADER_LENGTH if self.binlog_version == 1 else HEADER_LENGTH
             self.checksum = ChecksumAlgorithm.OFF
-        if checksum is not None:
-            self.checksum = checksum
         renumbered = _DROP_TYPES if _DROP.match(origin.server_version) else {}
         self.codecs: list[Codec] = [
             self._codec(code, renumbered.get(code, code), declared) for code in range(256)
@@ -91,6 +88,12 @@ class LogFormat:
             return _refuse(unsupported), 0, 0, False
         excess = max(length - known, 0) if declaration.extensible else 0
         return declaration.decode, known, excess, observed
+
+    def without_checksum(self) -> "LogFormat":
+        """Make the same format for events without checksums; the codecs are shared."""
+        twin = copy.copy(self)
+        twin.checksum = ChecksumAlgorithm.OFF
+        return twin
 
     def header_length_of(self, type_code: int) -> int:
         """Length of the common header of an event of that type."""
@@ -141,7 +144,7 @@ class StreamState:
         """Make the state in which the events inside a TRANSACTION_PAYLOAD are read: without checksums."""
         log_format = self.format
         if log_format is not None and log_format.checksum is not ChecksumAlgorithm.OFF:
-            log_format = LogFormat(log_format.origin, ChecksumAlgorithm.OFF)
+            log_format = log_format.without_checksum()
         return StreamState(log_format, self.table_maps)
 
     def save(self) -> dict[str, Any]:
