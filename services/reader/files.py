@@ -231,10 +231,12 @@ class FileSource:
         except OSError as error:
             raise RefusedError(f"{path} cannot be read: {error.strerror}") from error
         if magic != _MAGIC:
+            self.close()
             otherwise = f"it starts with {magic.hex() or 'nothing'}"
             kind = next((text for mark, text in _OTHER_KINDS.items() if magic.startswith(mark)), otherwise)
             raise RefusedError(f"{path} is no binary log that can be read: {kind}")
         if start[4:5] == b"\x01" and int.from_bytes(start[9:13], "little") == _V1_START_SIZE:
+            self.close()
             raise RefusedError(f"{path} was written by MySQL 3.23, whose format is not read")
         self._file.seek(len(_MAGIC))
         self._path = path

@@ -1,0 +1,139 @@
+"""Logs made in memory, and a stand-in for Kafka that keeps what is committed."""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from prometheus_client import CollectorRegistry
+
+from millrace.avro.state import ReaderState
+from millrace.mysql.packets import EventPiece
+from millrace.mysql.position import PositionTracker
+from services.reader.metrics import ReaderMetrics
+from services.reader.writer import RawWriter
+
+if TYPE_CHECKING:
+    from millrace.kafka.pipe import TransactionalProducer
+
+LIMIT = 1000
+SID = bytes(range(16))
+GTID_PREFIX = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+Headers = Sequence[tuple[str, bytes]] | None
+
+
+class Recorder:
+    """Stands where Kafka is: keeps committed records and the last state, drops what is aborted."""
+
+    def __init__(self) -> None:
+        self.committed: list[tuple[bytes, bytes, int, dict[str, bytes]]] = []
+        self.open: list[tuple[bytes, bytes, int, dict[str, bytes]]] = []
+        self.state: bytes | None = None
+        self.pending = False
+        self.due = False
+        self.commits: list[int] = []
+
+    def begin(self) -> None:
+        self.pending = True
+
+    def produce(
+        self, topic: str, key: bytes, value: bytes, timestamp_ms: int, headers: Headers = None
+    ) -> None:
+        assert topic == "s.raw"
+        assert len(value) <= LIMIT
+        self.pending = True
+        self.open.append((key, value, timestamp_ms, dict(headers or ())))
+
+    def commit(self, state: bytes | None) -> None:
+        self.committed += self.open
+        self.commits.append(len(self.open))
+        self.open, self.pending, self.state = [], False, state
+
+
+class Log:
+    """A log in memory: events with headers, positions and checksums as a server writes them."""
+
+    def __init__(self, name: str = "log.000001", *, timestamp: int = 1_700_000_000) -> None:
+        self.name = name
+        self.timestamp = timestamp
+        self.events: list[bytes] = []
+        self.end = 4
+        lengths = bytes(42)
+        body = struct.pack("<H50sIB", 4, b"8.0.15", 0, 19) + lengths + b"\x01"
+        self.add(15, body)
+
+    def add(self, type_code: int, body: bytes, *, timestamp: int | None = None, bad: bool = False) -> int:
+        start = self.end
+        stamp = self.timestamp if timestamp is None else timestamp
+        self.events.append(event(type_code, body, start, stamp, bad=bad))
+        self.end += len(self.events[-1])
+        return start
+
+    def transaction(self, number: int, *sizes: int) -> None:
+        self.add(33, b"\0" + SID + struct.pack("<Q", number) + bytes(17))
+        self.add(2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0BEGIN")
+        for size in sizes:
+            self.add(30, bytes(size))
+        self.add(16, bytes(8))
+
+    def start_of_dump(self, position: int) -> list[bytes]:
+        """What a server sends before the event at ``position``."""
+        rotate = event(4, struct.pack("<Q", position) + self.name.encode(), None, 0, flags=0x20)
+        if position == 4:
+            return [rotate]
+        altered = bytearray(self.events[0])
+        altered[13:17] = bytes(4)
+        altered[-4:] = struct.pack("<I", zlib.crc32(altered[:-4]))
+        return [rotate, bytes(altered)]
+
+    def dump(self, position: int = 4) -> list[bytes]:
+        starts, at = [], 4
+        for data in self.events:
+            starts.append(at)
+            at += len(data)
+        return self.start_of_dump(position) + [
+            data for start, data in zip(starts, self.events, strict=True) if start >= position
+        ]
+
+
+def event(
+    type_code: int, body: bytes, start: int | None, timestamp: int, *, flags: int = 0, bad: bool = False
+) -> bytes:
+    size = 19 + len(body) + 4
+    end = 0 if start is None else start + size
+    data = struct.pack("<IBIIIH", timestamp, type_code, 7, size, end, flags) + body
+    return data + struct.pack("<I", zlib.crc32(data) ^ int(bad))
+
+
+def whole(data: bytes) -> list[EventPiece]:
+    return [EventPiece(data, True, True, len(data))]
+
+
+def parts(data: bytes, size: int) -> list[EventPiece]:
+    cuts = [data[at : at + size] for at in range(0, len(data), size)]
+    if len(cuts) == 1:
+        return whole(data)
+    return [
+        EventPiece(cut, number == 0, number == len(cuts) - 1, len(data)) for number, cut in enumerate(cuts)
+    ]
+
+
+def make(kafka: Recorder, *, retry_checksums: bool = False) -> RawWriter:
+    state = None if kafka.state is None else ReaderState.from_bytes(kafka.state)
+    return RawWriter(
+        cast("TransactionalProducer", kafka),
+        "s.raw",
+        LIMIT,
+        ReaderMetrics(CollectorRegistry()),
+        state,
+        retry_checksums=retry_checksums,
+    )
+
+
+def resume(writer: RawWriter, log: Log) -> list[bytes]:
+    """Begin a session where the writer stands; return what the server sends then."""
+    state = writer.state
+    position = 4 if state is None else state.position
+    writer.begin_session(PositionTracker(log.name, position), server_uuid="u1")
+    return log.dump(position)

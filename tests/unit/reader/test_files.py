@@ -1,0 +1,195 @@
+"""Files as a source: their order, their ends, what grows, what is none."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from millrace.mysql.errors import GapError, RefusedError
+from millrace.mysql.packets import EventPiece
+from millrace.runtime.settings import load_settings
+from services.reader.files import EndOfFiles, FileSource
+from services.reader.metrics import ReaderMetrics
+from services.reader.settings import ReaderSettings
+from services.reader.writer import RawWriter
+
+from .logs import Log, Recorder, make
+
+MAGIC = b"\xfebin"
+
+
+def source(writer: RawWriter, files: str, start: str = "earliest", *, follow: bool = False) -> FileSource:
+    settings = load_settings(
+        ReaderSettings,
+        source="s",
+        kafka={"bootstrap_servers": "nowhere"},
+        files=files,
+        follow=follow,
+        start=start,
+    )
+    return FileSource(settings, writer, ReaderMetrics(CollectorRegistry()))
+
+
+def log_file(folder: Path, name: str, *sizes: int) -> Log:
+    log = Log(name)
+    for number, size in enumerate(sizes):
+        log.transaction(number + 1, size)
+    (folder / name).write_bytes(content(log))
+    return log
+
+
+def content(log: Log) -> bytes:
+    return MAGIC + b"".join(log.events)
+
+
+def read(files: FileSource, writer: RawWriter) -> None:
+    """Read until nothing more comes."""
+    files.open()
+    try:
+        idle = 0
+        while idle < 3:
+            pieces = files.read(0)
+            idle = 0 if pieces else idle + 1
+            writer.write(pieces)
+    except EndOfFiles:
+        pass
+    finally:
+        files.close()
+        writer.commit()
+
+
+def written(kafka: Recorder) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for key, value, *_ in kafka.committed:
+        name = key.split(b":")[2].decode()
+        found[name] = found.get(name, MAGIC) + value
+    return found
+
+
+def test_files_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    names = ["log.999998", "log.999999", "log.1000000"]
+    logs = [log_file(tmp_path, name, 10, 4000) for name in names]
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.*")), writer)
+    assert list(written(kafka)) == names
+    assert written(kafka) == {log.name: content(log) for log in logs}
+
+
+def test_an_event_larger_than_a_block(tmp_path: Path) -> None:
+    log = log_file(tmp_path, "log.1", 10, 3_000_000, 1 << 20, (1 << 20) - 23, 5)
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.1")), writer)
+    assert written(kafka) == {"log.1": content(log)}
+
+
+def test_an_index_names_the_files(tmp_path: Path) -> None:
+    logs = [log_file(tmp_path, name, 10) for name in ("b.1", "a.1")]
+    (tmp_path / "x.index").write_text(f"./b.1\n{tmp_path}/a.1\n\n")
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "x.index")), writer)
+    assert list(written(kafka)) == [log.name for log in logs]
+
+
+def test_growing_files_byte_by_byte(tmp_path: Path) -> None:
+    whole = content(log_file(tmp_path, "log.1", 10, 30))
+    (tmp_path / "log.1").write_bytes(whole[:130])
+    kafka = Recorder()
+    writer = make(kafka)
+    files = source(writer, str(tmp_path / "log.*"), follow=True)
+    files.open()
+    for at in range(130, len(whole)):
+        writer.write(files.read(0))
+        with (tmp_path / "log.1").open("ab") as file:
+            file.write(whole[at : at + 1])
+    second = content(log_file(tmp_path, "log.2", 10))
+    for _ in range(6):
+        writer.write(files.read(0))
+    files.close()
+    writer.commit()
+    assert written(kafka) == {"log.1": whole, "log.2": second}
+
+
+def test_going_on_in_the_middle_of_a_file(tmp_path: Path) -> None:
+    log = log_file(tmp_path, "log.1", 10, 5000, 10)
+    kafka = Recorder()
+    for step in range(1, 6):
+        writer = make(kafka)
+        files = source(writer, str(tmp_path / "log.1"))
+        files.open()
+        pieces: list[EventPiece] = []
+        while not pieces:
+            pieces = files.read(0)
+        files.close()
+        writer.write(pieces[:step])
+        writer.commit()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.1")), writer)
+    assert written(kafka) == {"log.1": content(log)}
+
+
+def test_starts(tmp_path: Path) -> None:
+    log = log_file(tmp_path, "log.1", 10, 20)
+    position = 4 + sum(map(len, log.events[:5]))
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.1"), f"log.1:{position}"), writer)
+    assert [int(key.split(b":")[3]) for key, *_ in kafka.committed][:2] == [4, position]
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.1"), "latest"), writer)
+    assert [int(key.split(b":")[3]) for key, *_ in kafka.committed] == [4]
+
+
+def test_a_file_that_ends_in_the_middle_of_an_event(tmp_path: Path) -> None:
+    log = log_file(tmp_path, "log.1", 10)
+    (tmp_path / "log.1").write_bytes(content(log)[:-5])
+    second = log_file(tmp_path, "log.2", 10)
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.*")), writer)
+    assert written(kafka) == {"log.1": MAGIC + b"".join(log.events[:-1]), "log.2": content(second)}
+
+
+def test_an_impossible_length(tmp_path: Path) -> None:
+    log = log_file(tmp_path, "log.1", 10)
+    (tmp_path / "log.1").write_bytes(content(log) + bytes(40))
+    writer = make(Recorder())
+    with pytest.raises(GapError, match="an event of 0 bytes cannot be"):
+        read(source(writer, str(tmp_path / "log.1")), writer)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"\xfdbin" + bytes(600), "encrypted"),
+        (b"\x1f\x8b\x08" + bytes(600), "gunzip"),
+        (b"\x28\xb5\x2f\xfd" + bytes(600), "unzstd"),
+        (b"", "nothing"),
+        (MAGIC + bytes(4) + b"\x01" + bytes(4) + b"\x45\0\0\0", "MySQL 3.23"),
+    ],
+)
+def test_what_is_no_log(tmp_path: Path, start: bytes, words: str) -> None:
+    (tmp_path / "log.1").write_bytes(start)
+    with pytest.raises(RefusedError, match=words):
+        source(make(Recorder()), str(tmp_path / "log.1")).open()
+
+
+def test_files_of_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    log_file(tmp_path, "log.1", 10)
+    log_file(tmp_path / "a", "log.1", 10)
+    with pytest.raises(RefusedError, match=r"several files are called log\.1"):
+        source(make(Recorder()), f"{tmp_path}/log.1,{tmp_path}/a/log.1").open()
+
+
+def test_the_file_to_go_on_in_is_gone(tmp_path: Path) -> None:
+    log_file(tmp_path, "log.1", 10)
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.*")), writer)
+    (tmp_path / "log.1").rename(tmp_path / "log.2")
+    with pytest.raises(RefusedError, match=r"log\.1, where we are to go on"):
+        source(make(kafka), str(tmp_path / "log.*")).open()
