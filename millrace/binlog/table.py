@@ -19,10 +19,10 @@ from millrace.binlog.columns.column import (
     Metadata,
     PackMetadata,
 )
-from millrace.binlog.columns.metadata import TableMap, columns_of
+from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_of
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import BinlogError, UnsupportedError
+from millrace.binlog.errors import BinlogError, MalformedError, UnsupportedError
 
 __all__ = [
     "ColumnDefinition",
@@ -342,6 +342,31 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
     )
 
 
+def _columns(
+    table_map: TableMap, definition: TableDefinition | None, server_version: str | None
+) -> tuple[Column, ...]:
+    """Read a table map by the rules of its server; where that is not known, by those that fit the catalog."""
+    if (
+        server_version is None
+        and definition is not None
+        and len(definition.columns) == len(table_map.column_types)
+    ):
+        for version in KINDS_OF_SERVER:
+            try:
+                columns = columns_of(table_map, server_version=version)
+            except MalformedError:
+                continue
+            if all(map(_agrees, columns, definition.columns)):
+                return columns
+    return columns_of(table_map, server_version=server_version)
+
+
+def _agrees(column: Column, definition: ColumnDefinition) -> bool:
+    charset = _ALIASES.get(definition.charset or "", definition.charset)
+    same_sign = column.unsigned == definition.unsigned or column.type is ColumnType.YEAR
+    return same_sign and (column.charset is None or charset is None or column.charset == charset)
+
+
 def resolve_columns(
     table_map: TableMap, definition: TableDefinition | None = None, *, server_version: str | None = None
 ) -> ResolvedTable:
@@ -350,13 +375,13 @@ def resolve_columns(
     Names and keys come from the table map where it has them (``binlog_row_metadata=FULL``), else from
     ``definition``, which must then agree with the map on the number of columns, their types, lengths and
     character sets: :class:`SchemaMismatchError` says where it does not. Without either, the columns are
-    called ``column_1`` and so on. ``server_version`` is that of the format description in front of the
-    event.
+    called ``column_1`` and so on. ``server_version`` is that of the format description in front of the event; the
+    servers differ in what the optional metadata counts.
 
     Raise :class:`MalformedError` for a table map that contradicts itself and :class:`UnsupportedError` for
     types and collations that are not known.
     """
-    columns = columns_of(table_map, server_version=server_version)
+    columns = _columns(table_map, definition, server_version)
     source: SchemaSource
     if columns and columns[0].name is not None:
         source = "table_map"

@@ -3,15 +3,13 @@
 ``Table_map_event`` in MySQL's ``libbinlogevents/include/rows_event.h`` specifies both; MariaDB's
 ``Table_map_log_event::init_metadata_fields`` writes the same fields by slightly other rules:
 
-- SIGNEDNESS has a bit for every numeric column. YEAR is one of them in MariaDB and in MySQL since 8.0.2x;
-MySQL
-  8.0.15 leaves it out.
-- The character sets are those of the character columns: CHAR, VARCHAR, BLOB (and VECTOR in MySQL; in
-MariaDB also
-  GEOMETRY and the compressed types). ENUM and SET have fields of their own.
+- SIGNEDNESS has a bit for every numeric column. YEAR is one of them in MariaDB and in newer versions of
+  MySQL 8.0; MySQL 8.0.15 leaves it out.
+- The character sets are those of the character columns: CHAR, VARCHAR, BLOB; in MySQL VECTOR too, in MariaDB
+  GEOMETRY and the compressed types. ENUM and SET have fields of their own.
 
-Which server wrote the event is told by ``server_version`` of the format description. Without it, MySQL's
-newer rules are taken unless the fields themselves rule them out.
+Which server wrote the event is told by ``server_version`` of the format description. Without it, the first
+rules that the fields do not contradict are taken: MySQL's, those of MySQL 8.0.15, MariaDB's.
 """
 
 import re
@@ -26,10 +24,11 @@ from millrace.binlog.columns.column import Column, Metadata, PackMetadata
 from millrace.binlog.columns.declaration import COLUMNS
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.cursor import Cursor
-from millrace.binlog.errors import InvalidValueError, UnsupportedError
+from millrace.binlog.errors import InvalidValueError, MalformedError, UnsupportedError
 from millrace.binlog.fields import pack_lenenc
 
 __all__ = [
+    "KINDS_OF_SERVER",
     "DefaultCharset",
     "OptionalMetadata",
     "OptionalMetadataType",
@@ -293,11 +292,8 @@ _NUMERIC = frozenset(
 _CHARACTER = frozenset(
     (ColumnType.STRING, ColumnType.VAR_STRING, ColumnType.VARCHAR, ColumnType.BLOB, ColumnType.VECTOR)
 )
-_CHARACTER_MARIADB = _CHARACTER | {
-    ColumnType.GEOMETRY,
-    ColumnType.BLOB_COMPRESSED,
-    ColumnType.VARCHAR_COMPRESSED,
-}
+_COMPRESSED = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED))
+_CHARACTER_MARIADB = _CHARACTER | _COMPRESSED | {ColumnType.GEOMETRY}
 _TEXT = _CHARACTER_MARIADB - {ColumnType.GEOMETRY, ColumnType.VECTOR}
 _MEMBERS = frozenset((ColumnType.ENUM, ColumnType.SET))
 
@@ -307,33 +303,23 @@ def _bits(bitmap: bytes) -> Iterator[bool]:
     return (bool(byte >> bit & 1) for byte in bitmap for bit in range(7, -1, -1))
 
 
-def _version(text: str | None) -> tuple[int, ...]:
-    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
+def _version(text: str) -> tuple[int, ...]:
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     return tuple(map(int, match.groups())) if match else ()
+
+
+KINDS_OF_SERVER = ("9.7.4", "8.0.15", "11.4.5-MariaDB")
+"""Versions that stand for the ways in which servers count columns in the optional metadata."""
 
 
 class _Rules:
     """Which columns the fields of the optional metadata count, for the server that wrote them."""
 
-    def __init__(
-        self, columns: Sequence[Column], metadata: OptionalMetadata, server_version: str | None
-    ) -> None:
-        types = {column.type for column in columns}
-        compressed = {ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED}
-        mariadb = "MariaDB" in server_version if server_version else bool(types & compressed)
+    def __init__(self, server_version: str) -> None:
+        mariadb = "MariaDB" in server_version
         self.character = _CHARACTER_MARIADB if mariadb else _CHARACTER
-        if not server_version and ColumnType.GEOMETRY in types and metadata.column_charset is not None:
-            counted = sum(column.type in _CHARACTER_MARIADB for column in columns)
-            if len(metadata.column_charset) == counted:
-                self.character = _CHARACTER_MARIADB
-        self.numeric = _NUMERIC | {ColumnType.YEAR}
-        without_year = sum(column.type in _NUMERIC for column in columns)
-        with_year = sum(column.type in self.numeric for column in columns)
-        size = len(metadata.signedness or b"")
-        too_short = size < (with_year + 7) // 8 and size == (without_year + 7) // 8
-        old = not mariadb and (8, 0, 0) <= _version(server_version) < _YEAR_HAS_SIGN
-        if too_short or old:
-            self.numeric = _NUMERIC
+        counts_year = mariadb or _version(server_version) >= _YEAR_HAS_SIGN
+        self.numeric = _NUMERIC | {ColumnType.YEAR} if counts_year else _NUMERIC
 
 
 _YEAR_HAS_SIGN = (8, 0, 20)
@@ -420,9 +406,27 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
         for ordinal, (column_type, metadata) in enumerate(types)
     ]
     metadata = decode_optional_metadata(table_map.optional_metadata)
-    rules = _Rules(columns, metadata, server_version)
+    if server_version is not None:
+        return _described(columns, metadata, _Rules(server_version))
+    if _COMPRESSED.intersection(table_map.column_types):
+        return _described(columns, metadata, _Rules("11.4.5-MariaDB"))
+    first_error = None
+    for version in KINDS_OF_SERVER:
+        try:
+            return _described(columns, metadata, _Rules(version))
+        except MalformedError as error:
+            first_error = first_error or error
+    assert first_error is not None
+    raise first_error
+
+
+def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rules) -> tuple[Column, ...]:
+    """Enter what the optional metadata says into the columns."""
+    columns = list(given)
     if metadata.signedness is not None:
         numeric = _ordinals(columns, rules.numeric)
+        if len(metadata.signedness) != (len(numeric) + 7) // 8:
+            raise InvalidValueError(f"{len(metadata.signedness)} bytes of signs for {len(numeric)} columns")
         unsigned = list(islice(_bits(metadata.signedness), len(numeric)))
         _set_each(columns, "unsigned", unsigned, numeric, "signs")
     character = _ordinals(columns, rules.character)

@@ -173,7 +173,7 @@ def test_unknown_fields_are_kept() -> None:
         (b"\x0f", "0203080108", "for column 1 of 1"),
         (b"\x03", "01018001 0180".replace(" ", ""), "twice"),
         (b"\xff", "0702 0001".replace(" ", ""), "2 geometry types for 1"),
-        (b"\x03" * 9, "010180", "8 signs for 9"),
+        (b"\x03" * 9, "010180", "1 bytes of signs for 9"),
     ],
 )
 def test_fields_that_contradict_the_columns(types: bytes, block: str, message: str) -> None:

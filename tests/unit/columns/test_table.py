@@ -146,6 +146,30 @@ def test_what_only_the_catalog_tells() -> None:
     assert table.columns[0].type is ColumnType.TIME
 
 
+def test_the_catalog_tells_how_the_server_counted() -> None:
+    # YEAR, INT UNSIGNED, INT, DECIMAL UNSIGNED: MySQL 8.0.15 has no bit for YEAR, the later ones have.
+    columns = (
+        ColumnDefinition(0, "y", "year"),
+        ColumnDefinition(1, "a", "int unsigned", unsigned=True),
+        ColumnDefinition(2, "b", "int"),
+        ColumnDefinition(3, "c", "decimal(5,2) unsigned", unsigned=True),
+    )
+    definition = TableDefinition("shop", "orders", columns)
+    for block in ("0101a0", "0101d0"):
+        table_map = Map(bytes((13, 3, 3, 246)), b"\x05\x02", bytes.fromhex(block))
+        table = resolve_columns(table_map, definition)
+        assert [column.unsigned for column in table.columns[1:]] == [True, False, True]
+    # GEOMETRY, VARCHAR: MariaDB counts the first as text, MySQL does not.
+    columns = (
+        ColumnDefinition(0, "g", "geometry"),
+        ColumnDefinition(1, "t", "varchar(10)", charset="latin1"),
+    )
+    definition = TableDefinition("shop", "orders", columns)
+    for block in ("020108", "02033f0108"):
+        table_map = Map(bytes((255, 15)), bytes.fromhex("040a00"), bytes.fromhex(block))
+        assert resolve_columns(table_map, definition).columns[1].charset == "latin1"
+
+
 def test_an_empty_table_map() -> None:
     table = resolve_columns(Map(b"", null_bits=b""))
     assert table.columns == ()
