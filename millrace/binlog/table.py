@@ -375,8 +375,8 @@ def resolve_columns(
     Names and keys come from the table map where it has them (``binlog_row_metadata=FULL``), else from
     ``definition``, which must then agree with the map on the number of columns, their types, lengths and
     character sets: :class:`SchemaMismatchError` says where it does not. Without either, the columns are
-    called ``column_1`` and so on. ``server_version`` is that of the format description in front of the event; the
-    servers differ in what the optional metadata counts.
+    called ``column_1`` and so on. ``server_version`` is that of the format description in front of the
+    event; the servers differ in what the optional metadata counts.
 
     Raise :class:`MalformedError` for a table map that contradicts itself and :class:`UnsupportedError` for
     types and collations that are not known.
