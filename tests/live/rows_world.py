@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaRegistry
@@ -103,7 +103,7 @@ class RowsWorld:
         return [deserialize(self.registry, message.value()) for message in messages]
 
     def messages(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
-        """All records of a topic, partition by partition; none where it does not exist."""
+        """The records of a topic by now, partition by partition; none where it does not exist."""
         metadata = connect(self.settings).list_topics(timeout=30).topics.get(topic)
         if metadata is None:
             return []
@@ -119,12 +119,15 @@ class RowsWorld:
         found = []
         try:
             for partition in metadata.partitions:
-                consumer.assign([TopicPartition(topic, partition, 0)])
-                ended = False
+                place = TopicPartition(topic, partition, 0)
+                end = end_of(consumer, place)
+                consumer.assign([place])
+                ended = end == 0
                 while not ended:
-                    for message in consumer.consume(1000, 1.0):
+                    for message in consumer.consume(1000, 0.3):
                         if message.error() is None:
                             found.append(message)
+                            ended = ended or message.offset() >= end - 1
                         else:
                             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                             ended = True
@@ -138,3 +141,15 @@ class RowsWorld:
 
     def close(self) -> None:
         self.registry.close()
+
+
+def end_of(consumer: Consumer, place: TopicPartition) -> int:
+    """The offset behind the last record; a new topic's leader takes a moment to get around."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=30)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

@@ -205,6 +205,7 @@ class World:
             quarantined=state.quarantined,
             server_version=state.server_version,
         )
+        self.tables_of_last = tables
         publisher = Publisher(
             topics,
             tables,
