@@ -27,7 +27,7 @@ import fastavro
 
 from millrace.avro.binary import long
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
-from millrace.avro.schemas import NAMESPACE, load_schema, schema_folder
+from millrace.avro.schemas import NAMESPACE, load_schema, parsed_schema, schema_folder
 from millrace.binlog.declaration import DeclaredField, Event, declared_fields
 from millrace.binlog.errors import InvalidValueError, TruncatedError
 from millrace.binlog.events import EVENTS, StatusVariables, UnknownEvent
@@ -697,30 +697,36 @@ class EventDeserializer:
     def __init__(self, registry: SchemaRegistry | None = None) -> None:
         self._registry = registry
         self._readers = [_record_reader(each) for each in _event_classes()]
-        self._own: dict[bytes, bool] = {}
+        self._writers: dict[bytes, Any] = {}  # by prefix; None for our own schema
 
     def __call__(self, value: bytes) -> EventRecord:
         """Read one record; raises InvalidValueError where it is none."""
         if self._registry is None:
             return EventRecord(value, 0, self._readers)
         prefix = value[:5]
-        if prefix not in self._own:
+        if prefix not in self._writers:
             schema_id, _ = split_wire_format(value)
-            self._own[prefix] = self._is_own(self._registry.schema(schema_id))
-        if self._own[prefix]:
+            self._writers[prefix] = self._other_schema(self._registry.schema(schema_id))
+        writer = self._writers[prefix]
+        if writer is None:
             return EventRecord(value, 5, self._readers)
-        return self._other_version(value)
+        return self._other_version(value, writer)
 
-    def _is_own(self, schema: dict[str, Any]) -> bool:
+    def _other_schema(self, schema: dict[str, Any]) -> Any:
+        """Parse a schema once for all of its records; None if it is ours."""
         parsing_form = fastavro.schema.to_parsing_canonical_form
-        return bool(parsing_form(schema) == parsing_form(load_schema(SCHEMA_NAME)))
+        ours = parsing_form(schema) == parsing_form(load_schema(SCHEMA_NAME))
+        return None if ours else fastavro.parse_schema(schema)
 
-    def _other_version(self, value: bytes) -> EventRecord:
+    def _other_version(self, value: bytes, writer: Any) -> EventRecord:
         """Read by the writer's schema, write by ours, and read that."""
-        assert self._registry is not None
-        schema_id, body = split_wire_format(value)
-        writer, reader = self._registry.schema(schema_id), load_schema(SCHEMA_NAME)
-        record = fastavro.schemaless_reader(io.BytesIO(body), writer, reader, return_record_name=True)
+        reader = parsed_schema(SCHEMA_NAME)
+        stream = io.BytesIO(value)
+        stream.seek(5)
+        try:
+            record = fastavro.schemaless_reader(stream, writer, reader, return_record_name=True)
+        except (EOFError, IndexError, UnicodeDecodeError) as error:
+            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
         out = io.BytesIO()
         fastavro.schemaless_writer(out, reader, record)
         return EventRecord(out.getvalue(), 0, self._readers)
