@@ -16,7 +16,7 @@ import click
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs.common.charts import Series, bars, bucket, columns, count, legend, times
+from spark_jobs.common.charts import Series, bars, column_width, columns, count, fill, legend, times
 from spark_jobs.common.events import read_events
 from spark_jobs.common.job import Job, job_command, moment, persisted
 from spark_jobs.common.report import Bytes, Code, Report
@@ -61,7 +61,8 @@ def top(frame: DataFrame, number: int, *by: str) -> DataFrame:
 class _Results:
     """What the report shows, collected to the driver."""
 
-    minutes: Sequence[Row]
+    step: int
+    along: Sequence[Row]
     types: Sequence[Row]
     tables: Sequence[Row]
     largest: Sequence[Row]
@@ -76,7 +77,6 @@ def analyse(job: Job, spark: SparkSession, number: int) -> _Results:
         events = persisted(read_events(spark, job))
     with job.step("rows counted"):
         counted = persisted(count_rows(events))
-        events.unpersist()
     with job.step("tables and transactions summed up"):
         every = persisted(transactions(number_laps(counted)))
         minutes = persisted(events_per_minute(counted))
@@ -97,9 +97,12 @@ def analyse(job: Job, spark: SparkSession, number: int) -> _Results:
         job.write("largest_transactions", largest)
         job.write("longest_transactions", longest)
     types = minutes.groupBy("type").agg(sf.sum("events").alias("events"), sf.sum("bytes").alias("bytes"))
-    per_minute = minutes.where("minute > 0").groupBy("minute", "type").agg(sf.sum("events").alias("events"))
+    step = column_width(total.first_time or 0, total.last_time or 0)
+    column = sf.col("timestamp") - sf.col("timestamp") % step
+    along = counted.where("timestamp > 0").groupBy(column.alias("start"), "type")
     return _Results(
-        minutes=per_minute.collect(),
+        step=step,
+        along=along.agg(sf.count("*").alias("events")).collect(),
         types=types.orderBy(sf.desc("events"), "type").collect(),
         tables=tables.orderBy(sf.desc("rows"), "source", "database", "table", "operation").collect(),
         largest=largest.collect(),
@@ -160,18 +163,18 @@ def _events_section(page: Report, results: _Results) -> None:
     page.section("Events by type and time")
     shown = [row.type for row in results.types[:_SERIES]]
     rest = len(results.types) > _SERIES
-    minutes: dict[int, dict[str, int]] = {}
-    for row in results.minutes:
+    along: dict[int, dict[str, int]] = {}
+    for row in results.along:
         name = row.type if row.type in shown else "others"
-        counts = minutes.setdefault(row.minute, {})
+        counts = along.setdefault(row.start, {})
         counts[name] = counts.get(name, 0) + row.events
     names = [*shown, "others"] if rest else shown
-    if minutes:
-        starts, step, values = bucket(minutes)
+    if along:
+        starts, values = fill(along, results.step)
         none = [0] * len(starts)
         series = [Series(name, values.get(name, none)) for name in names]
         page.chart(legend(names))
-        page.chart(columns("Events by type and time", *times(starts, step), series))
+        page.chart(columns("Events by type and time", *times(starts, results.step), series))
     if results.total.undated:
         page.text(f"{count(results.total.undated)} events have the timestamp 0 and are not in the chart.")
     page.table(

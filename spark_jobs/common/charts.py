@@ -15,9 +15,10 @@ __all__ = [
     "SERIES_COLOURS",
     "Series",
     "bars",
-    "bucket",
+    "column_width",
     "columns",
     "count",
+    "fill",
     "legend",
     "size",
     "ticks",
@@ -35,7 +36,11 @@ _LABEL_CHARACTERS: Final = 31
 _MOST_COLUMNS: Final = 120
 _MINUTE: Final = 60
 _DAY: Final = 86_400
-_STEPS: Final = [_MINUTE * n for n in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)]
+_STEPS: Final = [
+    *(n * unit for unit in (1, _MINUTE) for n in (1, 2, 5, 10, 15, 30)),
+    *(n * 3600 for n in (1, 2, 3, 6, 12)),
+]
+_UNITS: Final = [(_DAY, "d"), (3600, "h"), (_MINUTE, "min"), (1, "s")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +78,36 @@ def _next_round(step: int) -> int:
     return step * 2 if lead in (1, 5) else step // 2 * 5
 
 
-def bucket(
-    minutes: Mapping[int, Mapping[str, int]], most: int = _MOST_COLUMNS
-) -> tuple[list[int], int, dict[str, list[int]]]:
-    """Gather counts per minute into at most ``most`` columns of equal width.
+def column_width(first: int, last: int) -> int:
+    """Return a round width in seconds for columns, so that few of them reach from ``first`` to ``last``."""
+    for step in _STEPS:
+        if last // step - first // step < _MOST_COLUMNS:
+            return step
+    step = _DAY
+    while last // step - first // step >= _MOST_COLUMNS:
+        step += _DAY
+    return step
 
-    ``minutes`` maps the start of a minute (seconds since 1970) to counts by series. Returns the start of
-    each column, the width of a column in seconds, and the counts per series, a value per column, gaps filled
-    with 0.
+
+def fill(counts: Mapping[int, Mapping[str, int]], step: int) -> tuple[list[int], dict[str, list[int]]]:
+    """Fill the gaps of counts by column and series; ``counts`` are by the start of a column, in seconds.
+
+    Returns the start of each column and the counts per series, a value per column.
     """
-    if not minutes:
-        return [], _MINUTE, {}
-    first, last = min(minutes), max(minutes)
-    step = next((s for s in _STEPS if (last // s - first // s) < most), None)
-    if step is None:
-        days = -(-(last - first) // (most * _DAY))
-        step = _DAY * max(1, days)
-        while last // step - first // step >= most:
-            step += _DAY
-    start = first // step * step
-    starts = list(range(start, last + 1, step))
-    names = sorted({name for counts in minutes.values() for name in counts})
-    series = {name: [0] * len(starts) for name in names}
-    for minute, counts in minutes.items():
-        for name, value in counts.items():
-            series[name][(minute - start) // step] += value
-    return starts, step, series
+    starts = list(range(min(counts, default=0), max(counts, default=-1) + 1, step))
+    names = sorted({name for column in counts.values() for name in column})
+    return starts, {name: [counts.get(start, {}).get(name, 0) for start in starts] for name in names}
 
 
 def times(starts: Sequence[int], step: int) -> tuple[list[str], list[str]]:
     """Return labels and tips for columns that begin at ``starts`` and are ``step`` seconds wide; UTC."""
     days_matter = bool(starts) and starts[0] // _DAY != starts[-1] // _DAY
-    form = "%Y-%m-%d" if step >= _DAY else "%m-%d %H:%M" if days_matter else "%H:%M"
-    exact = "%Y-%m-%d" if step >= _DAY else "%Y-%m-%d %H:%M"
+    clock = "%H:%M:%S" if step < _MINUTE else "%H:%M"
+    label = "%Y-%m-%d" if step >= _DAY else f"%m-%d {clock}" if days_matter else clock
+    tip = "%Y-%m-%d" if step >= _DAY else f"%Y-%m-%d {clock}"
+    wide = next(f", {step // size:,} {unit}" for size, unit in _UNITS if step % size == 0)
     moments = [datetime.fromtimestamp(start, UTC) for start in starts]
-    width = "" if step in (_MINUTE, _DAY) else f", {step // _MINUTE:,} minutes"
-    return [m.strftime(form) for m in moments], [m.strftime(exact) + width for m in moments]
+    return [moment.strftime(label) for moment in moments], [moment.strftime(tip) + wide for moment in moments]
 
 
 def legend(names: Sequence[str]) -> str:

@@ -256,10 +256,12 @@ def moment(seconds: int | None) -> str | None:
 
 
 def persisted(frame: DataFrame) -> DataFrame:
-    """Compute a frame once and keep it on the executors' disks."""
-    kept = frame.persist(StorageLevel.DISK_ONLY)
-    kept.count()
-    return kept
+    """Compute a frame once and keep it on the executors' disks.
+
+    The plan that leads to it is forgotten: plans that hold each other several times over cost Spark more than
+    the data.
+    """
+    return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:

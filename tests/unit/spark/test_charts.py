@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from spark_jobs.common.charts import Series, bars, bucket, columns, legend, size, ticks, times
+from spark_jobs.common.charts import Series, bars, column_width, columns, fill, legend, size, ticks, times
 
 MINUTE, DAY = 60, 86_400
 
@@ -40,34 +40,44 @@ def test_sizes_in_words(value: float, text: str) -> None:
     assert size(value) == text
 
 
-def test_a_bucket_per_minute_while_they_fit() -> None:
-    starts, step, series = bucket({600: {"a": 1}, 720: {"a": 2, "b": 5}})
-    assert (starts, step) == ([600, 660, 720], MINUTE)
-    assert series == {"a": [1, 0, 2], "b": [0, 0, 5]}
+@pytest.mark.parametrize(
+    ("first", "last", "width"),
+    [
+        (0, 0, 1), (1000, 1119, 1), (0, 120, 2), (0, 3_599, 30), (0, 2 * 3600 - 1, 60), (0, DAY - 1, 15 * 60),
+        (0, 50 * DAY, 12 * 3600), (0, 119 * DAY, DAY), (0, 120 * DAY, 2 * DAY),
+    ],
+)  # fmt: skip
+def test_columns_are_of_round_width(first: int, last: int, width: int) -> None:
+    assert column_width(first, last) == width
 
 
-@pytest.mark.parametrize("last", [60 * 500, DAY, 40 * DAY, 27 * 365 * DAY, 2**32 // 60 * 60])
-def test_buckets_are_few_and_lose_nothing(last: int) -> None:
-    minutes = {60: {"a": 1}, last // 2 // 60 * 60: {"a": 3}, last: {"a": 7}}
-    starts, step, series = bucket(minutes)
-    assert len(starts) <= 121
-    assert sum(series["a"]) == 11
-    assert starts[0] <= 60
-    assert starts[-1] <= last < starts[-1] + step
+@pytest.mark.parametrize("last", [1, 4711, 10**6, 10**9, 2**32 - 1])
+def test_columns_are_few(last: int) -> None:
+    width = column_width(7, last)
+    assert last // width - 7 // width < 120
+
+
+def test_gaps_are_filled() -> None:
+    assert fill({600: {"a": 1}, 720: {"a": 2, "b": 5}}, MINUTE) == (
+        [600, 660, 720],
+        {"a": [1, 0, 2], "b": [0, 0, 5]},
+    )
 
 
 def test_nothing_to_show() -> None:
-    assert bucket({}) == ([], MINUTE, {})
+    assert fill({}, MINUTE) == ([], {})
     ET.fromstring(columns("none", [], [], []))
     ET.fromstring(bars("none", [], []))
 
 
 def test_times_say_the_day_only_where_it_matters() -> None:
-    labels, tips = times([0, 3600], 3600)
-    assert labels == ["00:00", "01:00"]
-    assert tips == ["1970-01-01 00:00, 60 minutes", "1970-01-01 01:00, 60 minutes"]
+    assert times([0, 3600], 3600) == (
+        ["00:00", "01:00"],
+        ["1970-01-01 00:00, 1 h", "1970-01-01 01:00, 1 h"],
+    )
+    assert times([0, 15], 15)[0] == ["00:00:00", "00:00:15"]
     assert times([0, DAY], 720 * MINUTE)[0] == ["01-01 00:00", "01-02 00:00"]
-    assert times([0, DAY], DAY) == (["1970-01-01", "1970-01-02"],) * 2
+    assert times([0, DAY], DAY) == (["1970-01-01", "1970-01-02"], ["1970-01-01, 1 d", "1970-01-02, 1 d"])
 
 
 def test_columns_stack_to_their_total() -> None:

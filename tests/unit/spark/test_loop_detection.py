@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from spark_jobs.common.job import persisted
 from spark_jobs.common.transactions import INSTANCE, number_laps, transactions
 from spark_jobs.loop_detection import (
     REPEATED,
@@ -33,14 +34,14 @@ class Case:
 
     def __init__(self, spark: SparkSession, log: Log, cuts: int = 1, servers: Sequence[int] = ()) -> None:
         events = frame(spark, log, partitions=cuts).withColumn("rows", sf.lit(None).cast("long"))
-        self.events = number_laps(events).cache()
-        self.occurrences = transactions(self.events).cache()
+        self.events = persisted(number_laps(events))
+        self.occurrences = persisted(transactions(self.events))
         content = self.events.where("body is not null and transaction like '%:%'").select(
             *INSTANCE, sf.lit(1).alias("changes"), sf.crc32("body").alias("digest")
         )
-        self.signed = sign(self.occurrences, content).cache()
+        self.signed = persisted(sign(self.occurrences, content))
         repeated = with_clocks(repeats(self.signed), self.signed)
-        self.repeated = repeated.withColumn("contradicts", sf.lit(False)).cache()
+        self.repeated = persisted(repeated.withColumn("contradicts", sf.lit(False)))
         writers = self.events.where("type = 'FORMAT_DESCRIPTION_EVENT'")
         self.origins = origins(self.occurrences, self.signed, self.repeated, writers, servers)
 

@@ -1,0 +1,195 @@
+"""Records of an events topic to frames, and rows counted, compared and followed, however the input is cut."""
+
+import io
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.avro.registry import wire_prefix
+from millrace.binlog.columns.column import ABSENT
+from millrace.binlog.events import IntvarEvent, RotateEvent, XidEvent
+from spark_jobs.common.events import decode_events
+from spark_jobs.common.job import persisted
+from spark_jobs.common.rows import contents, contradictions, count_rows
+from spark_jobs.common.transactions import INSTANCE, number_laps
+from tests.spark_session import SPARK
+from tests.unit.spark.frames import dicts
+from tests.unit.spark.logs import SCHEMA_ID, SCHEMAS, EventLog, frame_of, gtid_event, inserted
+
+pytestmark = SPARK
+
+CUTS = [1, 5]
+A, B, C = (1, b"a"), (2, b"b"), (3, b"c")
+
+
+def by_offset(events: DataFrame) -> list[dict[str, Any]]:
+    return dicts(events.orderBy("offset"))
+
+
+def test_the_columns_of_events(spark: SparkSession) -> None:
+    log = EventLog()
+    log.add(gtid_event(7, original=1_500_000, immediate=2_500_000), server_id=3, timestamp=1001)
+    log.statement("BEGIN", server_id=3)
+    log.table_map("log")
+    log.rows("log", "insert", inserted(A))
+    log.add(XidEvent(9))
+    log.add(RotateEvent(4, "bin.000002"))
+    gtid, begin, table_map, rows, xid, rotate = by_offset(log.events(spark))
+    assert (gtid["type"], gtid["raw_key"], gtid["server_id"]) == ("GTID_LOG_EVENT", "3:0:bin.000001:4", 3)
+    assert (gtid["original_commit_us"], gtid["immediate_commit_us"]) == (1_500_000, 2_500_000)
+    assert (gtid["timestamp"], gtid["ordinal"], gtid["ends"]) == (1001, 0, None)
+    assert gtid["transaction"] == "00010203-0405-0607-0809-0a0b0c0d0e0f:7"
+    assert {row["transaction"] for row in (begin, table_map, rows, xid)} == {gtid["transaction"]}
+    assert (begin["digest"], begin["operation"], begin["source"]) == (None, None, "shop")
+    assert (table_map["database"], table_map["table"], table_map["table_id"]) == ("shop", "log", 100)
+    assert (rows["operation"], rows["table"], rows["images"] is not None) == ("insert", "log", True)
+    assert (xid["ends"], xid["size"], xid["position"]) == ("commit", 27, rows["position"] + rows["size"])
+    assert (rotate["transaction"], rotate["sub_index"], rotate["log_file"]) == (None, 0, "bin.000001")
+
+
+def test_a_record_of_another_version_is_read_by_its_own_schema(spark: SparkSession) -> None:
+    log = EventLog()
+    log.statement("INSERT INTO log VALUES (1)")
+    (key, value), own = log.records[0], SCHEMAS[SCHEMA_ID]
+    record = fastavro.schemaless_reader(io.BytesIO(value[5:]), own, return_record_name=True)
+    older = {**own, "fields": [f for f in own["fields"] if f["name"] != "checksum"]}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, older, record)
+    records = [(key, value), (key, wire_prefix(3) + out.getvalue())]
+    frame = frame_of(spark, records)
+    one, other = by_offset(decode_events(frame, "shop", "shop.events", {**SCHEMAS, 3: older}))
+    assert {**one, "offset": 0} == {**other, "offset": 0}
+    with pytest.raises(PySparkException, match=r"shop\.events has records of schema 3, which the registry"):
+        decode_events(frame, "shop", "shop.events", SCHEMAS).collect()
+
+
+def test_a_damaged_record_is_told_with_its_place(spark: SparkSession) -> None:
+    log = EventLog()
+    log.add(XidEvent(1))
+    (key, value), *_ = log.records
+    frame = frame_of(spark, [(key, value), (key, value[:-9])])
+    with pytest.raises(PySparkException, match=r"EventError: shop\.events at offset 2: "):
+        decode_events(frame, "shop", "shop.events", SCHEMAS).collect()
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_rows_are_counted_with_the_table_map_before_them(spark: SparkSession, cuts: int) -> None:
+    log = EventLog()
+    log.rows("log", "insert", inserted(A, B))  # its table map lies before the input
+    log.change("log", "insert", (None, A), (None, B), (None, C))
+    log.change("wide", "delete", ((1, 2, b"x"), None), ((1, 3, b"y"), None))  # the id now means another table
+    log.change("log", "update", (A, B), table_id=101)
+    log.next_file()
+    log.change("log", "insert", (None, A))  # and here the first one again
+    found = count_rows(log.events(spark, cuts)).where("operation is not null")
+    assert [(row["operation"], row["rows"]) for row in by_offset(found)] == [
+        ("insert", None), ("insert", 3), ("delete", 2), ("update", 1), ("insert", 1),
+    ]  # fmt: skip
+
+
+def test_counting_keeps_all_events(spark: SparkSession) -> None:
+    log = EventLog()
+    log.change("log", "insert", (None, A))
+    log.add(RotateEvent(4, "bin.000002"))
+    events = log.events(spark)
+    counted = count_rows(events)
+    assert [row["type"] for row in by_offset(counted)] == [row["type"] for row in by_offset(events)]
+    assert "images" not in counted.columns
+
+
+def content(events: DataFrame) -> list[tuple[int, int]]:
+    """Return changes and digest of each transaction in order."""
+    found = (
+        contents(number_laps(events))
+        .groupBy(*INSTANCE)
+        .agg(sf.sum("changes").alias("changes"), (sf.sum("digest") % (1 << 61)).alias("digest"))
+    )
+    order = sf.split_part("transaction", sf.lit(":"), sf.lit(2)).cast("long")
+    return [(row["changes"], row["digest"]) for row in dicts(found.orderBy(order))]
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_equal_content_wherever_and_however_it_is_logged(spark: SparkSession, cuts: int) -> None:
+    log = EventLog()
+    log.change("log", "insert", (None, A), (None, B))
+    log.change("log", "insert", (None, A), (None, B), table_id=4711, timestamp=2000, server_id=5)
+    log.statement("BEGIN")
+    log.table_map("log", 7)
+    log.rows("log", "insert", inserted(A), table_id=7)
+    log.rows("log", "insert", inserted(B), table_id=7)
+    log.add(XidEvent(1))
+    log.change("log", "insert", (None, A), (None, C))
+    log.change("keyed", "insert", (None, A), (None, B))
+    log.change("log", "delete", (A, None), (B, None))
+    found = content(log.events(spark, cuts))
+    assert [changes for changes, _ in found] == [2] * 6
+    assert len({digest for _, digest in found[:3]}) == 1
+    assert len({digest for _, digest in found[2:]}) == 4
+
+
+def test_statements_with_their_variables(spark: SparkSession) -> None:
+    log = EventLog()
+    for number in (1, 1, 2):
+        log.statement("BEGIN")
+        log.add(IntvarEvent(2, number))
+        log.statement("INSERT INTO log VALUES (NULL, 'x')")
+        log.statement("COMMIT")
+    one, same, other = content(log.events(spark))
+    assert one == same != other
+    assert one[0] == 2
+
+
+def found_contradictions(spark: SparkSession, log: EventLog, cuts: int = 1) -> int:
+    """Take all transactions for repeats and count those that contradict."""
+    events = persisted(number_laps(log.events(spark, cuts)))
+    repeated = (
+        events.where("transaction is not null").select(*INSTANCE).distinct().withColumn("nth", sf.lit(2))
+    )
+    return contradictions(events, repeated).count()
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_a_row_that_is_inserted_twice(spark: SparkSession, cuts: int) -> None:
+    log = EventLog()
+    for _ in range(3):
+        log.change("keyed", "insert", (None, A))
+    assert found_contradictions(spark, log, cuts) == 2
+
+
+def test_what_follows_from_the_rows_is_no_contradiction(spark: SparkSession) -> None:
+    log = EventLog()
+    for _ in range(2):
+        log.change("keyed", "insert", (None, A))
+        log.change("keyed", "update", (A, (1, b"b")))
+        log.change("keyed", "update", ((1, b"b"), (9, b"b")))
+        log.change("keyed", "delete", ((9, b"b"), None))
+    log.change("keyed", "delete", (C, None))  # from before the input
+    assert found_contradictions(spark, log) == 0
+
+
+def test_rows_that_are_not_as_a_change_says(spark: SparkSession) -> None:
+    log = EventLog()
+    log.change("keyed", "insert", (None, A))
+    log.change("keyed", "update", ((1, b"other"), (1, b"b")))
+    log.change("keyed", "delete", ((1, b"b"), None))
+    log.change("keyed", "delete", ((1, b"b"), None))
+    assert found_contradictions(spark, log) == 2
+
+
+def test_what_cannot_contradict(spark: SparkSession) -> None:
+    log = EventLog()
+    log.change("log", "insert", (None, A))
+    log.change("log", "insert", (None, A))  # no key
+    log.change("keyed", "insert", (None, A))
+    log.statement("TRUNCATE TABLE keyed")
+    log.change("keyed", "insert", (None, A))
+    log.statement("BEGIN")
+    log.table_map("keyed")
+    log.rows("keyed", "delete", [((1, ABSENT), None)], columns=1)  # a minimal image
+    log.add(XidEvent(1))
+    log.change("keyed", "insert", (None, A))
+    assert found_contradictions(spark, log) == 0
