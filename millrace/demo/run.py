@@ -111,6 +111,7 @@ class Demo:
             if self._own_server and not self.options.stay:
                 with connection.cursor() as cursor:
                     cursor.execute(f"DROP DATABASE `{self.database}`")
+                self.display.plain(f"The database {self.database} has been dropped.")
         self.display.plain(f"row topics equal the tables: {'yes' if equal else 'NO'}")
         if self.options.stay:
             self._stay(endpoints)
@@ -183,7 +184,7 @@ class Demo:
             moved = time.monotonic()
             while True:
                 arrived = running.finished() and self._marker_arrived(endpoints, admin)
-                before, figures = figures, {"row changes in the database": workload.changed}
+                before, figures = figures, {"rows changed": workload.changed}
                 figures |= self._topic_figures(admin)
                 display.figures(figures, final=arrived)
                 if arrived:
@@ -205,9 +206,9 @@ class Demo:
         ends = end_offsets(admin, source_topics(admin, self.source).items())
         rows = sum(end for name, end in ends.items() if name.startswith(topics.table(self.database, "")))
         return {
-            f"records in {topics.raw}": ends.get(topics.raw, 0),
-            f"records in {topics.events}": ends.get(topics.events, 0),
-            f"records in {topics.table(self.database, '')}*": rows,
+            "raw events": ends.get(topics.raw, 0),
+            "typed events": ends.get(topics.events, 0),
+            "records in row topics": rows,
         }
 
     def _marker_arrived(self, endpoints: Endpoints, admin: AdminClient) -> bool:
@@ -296,8 +297,8 @@ class Demo:
         lines = [
             "",
             "What happened:",
-            f"  A shop of {tables} tables got {workload.changed:,} row changes, and a column midway;",
-            f"  {large:,} of the changes came in one transaction, {undone:,} more were rolled back.",
+            f"  {workload.changed:,} rows of {tables} tables were changed, {large:,} in one transaction;",
+            f"  a column was added midway, and {undone:,} further changes were rolled back.",
             f"  The reader copied the binary log to {topics.raw}, byte for byte.",
             f"  The decoder made {topics.events} of it: a typed Avro record per event.",
             f"  The row mapper made {records:,} records of rows before and after in {tables} topics.",
@@ -308,8 +309,10 @@ class Demo:
             f"To look at a topic, {hint}:",
             f"  {program} topic {topics.table(self.database, 'orders')} --limit 3",
         ]
-        if self._own_server or self.options.bootstrap_servers:
-            lines.append(f"Your Kafka keeps {len(source_topics(admin, self.source))} topics {self.source}.*")
+        if self.options.bootstrap_servers:
+            kept = "" if self.options.registry_url else ", but their schemas end here: see REGISTRY=…"
+            count = len(source_topics(admin, self.source))
+            lines.append(f"Your Kafka keeps the {count} topics {self.source}.*{kept}")
         self.display.plain("\n".join(lines))
 
     def _stay(self, endpoints: Endpoints) -> None:

@@ -44,7 +44,8 @@ def up(nodes: str, mariadb: bool, detach: bool, end_with_parent: bool) -> None:
         return
     if end_with_parent:
         guard.end_with_parent(os.getppid(), signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         with _only_one():
             _serve(LocalStack(nodes=int(nodes), mariadb=mariadb, say=_say))

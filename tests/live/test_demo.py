@@ -1,0 +1,80 @@
+"""The demo as a user runs it: it ends well, and however it ends, it leaves no process behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from millrace.local.guard import descendants
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@contextmanager
+def demo(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "millrace.cli", "demo", *options]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(120)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with demo(log, "--rows", "2000", "--output", str(tmp_path / "reports")) as process:
+        code = process.wait(800)
+    text = log.read_text()
+    assert code == 0, text
+    assert text.splitlines()[-1] == "row topics equal the tables: yes"
+    assert len(re.findall(r": [\d,]+ records folded .*: equal$", text, re.MULTILINE)) == 8
+    assert "2,000 in one transaction" in text
+    assert "Loop detection has 0 findings" in text
+    for job in ("analytics", "loop_detection"):
+        assert "</html>" in (tmp_path / "reports" / job / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("when", "end_by"),
+    [
+        ("starting kafka", signal.SIGINT),
+        ("starting kafka", signal.SIGKILL),
+        ("creating 8 tables", signal.SIGINT),
+        ("creating 8 tables", signal.SIGKILL),
+        ("running the Spark job", signal.SIGKILL),
+    ],
+)
+def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, when: str, end_by: signal.Signals) -> None:
+    log = tmp_path / "log"
+    with demo(log, "--rows", "2000", "--output", str(tmp_path / "reports")) as process:
+        while when not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        time.sleep(2)
+        started = descendants(process.pid)
+        assert started
+        os.kill(process.pid, end_by)
+        process.wait(60)
+    deadline = time.monotonic() + 30
+    while left := [pid for pid in started if is_alive(pid)]:
+        assert time.monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_text() for pid in left]
+        time.sleep(0.1)
+    if end_by is signal.SIGINT:
+        assert process.returncode == 130
+        assert log.read_text().splitlines()[-1] == "stopped; nothing is left running"
