@@ -1,12 +1,12 @@
 """Files as a source: their order, their ends, what grows, what is none."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from millrace.mysql.errors import GapError, RefusedError
-from millrace.mysql.packets import EventPiece
 from millrace.runtime.settings import load_settings
 from services.reader.files import EndOfFiles, FileSource
 from services.reader.metrics import ReaderMetrics
@@ -14,6 +14,9 @@ from services.reader.settings import ReaderSettings
 from services.reader.writer import RawWriter
 
 from .logs import Log, Recorder, make
+
+if TYPE_CHECKING:
+    from millrace.mysql.packets import EventPiece
 
 MAGIC = b"\xfebin"
 

@@ -1,0 +1,230 @@
+"""The replication stream of real servers, by position and by GTID, through to their errors."""
+
+import struct
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.local import MariaDB, MySQL
+from millrace.mysql.catalog import read_catalog
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
+from millrace.mysql.errors import (
+    DuplicateReplicaError,
+    LinkLostError,
+    PositionRefusedError,
+    PurgedError,
+    RefusedError,
+    RetriableError,
+)
+from millrace.mysql.identity import read_head, server_names
+from millrace.mysql.packets import DumpEnd
+from millrace.mysql.position import PositionTracker
+from millrace.mysql.status import binary_logs, log_status
+from services.reader.gtids import encode_gtids
+
+Server = MySQL | MariaDB
+MAGIC = b"\xfebin"
+HEADER = struct.Struct("<IBIIIH")
+
+
+def address(server: Server) -> MysqlAddress:
+    return MysqlAddress(server.host, server.port, server.user, server.password)
+
+
+def replica(number: int = 4711) -> ReplicaIdentity:
+    return ReplicaIdentity(number, str(uuid.UUID(int=number)))
+
+
+@pytest.fixture
+def connection(database: Server) -> Iterator[MysqlConnection]:
+    with MysqlConnection(address(database)) as connection:
+        yield connection
+
+
+def read_to_the_end(dump: Dump, tracker: PositionTracker) -> dict[str, list[tuple[int, bytes]]]:
+    """Events by file, each with its position; what stands in no file is left out."""
+    found: dict[str, list[tuple[int, bytes]]] = {}
+    parts: list[bytes] = []
+    try:
+        while True:
+            for data, first, last, size in dump.read(10):
+                if first:
+                    _, type_code, _, event_size, next_position, flags = HEADER.unpack_from(data)
+                    assert event_size == size
+                    log_file = tracker.log_file
+                    position = tracker.place(type_code, size, next_position, flags, data)
+                parts.append(data)
+                if last:
+                    if position >= 0:
+                        found.setdefault(log_file, []).append((position, b"".join(parts)))
+                    parts = []
+    except DumpEnd:
+        return found
+
+
+def write(server: Server, database: str) -> None:
+    server.execute(
+        f"CREATE DATABASE IF NOT EXISTS {database}",
+        f"CREATE TABLE IF NOT EXISTS {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)",
+        f"INSERT INTO {database}.t (v) VALUES ('a'), ('b')",
+        f"UPDATE {database}.t SET v = 'c' ORDER BY id LIMIT 1",
+        f"DELETE FROM {database}.t ORDER BY id LIMIT 1",
+    )
+
+
+def test_a_dump_by_position_is_the_files(database: Server, connection: MysqlConnection) -> None:
+    write(database, "dump_position")
+    database.execute(
+        "INSERT INTO dump_position.t (v) VALUES (REPEAT('x', 20000000))",
+        "INSERT INTO dump_position.t (v) VALUES (REPEAT('y', 16777100))",
+        "FLUSH BINARY LOGS",
+    )
+    write(database, "dump_position")
+    log_file = binary_logs(connection)[0].name
+    tracker = PositionTracker(log_file, 4, zero_allowed=connection.flavour is Flavour.MARIADB)
+    found = read_to_the_end(Dump.at_position(connection, replica(), log_file, 4, wait=False), tracker)
+    paths = database.binlog_files
+    assert list(found) == [path.name for path in paths]
+    for path in paths:
+        content = path.read_bytes()
+        ours = MAGIC + b"".join(data for _, data in found[path.name])
+        assert ours[:21] + ours[22:] == content[:21] + content[22:], f"{path.name}: all but IN_USE"
+        for position, data in found[path.name][1:]:
+            assert content[position : position + len(data)] == data
+    with MysqlConnection(address(database)) as other:
+        assert (tracker.log_file, tracker.position) == (
+            log_status(other).log_file,
+            log_status(other).position,
+        )
+
+
+def test_a_dump_by_gtid_leaves_out_what_we_have(database: Server, connection: MysqlConnection) -> None:
+    write(database, "dump_gtid")
+    status = log_status(connection)
+    write(database, "dump_gtid")
+    database.execute("FLUSH BINARY LOGS")
+    write(database, "dump_gtid")
+    mariadb = connection.flavour is Flavour.MARIADB
+    encoded = b"" if mariadb else encode_gtids(status.gtid_set)
+    dump = Dump.after_gtids(connection, replica(), status.gtid_set, encoded, wait=False)
+    found = read_to_the_end(dump, PositionTracker("", 4, skips=True, zero_allowed=mariadb))
+    for path in database.binlog_files:
+        content = path.read_bytes()
+        for position, data in found.get(path.name, []):
+            if position > 4:
+                assert content[position : position + len(data)] == data, f"{path.name} at {position}"
+        if path.name == status.log_file:
+            ours = b"".join(data for position, data in found[path.name] if position >= status.position)
+            assert ours == content[status.position :]
+        elif path.name > status.log_file:
+            assert found[path.name][0][0] == 4
+
+
+def test_heartbeats_keep_an_idle_dump_alive(database: Server, connection: MysqlConnection) -> None:
+    status = log_status(connection)
+    dump = Dump.at_position(connection, replica(), status.log_file, status.position, heartbeat_s=0.2)
+    types = []
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        types += [piece.data[4] for piece in dump.read(0.5)]
+    assert types[:2] == [4, 15]
+    assert len(types) > 3
+    assert set(types[2:]) <= {27, 41}
+
+
+def test_the_server_throws_out_a_replica_of_the_same_id(
+    database: Server, connection: MysqlConnection
+) -> None:
+    status = log_status(connection)
+    dump = Dump.at_position(connection, replica(), status.log_file, status.position)
+    assert dump.read(5)
+    with MysqlConnection(address(database)) as other:
+        second = Dump.at_position(other, replica(), status.log_file, status.position)
+        assert second.read(5)
+        # MariaDB may close the connection before it has said why.
+        with pytest.raises((DuplicateReplicaError, LinkLostError)):
+            [dump.read(1) for _ in range(30)]
+
+
+def test_impossible_requests(database: Server, connection: MysqlConnection) -> None:
+    log_file = log_status(connection).log_file
+    for name, position, kind in (
+        ("no-such-file.000001", 4, PurgedError),
+        (log_file, 0x7FFFFFFF, PositionRefusedError),
+        (log_file, 7, RetriableError),
+    ):
+        with MysqlConnection(address(database)) as other:
+            dump = Dump.at_position(other, replica(), name, position)
+            with pytest.raises(kind, match="error 1236"):
+                [dump.read(1) for _ in range(5)]
+    with pytest.raises(ValueError, match="does not fit"):
+        Dump.at_position(connection, replica(), log_file, 1 << 32)
+
+
+def test_gtids_that_the_server_does_not_know(database: Server, connection: MysqlConnection) -> None:
+    if connection.flavour is Flavour.MARIADB:
+        gtids, encoded = "0-99-999999999", b""
+    else:
+        gtids = f"{connection.variable('server_uuid')}:1-999999999"
+        encoded = encode_gtids(gtids)
+    dump = Dump.after_gtids(connection, replica(), gtids, encoded)
+    with pytest.raises(PositionRefusedError):
+        [dump.read(1) for _ in range(5)]
+
+
+def test_the_head_of_a_file(database: Server, connection: MysqlConnection) -> None:
+    log_file = binary_logs(connection)[0].name
+    head = read_head(address(database), replica(), log_file)
+    content = (database.data_folder / log_file).read_bytes()
+    assert head.format_description[22 - 4 :] == content[22 : 4 + len(head.format_description)]
+    assert head.second is not None
+    assert head.second in content
+    names = server_names(connection)
+    assert (names.uuid is None) == (connection.flavour is Flavour.MARIADB)
+    with pytest.raises(PurgedError):
+        read_head(address(database), replica(), "no-such-file.000001")
+
+
+def test_the_catalogue(database: Server, connection: MysqlConnection) -> None:
+    name = f"catalog_{uuid.uuid4().hex[:6]}"
+    database.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE TABLE {name}.t (a INT UNSIGNED NOT NULL, `b.c` VARCHAR(20) CHARACTER SET latin1, "
+        r"e ENUM('x','y''z','q\\r','l\n','é'), s SET('1','2)') CHARACTER SET utf8mb4, "
+        "g INT GENERATED ALWAYS AS (a + 1) VIRTUAL, h INT GENERATED ALWAYS AS (a + 2) STORED, "
+        "k VARCHAR(200) NOT NULL, PRIMARY KEY (k(7), a)) CHARACTER SET utf8mb4",
+        f"CREATE VIEW {name}.v AS SELECT 1",
+        f"CREATE TABLE {name}.m (x INT) ENGINE=MyISAM",
+    )
+    status, definitions = read_catalog(connection)
+    assert status.log_file.startswith("mysql-bin.")
+    ours = {definition.table: definition for definition in definitions if definition.database == name}
+    assert set(ours) == {"t", "m"}
+    table = ours["t"]
+    columns = {column.name: column for column in table.columns}
+    assert list(columns) == ["a", "b.c", "e", "s", "g", "h", "k"]
+    assert table.key == ("k", "a")
+    assert (columns["k"].key_prefix, columns["a"].key_prefix) == (7, 0)
+    assert columns["a"].unsigned
+    assert not columns["a"].nullable
+    assert (columns["b.c"].charset, columns["s"].charset) == ("latin1", "utf8mb4")
+    assert columns["e"].members == ("x", "y'z", "q\\r", "l\n", "é")
+    assert columns["s"].members == ("1", "2)")
+    assert (columns["g"].generated, columns["h"].generated) == ("VIRTUAL", "STORED")
+    assert (table.engine, ours["m"].engine) == ("InnoDB", "MyISAM")
+    assert table.charset == "utf8mb4"
+
+
+def test_tls(database: Server) -> None:
+    """The servers have certificates that they made themselves: used when offered, refused when verified."""
+    with MysqlConnection(address(database)) as connection:
+        assert connection.query("SHOW STATUS LIKE 'Ssl_cipher'")[0]["Value"]
+    plain = MysqlAddress(database.host, database.port, database.user, database.password, ssl_disabled=True)
+    with MysqlConnection(plain) as connection:
+        assert not connection.query("SHOW STATUS LIKE 'Ssl_cipher'")[0]["Value"]
+    strict = MysqlAddress(database.host, database.port, database.user, database.password, ssl_verify=True)
+    with pytest.raises(RefusedError, match="TLS does not come about"):
+        MysqlConnection(strict)
