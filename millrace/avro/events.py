@@ -623,6 +623,16 @@ class EventRecord:
         return _long_of(self._position)
 
     @property
+    def timestamp(self) -> int:
+        """The header's timestamp, without reading the rest of the header."""
+        return _long_of(self._numbers[0]) if self._header is None else self._header.timestamp
+
+    @property
+    def server_id(self) -> int:
+        """The header's server_id, without reading the rest of the header."""
+        return _long_of(self._numbers[2]) if self._header is None else self._header.server_id
+
+    @property
     def header(self) -> EventHeader:
         """The common header."""
         header = self._header

@@ -1,16 +1,20 @@
 """Records of checked-in schemas in Confluent's wire format."""
 
 import io
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import fastavro
 
-from millrace.avro.binary import writer
+from millrace.avro.binary import long, string, writer
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import load_schema
 
-__all__ = ["DeadLetter", "RecordSerializer", "deserialize"]
+__all__ = ["DeadLetter", "RecordSerializer", "TransactionSerializer", "deserialize"]
+
+_NULL = b"\x00"
+_SOME = b"\x02"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,55 @@ class RecordSerializer:
     def __call__(self, record: dict[str, Any]) -> bytes:
         """Return the value of a Kafka record; ``record`` has a value for each field."""
         return self._prefix + self._write(record)
+
+
+class TransactionSerializer:
+    """Writes values of the transactions topic: two for each transaction, and so worth their own code.
+
+    The fields stand in the order of the schema ``Transaction``. ``where`` is what both records have of their
+    event: timestamp in milliseconds, server id, epoch, log file, position.
+    """
+
+    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
+        self._prefix = wire_prefix(registry.register(value_subject(topic), load_schema("Transaction")))
+
+    def begin(self, transaction: str, where: tuple[int, int, int, str, int]) -> bytes:
+        """Return the value of the record before the first change."""
+        return b"".join(
+            (self._prefix, b"\x0aBEGIN", string(transaction), _NULL, _NULL, *_where(where), _NULL)
+        )
+
+    def end(
+        self,
+        transaction: str,
+        where: tuple[int, int, int, str, int],
+        per_table: Mapping[tuple[str, str], int],
+        non_row_changes: int,
+    ) -> bytes:
+        """Return the value of the record behind the last change."""
+        collections = [
+            string(f"{database}.{table}") + long(rows) for (database, table), rows in per_table.items()
+        ]
+        return b"".join(
+            (
+                self._prefix,
+                b"\x06END",
+                string(transaction),
+                _SOME,
+                long(sum(per_table.values())),
+                _SOME,
+                *((long(len(collections)), *collections) if collections else ()),
+                _NULL,
+                *_where(where),
+                _SOME,
+                long(non_row_changes),
+            )
+        )
+
+
+def _where(where: tuple[int, int, int, str, int]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    ts_ms, server_id, epoch, log_file, position = where
+    return long(ts_ms), long(server_id), long(epoch), string(log_file), long(position)
 
 
 def deserialize(registry: SchemaRegistry, data: bytes) -> Any:

@@ -172,12 +172,22 @@ class RowEncoder:
         self._table = string(table.database) + string(table.table)
         self._key_prefix = None if key_id is None else wire_prefix(key_id)
         self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
+        self._single_key: tuple[int, Writer] | None = None
+        if len(table.key_columns) == 1:
+            ordinal = table.key_columns[0].ordinal
+            if _key_type(types[ordinal]) is types[ordinal]:
+                self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
 
     def key(self, values: Values, lost: Lost | None) -> bytes | None:
         """Write the key of a row; raises :class:`MissingStateError` where the image lacks a part of it."""
         if self._key_prefix is None:
             return None
+        if self._single_key is not None and not lost:
+            ordinal, write_value = self._single_key
+            value = values[ordinal]
+            if value is not None and value is not ABSENT:
+                return self._key_prefix + write_value(value)
         parts = [self._key_prefix]
         for ordinal, write in self._key:
             value = values[ordinal]
@@ -285,11 +295,31 @@ class EventWriter:
             self._one_sided(self._frame("d", self._before_missing, _NULL), images.rows, 0)
 
     def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
-        key, append, lost = self._encoder.key, self._append, self._lost
+        if not self._lost:
+            self._one_sided_ordinary(frame, rows, side)
+            return
         for number, row in enumerate(rows):
             values = row[side]
             assert values is not None
-            append(frame, key(values, lost.get((number, side)) if lost else None), number, *row)
+            self._append(frame, self._encoder.key(values, self._lost.get((number, side))), number, *row)
+
+    def _one_sided_ordinary(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
+        """Write rows without notes: what :meth:`_append` does, in one loop, since most rows come by here."""
+        key, limit, join = self._encoder.key, self._encoder.record_limit, b"".join
+        writers = self._after if side else self._before
+        lead = self._encoder.prefix + (_NULL + _SOME if side else _SOME)
+        behind = frame.start if side else _NULL + frame.start
+        rest = _NULL + frame.missing
+        total, collection = self._total_order, self._collection_order
+        for number, row in enumerate(rows):
+            values = row[side]
+            assert values is not None
+            image = join([write(value) for write, value in zip(writers, values, strict=True)])
+            orders = long(number), frame.end, long(total + number), long(collection + number)
+            value = join((lead, image, behind, *orders, rest))
+            if len(value) > limit:
+                value = self._shortened(frame, number, *row, len(value) - limit)
+            self.records.append((key(values, None), value))
 
     def _updates(self, rows: Iterable[Row]) -> None:
         append, key = self._append, self._encoder.key

@@ -51,7 +51,7 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    for noisy in ("httpx", "httpcore", "urllib3"):
+    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.getLevelName(level), logging.WARNING))
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
-from millrace.avro.records import RecordSerializer
+from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import RowMapperState
 from millrace.binlog.errors import UnsupportedError
@@ -48,14 +48,9 @@ def run(service: Service[RowMapperSettings]) -> None:
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
     ):
         deserialize = EventDeserializer(registry)
-        serializers = [
-            RecordSerializer(registry, topic, name)
-            for topic, name in (
-                (topics.transactions, "Transaction"),
-                (topics.ddl, "Ddl"),
-                (topics.deadletter, "DeadLetter"),
-            )
-        ]
+        serialize_transaction = TransactionSerializer(registry, topics.transactions)
+        serialize_ddl = RecordSerializer(registry, topics.ddl, "Ddl")
+        serialize_dead_letter = RecordSerializer(registry, topics.deadletter, "DeadLetter")
         stored = producer.open()
         if stored is None:
             state = RowMapperState(input_offset=reader.first_offset())
@@ -83,9 +78,9 @@ def run(service: Service[RowMapperSettings]) -> None:
             topics,
             tables,
             mapper.sink,
-            serialize_transaction=serializers[0],
-            serialize_ddl=serializers[1],
-            serialize_dead_letter=serializers[2],
+            serialize_transaction=serialize_transaction,
+            serialize_ddl=serialize_ddl,
+            serialize_dead_letter=serialize_dead_letter,
             deadletter_limit=infos[topics.deadletter].record_limit,
             statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
             include_query=settings.rows.include_query,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from millrace.avro.records import DeadLetter, RecordSerializer
+from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.state import OffsetRange, QuarantinedTable
 from millrace.avro.tables import EventPlace, EventWriter
 from millrace.binlog.errors import BinlogError, MissingStateError
@@ -35,8 +35,6 @@ from services.rowmapper.tables import BoundTable, Tables
 __all__ = ["Outcome", "Publisher"]
 
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
-_BEGIN: Final = "BEGIN"
-_END: Final = "END"
 
 
 @dataclass(slots=True)
@@ -58,7 +56,7 @@ class Publisher:
     topics: Topics
     tables: Tables
     sink: Sink
-    serialize_transaction: RecordSerializer
+    serialize_transaction: TransactionSerializer
     serialize_ddl: RecordSerializer
     serialize_dead_letter: RecordSerializer
     deadletter_limit: int
@@ -115,39 +113,24 @@ class _Publication:
             elif isinstance(event, ExecuteLoadQueryEvent):
                 self._statement(incoming, event, classify(event.query))
         if self._begun:
-            self._boundary(_END, self._transaction.last)
+            last, outcome = self._transaction.last, self.outcome
+            serialize = self._publisher.serialize_transaction
+            self._put_boundary(
+                last,
+                serialize.end(self._transaction.id, _where(last), outcome.per_table, outcome.non_row_changes),
+            )
 
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self._boundary(_BEGIN, self._transaction.first)
+            first = self._transaction.first
+            serialize = self._publisher.serialize_transaction
+            self._put_boundary(first, serialize.begin(self._transaction.id, _where(first)))
 
-    def _boundary(self, status: str, incoming: Incoming) -> None:
-        outcome, event = self.outcome, incoming.event
-        ended = status == _END
-        record = {
-            "status": status,
-            "id": self._transaction.id,
-            "event_count": outcome.rows if ended else None,
-            "data_collections": [
-                {"data_collection": f"{database}.{table}", "event_count": count}
-                for (database, table), count in outcome.per_table.items()
-            ]
-            if ended
-            else None,
-            "ts_ms": event.header.timestamp * 1000,
-            "server_id": event.header.server_id,
-            "epoch": event.epoch,
-            "file": event.log_file,
-            "pos": event.position,
-            "non_row_changes": outcome.non_row_changes if ended else None,
-        }
-        self._publisher.sink.put(
-            self._publisher.topics.transactions,
-            self._transaction.id.encode(),
-            self._publisher.serialize_transaction(record),
-            incoming.timestamp_ms,
-        )
+    def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
+        key = self._transaction.id.encode(errors="backslashreplace")
+        topic = self._publisher.topics.transactions
+        self._publisher.sink.put(topic, key, value, incoming.timestamp_ms)
 
     def _is_undone(self, offset: int) -> bool:
         return any(undone.start <= offset < undone.end for undone in self._undone)
@@ -190,12 +173,12 @@ class _Publication:
     def _writer(
         self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None
     ) -> EventWriter:
-        record, header = incoming.event, incoming.event.header
+        record = incoming.event
         return EventWriter(
             bound.encoder,
             EventPlace(
-                ts_ms=header.timestamp * 1000,
-                server_id=header.server_id,
+                ts_ms=record.timestamp * 1000,
+                server_id=record.server_id,
                 gtid=self._gtid,
                 log_file=record.log_file,
                 position=record.position,
@@ -268,7 +251,7 @@ class _Publication:
             self.outcome.non_row_changes += 1
         else:
             self.outcome.ddl += 1
-        at, header, query = incoming.event, incoming.event.header, event.query
+        at, query = incoming.event, event.query
         record = {
             "kind": kind,
             "database": event.database,
@@ -277,8 +260,8 @@ class _Publication:
             "name": f"{statement.verb} {statement.object_type or ''}".rstrip(),
             "objects": _objects(statement, event.database),
             "gtid": self._gtid,
-            "ts_ms": header.timestamp * 1000,
-            "server_id": header.server_id,
+            "ts_ms": at.timestamp * 1000,
+            "server_id": at.server_id,
             "thread": event.thread_id,
             "error_code": event.error_code,
             "epoch": at.epoch,
@@ -292,6 +275,12 @@ class _Publication:
             self._publisher.serialize_ddl(record),
             incoming.timestamp_ms,
         )
+
+
+def _where(incoming: Incoming) -> tuple[int, int, int, str, int]:
+    """Say where an event stands, as the records of the transactions topic have it."""
+    event = incoming.event
+    return event.timestamp * 1000, event.server_id, event.epoch, event.log_file, event.position
 
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"

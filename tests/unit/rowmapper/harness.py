@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 
 from millrace.avro.events import EventDeserializer, EventSerializer
-from millrace.avro.records import RecordSerializer, deserialize
+from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
 from millrace.avro.state import RowMapperState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TransactionPayloadEvent
@@ -210,7 +210,7 @@ class World:
             topics,
             tables,
             mapper.sink,
-            serialize_transaction=RecordSerializer(self.registry, topics.transactions, "Transaction"),
+            serialize_transaction=TransactionSerializer(self.registry, topics.transactions),
             serialize_ddl=RecordSerializer(self.registry, topics.ddl, "Ddl"),
             serialize_dead_letter=RecordSerializer(self.registry, topics.deadletter, "DeadLetter"),
             deadletter_limit=1000,
