@@ -1,6 +1,7 @@
 """What the servers of the local stack have in common: their life, their log, their ports."""
 
 import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -39,13 +40,15 @@ class Component(ABC):
         self._port_count = 1
         self.ports: list[int] = []
         self._closed = False
+        self._lock = threading.Lock()
 
     @property
     def folder(self) -> Path:
         """The folder that holds data and logs while the component is open."""
-        if self._folder is None:
-            self._folder = WorkFolder(self.name)
-        return self._folder.path
+        with self._lock:
+            if self._folder is None:
+                self._folder = WorkFolder(self.name)
+            return self._folder.path
 
     @property
     def running(self) -> bool:
@@ -104,11 +107,14 @@ class Component(ABC):
         self._discard()
 
     def _discard(self) -> None:
-        self.processes = []
-        self._release_ports()
-        if self._folder is not None:
-            self._folder.remove()
-            self._folder = None
+        with self._lock:  # it may be closed while another thread still starts it
+            ports, self.ports = self.ports, []
+            folder, self._folder = self._folder, None
+            self.processes = []
+        for port in ports:
+            release_port(port)
+        if folder is not None:
+            folder.remove()
 
     def check(self) -> None:
         """Raise ComponentDiedError, with the tail of its log, if one of its processes has ended."""
@@ -166,11 +172,6 @@ class Component(ABC):
                     f"The end of its log:\n{self.log_tail()}"
                 )
             time.sleep(_POLL_S)
-
-    def _release_ports(self) -> None:
-        for port in self.ports:
-            release_port(port)
-        self.ports = []
 
 
 def _obituary(process: Process, code: int) -> str:

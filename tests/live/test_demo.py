@@ -76,5 +76,5 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, when: str, end_by
         assert time.monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_text() for pid in left]
         time.sleep(0.1)
     if end_by is signal.SIGINT:
-        assert process.returncode == 130
+        assert process.returncode == 130, log.read_text()
         assert log.read_text().splitlines()[-1] == "stopped; nothing is left running"
