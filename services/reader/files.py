@@ -30,6 +30,8 @@ _HEADER_SIZE: Final = 19
 _BLOCK: Final = 1 << 20
 _MASK: Final = 0xFFFFFFFF
 _V1_START_SIZE: Final = 69
+_INDEX_ATTEMPTS: Final = 20
+_INDEX_WAIT_S: Final = 0.05
 
 
 class EndOfFiles(Exception):  # noqa: N818 - no error
@@ -257,10 +259,17 @@ def _order(path: Path) -> tuple[str, int, str]:
 
 def _listed(index: Path) -> list[Path]:
     """Return the files that an index lists; its paths are relative to its own folder."""
-    try:
-        lines = index.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError as error:
-        raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
+    for attempt in range(_INDEX_ATTEMPTS):
+        try:
+            lines = index.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            break
+        except FileNotFoundError as error:
+            # A server replaces its index by a new one at each rotation; in between there is none.
+            if attempt == _INDEX_ATTEMPTS - 1:
+                raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
+            time.sleep(_INDEX_WAIT_S)
+        except OSError as error:
+            raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
     return [index.parent / line.strip() for line in lines if re.search(r"\S", line)]
 
 

@@ -134,7 +134,8 @@ def test_start_at_the_end(kafka: Kafka, database: Server, source_name: str) -> N
     world = ReaderWorld.of(kafka, source_name, database, MILLRACE_START="latest")
     with world.reader() as process:
         state = world.wait_until_at(database, process)
-        assert (state.log_file, state.position) == end
+        # MariaDB may write a checkpoint event behind the end at any time.
+        assert end <= (state.log_file, state.position) < (end[0], end[1] + 200)
         assert state.gtid_set == _executed(database)
 
 
@@ -316,7 +317,7 @@ def test_kill_and_terminate_in_mid_stream(kafka: Kafka, database: Server, source
     world = ReaderWorld.of(kafka, source_name, database)
     chooser = random.Random(3)
     with Workload(database, f"reader_kill_{secrets.token_hex(4)}"):
-        for number in range(8):
+        for number in range(5):
             with world.reader() as process:
                 before = world.end_offset()
                 wait_for(lambda before=before: world.end_offset() > before + 5, process, "records")  # type: ignore[misc]
@@ -549,10 +550,15 @@ def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str) -> Non
     with world.reader() as process:
         world.wait_until_at(mysql, process)
         assert answer("/healthz") == answer("/readyz") == "ok\n"
-        metrics = answer("/metrics")
-    values = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line and not line.startswith("#"))
-    assert float(values["millrace_reader_events_total"]) == len(world.raw())
-    assert float(values["millrace_reader_connected"]) == 1
+        count = len(world.raw())
+
+        def metrics() -> dict[str, str]:
+            lines = answer("/metrics").splitlines()
+            return dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+
+        # Counted once per batch, which may be a moment after its commit.
+        wait_for(lambda: float(metrics()["millrace_reader_events_total"]) == count, process, "the count")
+        assert float(metrics()["millrace_reader_connected"]) == 1
 
 
 def test_damaged_bytes_of_a_file_are_marked(
