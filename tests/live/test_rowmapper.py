@@ -136,11 +136,11 @@ def test_row_topics_equal_the_tables(world):
     assert world.messages(world.topics.deadletter) == []
 
 
-INSERTS = "INSERT INTO plain (id, note) VALUES " + ", ".join(f"({{0}}{i:03}, 'row {i}')" for i in range(400))
+INSERTS = "INSERT INTO plain (id, note) VALUES " + ", ".join(f"({{0}}{i:03}, 'row {i}')" for i in range(200))
 
 
 def write(world, stop, written):
-    """Write transactions of 400 rows, one after the other, until told to stop."""
+    """Write transactions of 200 rows, one after the other, until told to stop."""
     connection = world.server.connect(autocommit=True, database=world.database)
     try:
         with connection.cursor() as cursor:
@@ -155,6 +155,13 @@ def write(world, stop, written):
                 time.sleep(0.05)
     finally:
         connection.close()
+
+
+def was_aborted(world):
+    """Whether rows lie in the topic that no reader of committed records sees."""
+    topic = world.topics.table(world.database, "plain")
+    everything = world.messages(topic, isolation="read_uncommitted")
+    return len(everything) > len(world.messages(topic))
 
 
 def wait_for_work(world, process):
@@ -178,7 +185,9 @@ def test_killed_again_and_again(world):
         run(world, TABLES)
         writer.start()
         try:
-            for round_ in range(6):
+            for round_ in range(10):
+                if round_ >= 4 and was_aborted(world):
+                    break
                 with world.service("rowmapper", MILLRACE_ROWS_BUFFER_MIB="1") as process:
                     wait_for_work(world, process)
                     time.sleep(chance.random())
@@ -192,10 +201,8 @@ def test_killed_again_and_again(world):
             world.wait_for_row("done")
     assert differences(world) == {}
     found = places(world)
-    assert len(found) == len(set(found)) == len(written) * 500 + 1
-    topic = world.topics.table(world.database, "plain")
-    everything = world.messages(topic, isolation="read_uncommitted")
-    assert len(everything) > len(world.messages(topic)), "no transaction of Kafka was aborted"
+    assert len(found) == len(set(found)) == len(written) * 300 + 1
+    assert was_aborted(world), "no transaction of Kafka was aborted"
 
 
 def test_names_from_the_catalogue(world):
