@@ -14,10 +14,16 @@ from millrace.kafka.client import KAFKA_LOG, consumer_config
 from millrace.kafka.errors import BrokerError, translated
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["end_offsets", "read_topic", "source_topics"]
+__all__ = ["end_offsets", "latest_offsets", "read_topic", "source_topics"]
 
 _TIMEOUT_S: Final = 30.0
 _SILENCE_S: Final = 60.0
+_RETRY_S: Final = 0.2
+_NO_LEADER_YET: Final = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 _BATCH: Final = 10_000
 _READER = "millrace-read"
 
@@ -70,12 +76,28 @@ def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[s
     partitions = [TopicPartition(topic, number) for topic, count in topics for number in range(count)]
     if not partitions:
         return {}
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # its stubs have no types
     sums: dict[str, int] = {}
     with translated("looking up the ends of topics"):
-        futures = admin.list_offsets(
-            dict.fromkeys(partitions, latest), isolation_level=IsolationLevel.READ_COMMITTED
-        )
-        for partition, future in futures.items():
-            sums[partition.topic] = sums.get(partition.topic, 0) + future.result(_TIMEOUT_S).offset
+        for partition, offset in latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED).items():
+            sums[partition.topic] = sums.get(partition.topic, 0) + offset
     return sums
+
+
+def latest_offsets(
+    admin: AdminClient, partitions: Iterable[TopicPartition], isolation: IsolationLevel
+) -> dict[TopicPartition, int]:
+    """Return the offset behind the last record of each partition; raises KafkaException.
+
+    A partition of a topic that was just created may have no leader yet; that is waited for.
+    """
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # its stubs have no types
+    wanted = dict.fromkeys(partitions, latest)
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
+        try:
+            return {partition: int(future.result(_TIMEOUT_S).offset) for partition, future in futures.items()}
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S)

@@ -15,14 +15,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AdminClient
 
 from millrace.contract import Topics
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
 from millrace.kafka.errors import BrokerError, translated
+from millrace.kafka.read import latest_offsets
 from millrace.runtime.settings import KafkaSettings
 
 __all__ = ["HEADER_OWNER", "StoredState", "newest_offset", "process_name", "read_state", "state_key"]
@@ -89,13 +87,7 @@ def newest_offset(settings: KafkaSettings, topic: str) -> int:
     admin = AdminClient(client_config(settings), logger=KAFKA_LOG)
     partition = TopicPartition(topic, 0)
     with translated(f"looking up the end of {topic}"):
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # its stubs have no types
-        futures = admin.list_offsets(
-            {partition: latest},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=_TIMEOUT_S,
-        )
-        return int(futures[partition].result(_TIMEOUT_S).offset)
+        return latest_offsets(admin, [partition], IsolationLevel.READ_UNCOMMITTED)[partition]
 
 
 def _last_between(consumer: Consumer, topic: str, key: bytes, start: int, end: int) -> StoredState | None:
