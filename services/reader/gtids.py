@@ -13,7 +13,7 @@ __all__ = ["GtidProgress", "encode_gtids", "gtid_text"]
 
 
 class GtidProgress:
-    """MySQL's set or MariaDB's position as it grows; ``known`` is False until what lies before our start is."""
+    """MySQL's set or MariaDB's position as it grows; ``known`` tells whether its beginning is."""
 
     def __init__(self, text: str = "") -> None:
         """Start with a set as :meth:`text` gave it; raises InvalidValueError on any other text."""
