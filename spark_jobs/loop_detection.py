@@ -38,7 +38,7 @@ from spark_jobs.common.content import DIGESTS
 from spark_jobs.common.events import read_events
 from spark_jobs.common.job import Job, job_command, moment, persisted
 from spark_jobs.common.report import Code, Report
-from spark_jobs.common.rows import contents, contradictions
+from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
 from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
 
 __all__ = ["judge", "main", "origins", "repeats", "sign", "with_clocks"]
@@ -86,6 +86,7 @@ def repeats(signed: DataFrame) -> DataFrame:
 def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     """Add what the log around an occurrence says about the time: the latest time of a witness before it.
 
+    ``contradicts`` is there for :func:`judge`, and false.
     Witnesses are the transactions that occur once. ``clock`` is of all of them, ``own_clock`` of those of
     the same origin, ``next_clock`` of the first one behind the occurrence; null where there is none.
     """
@@ -107,7 +108,7 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
         sf.first("seen", ignorenulls=True).over(behind).alias("next_clock"),
         sf.max("seen").over(own.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("own_clock"),
     )
-    return timed.where("nth is not null").drop("seen")
+    return timed.where("nth is not null").drop("seen").withColumn("contradicts", sf.lit(False))
 
 
 def judge(repeated: DataFrame) -> DataFrame:
@@ -237,15 +238,13 @@ def detect(job: Job, spark: SparkSession, servers: Sequence[int]) -> _Results:
         events = persisted(number_laps(uncounted))
     with job.step("transactions compared"):
         occurrences = persisted(transactions(events))
-        signed = persisted(
-            sign(occurrences, contents(events.where(sf.col("transaction").isNull() | ~is_gtid())))
-        )
+        unnamed = sf.col("transaction").isNull() | ~is_gtid()
+        some = not occurrences.where(unnamed).isEmpty()
+        content = contents(events.where(unnamed)) if some else spark.createDataFrame([], CONTENT_SCHEMA)
+        signed = persisted(sign(occurrences, content))
         repeated = persisted(with_clocks(repeats(signed), signed))
     with job.step("repeats judged"):
-        against = contradictions(events, repeated.where(~sf.col("by_gtid"))).withColumn(
-            "contradicts", sf.lit(True)
-        )
-        judged = persisted(judge(repeated.join(against, list(INSTANCE), "left")))
+        judged = persisted(judge(_with_contradictions(events, repeated) if some else repeated))
         writers = events.where(sf.col("type") == EventType.FORMAT_DESCRIPTION_EVENT.name).select("server_id")
         seen = persisted(origins(occurrences, signed, repeated, writers, servers))
         found = judged.where(sf.col("kind") != UNDECIDABLE).unionByName(
@@ -273,6 +272,13 @@ def detect(job: Job, spark: SparkSession, servers: Sequence[int]) -> _Results:
         number=findings.count(),
         undecided=undecidable.count(),
     )
+
+
+def _with_contradictions(events: DataFrame, repeated: DataFrame) -> DataFrame:
+    wrong = contradictions(events, repeated.where(~sf.col("by_gtid")))
+    marked = wrong.withColumn("wrong", sf.lit(True))
+    joined = repeated.drop("contradicts").join(marked, list(INSTANCE), "left")
+    return joined.withColumnRenamed("wrong", "contradicts")
 
 
 def finding_events(

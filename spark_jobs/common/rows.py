@@ -12,21 +12,31 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
+from millrace.binlog.columns.column import ABSENT
 from millrace.binlog.columns.metadata import columns_of, decode_optional_metadata
+from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
-from millrace.binlog.rows import RowImages, Values, present_ordinals
+from millrace.binlog.rows import Row, RowImages, Values
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import DIGESTS, digest
 from spark_jobs.common.events import TABLE_MAP_POST_HEADER, arrow_schema
 from spark_jobs.common.transactions import INSTANCE
 
-__all__ = ["TableRows", "contents", "contradictions", "count_rows", "row_states", "with_table_maps"]
+__all__ = [
+    "CONTENT_SCHEMA",
+    "TableRows",
+    "contents",
+    "contradictions",
+    "count_rows",
+    "row_states",
+    "with_table_maps",
+]
 
 _PARTIAL: Final = EventType.PARTIAL_UPDATE_ROWS_EVENT.name
 _ROW_PARTS: Final = ["definition", "before_bits", "after_bits", "type", "images"]
 _ROW_COLUMNS: Final = ("definition", "before_bits", "after_bits", "images", "table_id")
 _INSTANCE_SCHEMA: Final = "source string, epoch int, transaction string, lap bigint"
-_CONTENT_SCHEMA: Final = f"{_INSTANCE_SCHEMA}, changes bigint, digest bigint"
+CONTENT_SCHEMA: Final = f"{_INSTANCE_SCHEMA}, changes bigint, digest bigint"
 _STATE_SCHEMA: Final = (
     f"{_INSTANCE_SCHEMA}, database string, table string, offset bigint, sub_index bigint, nth bigint, "
     "key bigint, old bigint, new bigint"
@@ -72,6 +82,24 @@ class TableRows:
         types = full.column_types, full.column_metadata, full.null_bits
         return columns_of(TableMapEvent(full.table_id, full.flags, full.database, full.table, *types))
 
+    def count(self, definition: bytes | None, *event: Any) -> int | None:
+        """Return the number of rows in an event; None where it cannot be told."""
+        if definition is None:
+            return None
+        before, after, type_, images = event
+        try:
+            return self.images(definition, before, after, type_).count(images)
+        except BinlogError:
+            return None
+
+    def rows(self, definition: bytes, *event: Any) -> Sequence[Any]:
+        """Return the rows of an event; where they cannot be read, their bytes as if they were one row."""
+        before, after, type_, images = event
+        try:
+            return self.images(definition, before, after, type_).natural(images)
+        except BinlogError:
+            return [images]
+
     def _images(self, definition: bytes, before: bytes | None, after: bytes | None, type_: str) -> RowImages:
         """Return the reader of a table's events that have these bitmaps."""
         return RowImages(self._columns(definition), before, after, partial_json=type_ == _PARTIAL)
@@ -97,10 +125,7 @@ def _count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     tables = TableRows()
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in _ROW_PARTS]
-        counts = [
-            None if definition is None else tables.images(definition, before, after, type_).count(images)
-            for definition, before, after, type_, images in zip(*columns, strict=True)
-        ]
+        counts = [tables.count(*event) for event in zip(*columns, strict=True)]
         kept = batch.drop_columns([name for name in _ROW_PARTS if name != "type"])
         yield kept.append_column("rows", pa.array(counts, pa.int64()))
 
@@ -114,19 +139,19 @@ def contents(events: DataFrame) -> DataFrame:
     inside = events.where("lap is not null")
     statements = inside.where("digest is not null").select(*INSTANCE, sf.lit(1).cast("bigint"), "digest")
     rows = with_table_maps(inside).select(*INSTANCE, "database", "table", "operation", *_ROW_PARTS)
-    return rows.where("definition is not null").mapInArrow(_digest_batches, _CONTENT_SCHEMA).union(statements)
+    return rows.where("definition is not null").mapInArrow(_digest_batches, CONTENT_SCHEMA).union(statements)
 
 
 def _digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables = TableRows()
-    layout = arrow_schema(_CONTENT_SCHEMA)
+    layout = arrow_schema(CONTENT_SCHEMA)
     for batch in batches:
         names = batch.column("database"), batch.column("table"), batch.column("operation")
         what = zip(*(column.to_pylist() for column in names), strict=True)
         parts = zip(*(batch.column(name).to_pylist() for name in _ROW_PARTS), strict=True)
         changes, digests = [], []
-        for table, (definition, before, after, type_, images) in zip(what, parts, strict=True):
-            rows = tables.images(definition, before, after, type_).natural(images)
+        for table, event in zip(what, parts, strict=True):
+            rows = tables.rows(*event)
             changes.append(len(rows))
             digests.append(sum(digest(table, row) for row in rows) % DIGESTS)
         instance = [batch.column(name) for name in INSTANCE]
@@ -193,16 +218,13 @@ def _states(
 ) -> Iterator[tuple[int | None, int | None, int | None]]:
     """Give key, old and new row of each change in an event."""
     key = tables.key(definition)
-    before, after, type_, images = event
-    reader = tables.images(definition, before, after, type_)
-    width = len(reader.columns)
-    full = all(len(present_ordinals(bits, width)) == width for bits in (before, after) if bits is not None)
     if not key:
         return
-    if not full or type_ == _PARTIAL:
+    rows = tables.rows(definition, *event)
+    if event[2] == _PARTIAL or not all(isinstance(row, tuple) and _is_full(row) for row in rows):
         yield None, None, None
         return
-    for row in reader.natural(images):
+    for row in rows:
         old, new = ((_key_digest(key, values), digest(values)) if values else None for values in row)
         if old is not None and new is not None and old[0] == new[0]:
             yield old[0], old[1], new[1]
@@ -211,6 +233,10 @@ def _states(
             yield old[0], old[1], None
         if new is not None:
             yield new[0], None, new[1]
+
+
+def _is_full(row: Row) -> bool:
+    return not any(values is not None and ABSENT in values for values in row)
 
 
 def _key_digest(key: Sequence[int], values: Values) -> int:

@@ -48,7 +48,7 @@ class JobWorld:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=800,
             check=False,
         )
 

@@ -10,6 +10,8 @@ from millrace.contract import RawKey
 from millrace.local import Kafka, MariaDB, Registry
 from tests.live.job_world import JobWorld
 
+pytestmark = pytest.mark.timeout(900)
+
 ORPHAN = 99
 
 

@@ -1,0 +1,106 @@
+"""The job analytics over a real server's log, and what jobs say when something is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from millrace.local import Kafka, MySQL, Registry
+from millrace.runtime.exit_codes import ExitCode
+from tests.live.job_world import JobWorld
+from tests.unit.spark.test_report import check_self_contained
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def world(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) -> JobWorld:
+    return JobWorld(kafka, registry, source_name, tmp_path / "results")
+
+
+def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
+    database = world.source.replace("-", "_")
+    mysql.execute(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.keyed (id INT PRIMARY KEY, text VARCHAR(200), amount DECIMAL(10,2))",
+        f"CREATE TABLE {database}.log (text TEXT, at DATETIME(3))",
+    )
+    numbers = ", ".join(f"({n}, REPEAT('x', {n % 200}), {n}.25)" for n in range(5_000))
+    mysql.execute(f"INSERT INTO {database}.keyed VALUES {numbers}")
+    mysql.execute(
+        "BEGIN",
+        f"UPDATE {database}.keyed SET amount = amount + 1 WHERE id < 700",
+        f"DELETE FROM {database}.keyed WHERE id >= 4900",
+        f"INSERT INTO {database}.log VALUES ('one', NOW(3)), (NULL, NULL)",
+        "COMMIT",
+    )
+    mysql.execute("BEGIN", f"INSERT INTO {database}.log VALUES ('never', NOW(3))", "ROLLBACK")
+    world.capture(mysql)
+    summary = world.job("analytics")
+    ours = [row for row in world.table("rows_per_table") if row["database"] == database]
+    assert {(row["table"], row["operation"]): row["rows"] for row in ours} == {
+        ("keyed", "insert"): 5_000,
+        ("keyed", "update"): 700,
+        ("keyed", "delete"): 100,
+        ("log", "insert"): 2,
+    }
+    assert all(row["uncounted"] == 0 for row in ours)
+    tables = {f"{database}.keyed", f"{database}.log"}
+    transactions = [t for t in world.table("transactions") if tables.intersection(t["tables"])]
+    assert sorted(t["rows"] for t in transactions) == [802, 5_000]
+    largest = summary["largest_transactions"][0]
+    assert largest["rows"] >= 5_000
+
+    raw = [record for record in world.raw() if record.in_file]
+    assert summary["bytes"] == sum(len(record.value) for record in raw)
+    assert summary["events"] == sum(row["events"] for row in world.table("events_per_minute"))
+    page = (world.folder / "report.html").read_text()
+    check_self_contained(page)
+    assert f"{database}.keyed" in page
+
+    # A part of the log, cut in the middle of the transaction of 5,000 rows.
+    big = next(t for t in transactions if t["rows"] == 5_000)
+    middle = (big["first_offset"] + big["last_offset"]) // 2
+    parts = []
+    for bounds in (("--to", str(middle)), ("--from", str(middle))):
+        world.job("analytics", *bounds)
+        parts.append({r["operation"]: r for r in world.table("rows_per_table") if r["table"] == "keyed"})
+    before, behind = parts
+    assert 0 < before["insert"]["rows"] < 5_000
+    assert behind["insert"]["events"] + before["insert"]["events"] == sum(
+        row["events"] for row in ours if row["operation"] == "insert" and row["table"] == "keyed"
+    )
+    assert behind["update"]["rows"] == 700
+
+
+def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
+    def told(*arguments: str, **environment: str) -> tuple[int, str]:
+        done = world.run("analytics", *arguments, **environment)
+        assert "Traceback" not in done.stderr
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: ")
+        return done.returncode, line
+
+    code, line = told("--source", "nowhere")
+    assert (code, "topic nowhere.events does not exist" in line) == (ExitCode.KAFKA, True)
+    code, line = told("--source", "nowhere", "--bootstrap-servers", "127.0.0.1:1")
+    assert (code, "127.0.0.1:1 cannot be reached" in line) == (ExitCode.KAFKA, True)
+    code, line = told("--source", "9")
+    assert (code, line.startswith("error: --source: ")) == (ExitCode.SETTINGS, True)
+    code, line = told("--source", "shop", "--from", "yesterday")
+    assert (code, "--from is 'yesterday'" in line) == (ExitCode.SETTINGS, True)
+    code, line = told()
+    assert (code, "MILLRACE_SOURCE is missing" in line) == (ExitCode.SETTINGS, True)
+
+
+def test_no_registry(world: JobWorld, mysql: MySQL) -> None:
+    world.capture(mysql)
+    done = world.run("analytics", "--source", world.source, "--registry-url", "http://127.0.0.1:1")
+    assert done.returncode == ExitCode.REGISTRY
+    assert done.stderr.startswith("error: the schema registry at http://127.0.0.1:1 does not answer")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_names_the_jobs(world: JobWorld) -> None:
+    done = world.run("--help")
+    assert {"analytics", "loop_detection", "jars"} <= set(done.stdout.split())
+    assert "--servers" in world.run("loop-detection", "--help").stdout
