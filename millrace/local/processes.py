@@ -212,15 +212,15 @@ def _sweep(base: Path) -> None:
 
 
 _reserved: set[int] = set()
-_ports: dict[int, IO[bytes]] = {}  # by process id: a forked child does not inherit record locks
+_ports: dict[int, int] = {}  # by process id: a forked child does not inherit record locks
 
 
-def _ports_file() -> IO[bytes]:
+def _ports_file() -> int:
     """Open, once in a process, the file of which byte N is locked by whoever uses port N."""
     pid = os.getpid()
     if pid not in _ports:
         _ports.clear()
-        _ports[pid] = (_base_folder() / "ports").open("ab")
+        _ports[pid] = os.open(_base_folder() / "ports", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     return _ports[pid]
 
 
