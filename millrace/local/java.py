@@ -74,12 +74,13 @@ def _major_version(home: Path) -> int:
 def spark_environment() -> dict[str, str]:
     """Return the environment in which pyspark finds Java and this Python: a copy of ours, amended.
 
-    Spark asks for a module that small runtimes lack; there ``JAVA_HOME`` is a folder whose ``bin/java`` drops
-    that request. Executors find it through the same variable. Spark's launch scripts need a shell and the
-    usual tools, so the system's own folders stand at the end of ``PATH``.
+    Spark asks for a module that small runtimes lack, and of which others warn on every start: ``JAVA_HOME``
+    is a folder whose ``bin/java`` drops that request. Executors find it through the same variable. Spark's
+    launch scripts need a shell and the usual tools, so the system's own folders stand at the end of
+    ``PATH``.
     """
     java = find_java(17, 21)
-    home = java.home if _has_vector_module(java) else _home_without_vector_module(java)
+    home = _home_without_vector_module(java)
     path = os.pathsep.join(filter(None, (os.environ.get("PATH"), "/usr/bin", "/bin")))
     return {
         **os.environ,
@@ -88,12 +89,6 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-
-
-def _has_vector_module(java: Java) -> bool:
-    command = [str(java.program), "--list-modules"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
-    return any(line.startswith(_VECTOR_MODULE) for line in listed.splitlines())
 
 
 def _home_without_vector_module(java: Java) -> Path:
