@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import ssl
 import stat
 import tarfile
 import tempfile
@@ -155,8 +156,16 @@ def _download(wanted: Bundle, repository: Path) -> list[Path]:
         task = progress.add_task(f"downloading {label}", total=wanted.size)
         resolver = PythonResolver(progress_callback=_reporter(progress, task))
         context = MavenContext(resolver=resolver, repo_cache=repository, timeout=TIMEOUT_S)
+        _trust_like_the_machine()
         with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
             return list(pool.map(lambda pin: _download_one(pin, context, repository), wanted.pins))
+
+
+def _trust_like_the_machine() -> None:
+    """Let ``requests``, which knows the public CAs alone, trust those of the machine, such as a proxy's."""
+    certificates = ssl.get_default_verify_paths().cafile
+    if certificates is not None and "CURL_CA_BUNDLE" not in os.environ:
+        os.environ.setdefault("REQUESTS_CA_BUNDLE", certificates)
 
 
 def _reporter(progress: Progress, task: TaskID) -> Callable[[str, int], Any]:
