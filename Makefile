@@ -31,7 +31,7 @@ test: $(READY) ## Run all tests; ARGS="-m 'not live'" and the like narrow them d
 	@exec $(BIN)/python -m pytest $(ARGS)
 
 lint: $(READY) ## Check style and formatting
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 
 types: $(READY) ## Check types

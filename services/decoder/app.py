@@ -1,7 +1,6 @@
 """The decoder's start: topics, registry, state, and the pipe between raw and events."""
 
 from millrace.avro.events import EventSerializer
-
 from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import DecoderState
