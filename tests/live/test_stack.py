@@ -14,7 +14,15 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from millrace.local import ComponentDiedError, Kafka, MariaDB, MySQL, Registry
+from millrace.local import (
+    ComponentDiedError,
+    Kafka,
+    LocalStack,
+    MariaDB,
+    MissingLibraryError,
+    MySQL,
+    Registry,
+)
 
 
 def _create_topic(kafka: Kafka, topic: str) -> None:
@@ -143,3 +151,17 @@ def _is_alive(pid: int) -> bool:
     except (ProcessLookupError, FileNotFoundError):
         return False
     return state != "Z"
+
+
+def test_mariadb_takes_the_place_of_a_mysql_that_cannot_start() -> None:
+    class Lacking(MySQL):
+        def _prepare(self) -> None:
+            raise MissingLibraryError(
+                "mysql cannot start: this machine lacks libx.so.1; install: x", ["libx.so.1"]
+            )
+
+    said: list[str] = []
+    with LocalStack(database=Lacking(), parts=["database"], say=said.append) as stack:
+        assert isinstance(stack.database, MariaDB)
+        assert stack.database.query("SELECT @@log_bin") == [(1,)]
+    assert said == ["mysql cannot start: this machine lacks libx.so.1; install: x. Using MariaDB instead."]
