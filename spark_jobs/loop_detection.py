@@ -250,7 +250,7 @@ def detect(job: Job, spark: SparkSession, servers: Sequence[int]) -> _Results:
         found = judged.where(sf.col("kind") != UNDECIDABLE).unionByName(
             unknown_origins(seen), allowMissingColumns=True
         )
-        order = Window.orderBy(sf.desc("occurrences"), "source", "first_offset", "kind")
+        order = Window.orderBy(sf.desc("occurrences"), "source", "first_offset", sf.desc("kind"))
         findings = persisted(found.withColumn("finding", sf.row_number().over(order)))
         undecidable = judged.where(sf.col("kind") == UNDECIDABLE)
         keys = persisted(finding_events(findings, repeated, occurrences, events))

@@ -2,9 +2,7 @@
 
 A record is Avro behind the id of its writer's schema. The driver asks the registry for all schemas of the
 topic, and every record is decoded with its own, in ``mapInArrow`` by :mod:`millrace.avro.events`, which reads
-the head of a record (place, header, context) and the event itself only where it is asked for. Spark's
-``from_avro`` takes one writer schema per expression, needs a pass over the topic for each, and decodes the
-whole union into a column per event type, which ``docs/performance.md`` compares.
+the head of a record (place, header, context) and the event itself only where it is asked for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +18,7 @@ from millrace.binlog.events import GtidEvent, GtidTaggedLogEvent, RowsEvent, Tab
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
-from spark_jobs.common.kafka import read_records
+from spark_jobs.common.kafka import cut_events, read_records
 
 if TYPE_CHECKING:
     from millrace.avro.registry import SchemaRegistry
@@ -90,9 +88,13 @@ class _KnownSchemas:
 
 
 def read_events(spark: SparkSession, job: "Job") -> DataFrame:
-    """Return the events of all sources of a job as :data:`EVENT_SCHEMA`."""
+    """Return the events of all sources of a job as :data:`EVENT_SCHEMA`; note what the bounds cut off."""
     frames = []
     for one in job.inputs:
+        if one.part.bounded and (cut := cut_events(spark, job.kafka, one.part)):
+            job.notes.append(
+                f"{one.part.topic}: the bounds cut {cut} events of several records; they are left out."
+            )
         records = read_records(spark, job.kafka, one.part)
         frames.append(decode_events(records, one.source, one.part.topic, one.schemas))
     return reduce(DataFrame.union, frames)

@@ -29,6 +29,7 @@ __all__ = [
     "RECORD_SCHEMA",
     "Bound",
     "TopicSlice",
+    "cut_events",
     "kafka_options",
     "parse_bound",
     "read_records",
@@ -49,10 +50,14 @@ _SMALLEST_LONG: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TopicSlice:
-    """Part of a topic: for each of its partitions the first offset and the one behind the last."""
+    """Part of a topic: for each of its partitions the first offset and the one behind the last.
+
+    ``bounded`` is true where somebody chose the bounds, which may then cut what belongs together.
+    """
 
     topic: str
     offsets: Mapping[int, tuple[int, int]]
+    bounded: bool = False
 
     @property
     def count(self) -> int:
@@ -123,7 +128,8 @@ def resolve_slice(
             ExitCode.SETTINGS,
         ) from None
     try:
-        return TopicSlice(topic, _offsets(jvm, consumer, topic, start, end))
+        bounded = start is not None or end is not None
+        return TopicSlice(topic, _offsets(jvm, consumer, topic, start, end), bounded)
     except Py4JJavaError as error:
         raise _kafka_error(error, options) from None
     finally:

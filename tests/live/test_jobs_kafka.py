@@ -109,6 +109,7 @@ def test_bounds_by_offset(spark: SparkSession, settings: KafkaSettings, topic: s
     assert sorted(values(read_records(spark, options, part)), key=int) == [str(n) for n in range(10, 20)]
     cut = resolve_slice(spark, options, topic, rows["700"] + 1, rows["703"])
     assert values(read_records(spark, options, cut)).keys() == {"701", "702"}
+    assert cut.bounded
     assert cut_events(spark, options, cut) == 1
     assert resolve_slice(spark, options, topic, 10**9).count == 0
     assert values(read_records(spark, options, resolve_slice(spark, options, topic, 10**9))) == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.contract import RawKey
-from millrace.local import Kafka, MariaDB, Registry
+from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.live.job_world import JobWorld
 
 pytestmark = pytest.mark.timeout(900)
@@ -36,7 +36,7 @@ def ring() -> Iterator[tuple[MariaDB, MariaDB]]:
         yield north, south
 
 
-def wait_for_rows(server: MariaDB, text: str, number: int) -> None:
+def wait_for_rows(server: MariaDB | MySQL, text: str, number: int) -> None:
     deadline = time.monotonic() + 60
     while server.query("SELECT COUNT(*) FROM ring.log WHERE text = %s", [text])[0][0] < number:
         assert time.monotonic() < deadline, f"{text} does not get there"
@@ -93,3 +93,54 @@ def test_a_loop_is_found_and_a_healthy_ring_is_quiet(
     page = (tmp_path / "loop" / "report.html").read_text()
     assert repeated["transaction"] in page
     assert repeated["last_key"] in page
+
+
+@pytest.fixture
+def ring_without_gtids() -> Iterator[tuple[MySQL, MySQL]]:
+    """Two MySQL servers that replicate from each other by file and position."""
+    options = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF", "log-slave-updates": "ON"}
+    with MySQL(server_id=1, options=options) as north, MySQL(server_id=2, options=options) as south:
+        for server in (north, south):
+            server.execute(
+                "SET SESSION sql_log_bin = 0",
+                "CREATE DATABASE ring",
+                "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
+            )
+        for server, other in ((north, south), (south, north)):
+            log_file, position, *_ = other.query("SHOW MASTER STATUS")[0]
+            server.execute(
+                f"CHANGE MASTER TO MASTER_HOST='{other.host}', MASTER_PORT={other.port}, "
+                f"MASTER_USER='{other.user}', MASTER_PASSWORD='{other.password}', "
+                f"MASTER_LOG_FILE='{log_file}', MASTER_LOG_POS={position}, GET_MASTER_PUBLIC_KEY=1",
+                "START SLAVE",
+            )
+        yield north, south
+
+
+def test_a_loop_without_gtids_is_told_from_equal_inserts(
+    kafka: Kafka,
+    registry: Registry,
+    source_name: str,
+    ring_without_gtids: tuple[MySQL, MySQL],
+    tmp_path: Path,
+) -> None:
+    north, south = ring_without_gtids
+    north.execute(*["INSERT INTO ring.log VALUES ('honest', 1)"] * 5)
+    wait_for_rows(south, "honest", 5)
+    # A server changes its id while an event of its old id is on its way.
+    south.execute("STOP SLAVE")
+    north.execute(f"SET GLOBAL server_id = {ORPHAN}")
+    north.execute("INSERT INTO ring.log VALUES ('loops', 2)")
+    north.execute("SET GLOBAL server_id = 1")
+    south.execute("START SLAVE")
+    wait_for_rows(north, "loops", 10)
+    for server in ring_without_gtids:
+        server.execute("STOP SLAVE")
+    laps = north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'")[0][0] - 1
+    world = JobWorld(kafka, registry, source_name, tmp_path)
+    world.capture(north)
+    summary = world.job("loop_detection", "--servers", "1,2")
+    repeated = [finding for finding in summary["findings"] if finding["kind"] == "repeated transaction"]
+    assert [(finding["server_id"], finding["laps"]) for finding in repeated] == [(ORPHAN, laps)]
+    assert repeated[0]["evidence"] == "the same original commit time, later commits"
+    assert summary["undecidable"] == []
