@@ -540,7 +540,9 @@ def test_files_that_are_none(kafka: Kafka, tmp_path: Path, source_name: str) -> 
 
 def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
     port = _free_port()
-    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_HTTP_PORT=str(port))
+    mysql.execute("FLUSH BINARY LOGS")
+    start = f"{mysql.binlog_files[-1].name}:4"
+    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_HTTP_PORT=str(port), MILLRACE_START=start)
     write_some(mysql, "metrics", 2)
 
     def answer(path: str) -> str:
