@@ -1,0 +1,1 @@
+"""``millrace binlog``: look into binary logs, wherever they are."""

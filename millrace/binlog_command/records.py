@@ -1,0 +1,140 @@
+"""What all parts of ``millrace binlog`` work on: the events of logs, decoded, with their place and context.
+
+An input gives the bytes of events (:class:`RawEvent`), :class:`LogDecoder` makes a :class:`LogRecord` of each,
+filters choose among these, and an output (:class:`Output`) writes them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import AnonymousGtidLogEvent, GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent
+from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import BinlogEvent, decode_event
+from millrace.binlog.transaction import TransactionStep, TransactionTracker
+from millrace.binlog.values import value
+
+__all__ = ["LogDecoder", "LogRecord", "Output", "RawEvent"]
+
+_GTID = (GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent)
+
+
+class RawEvent(NamedTuple):
+    """An event as it lies in a log, and where.
+
+    ``path`` is where the log is, as the user would find it; ``file`` its name, as the server calls it.
+    """
+
+    path: str
+    file: str
+    position: int
+    data: bytes
+
+
+@value
+class LogRecord:
+    """One event of a log, or the reason why it cannot be read.
+
+    ``path``, ``file`` and ``position`` are those of :class:`RawEvent`. ``data`` holds the event's bytes,
+    empty where the log itself cannot be cut into events any further. ``sub_index`` is 0; 1, 2, … for the
+    events inside a TRANSACTION_PAYLOAD, which follow the payload's own record and share its position.
+
+    ``event`` is the decoded event, or the error that decoding gave. ``transaction`` says where it stands
+    (None with an error), and ``gtid`` is its transaction's GTID, None for what has none.
+
+    ``state`` is the decoder's, and goes on changing: while a record is at hand, ``state.format`` is the
+    format by which it was read. The table map of a rows event is ``event.table_map``.
+    """
+
+    path: str
+    file: str
+    position: int
+    data: bytes
+    sub_index: int
+    event: BinlogEvent | BinlogError
+    gtid: str | None
+    transaction: TransactionStep | None
+    state: StreamState
+
+
+class Output(Protocol):
+    """What becomes of the records that the filters leave."""
+
+    def write(self, record: LogRecord) -> None:
+        """Take the next record."""
+
+    def close(self) -> None:
+        """Write what is left; nothing follows."""
+
+
+class LogDecoder:
+    """Decodes events one after the other, over as many logs as there are.
+
+    At each change of the log the format is forgotten, since a log's first event describes it; a transaction
+    that is open goes on, as in relay logs.
+    """
+
+    def __init__(self, *, verify: bool = True) -> None:
+        """With ``verify``, an event whose checksum is wrong is an error."""
+        self._verify = verify
+        self._path: str | None = None
+        self._state = StreamState()
+        self._tracker = TransactionTracker()
+        self._gtid: str | None = None
+
+    def records(self, events: Iterable[RawEvent]) -> Iterator[LogRecord]:
+        """Decode the events of one or several logs.
+
+        Where ``events`` raises BinlogError the last record has that error and no data.
+        """
+        position, path, file = 0, "", ""
+        try:
+            for raw in events:
+                path, file, position, data = raw
+                yield from self.decode(raw)
+                position += len(data)
+        except BinlogError as error:
+            at = position if error.position is None else error.position
+            path = error.log_file or path
+            yield LogRecord(path, file or path, at, b"", 0, error, None, None, self._state)
+
+    def decode(self, raw: RawEvent) -> Iterator[LogRecord]:
+        """Decode one event: its record, and those of the events inside it."""
+        path, file, position, data = raw
+        if path != self._path:
+            self._path = path
+            self._state = StreamState()
+        try:
+            decoded = decode_event(data, self._state, verify=self._verify)
+        except BinlogError as error:
+            error.at(path, position)
+            yield LogRecord(path, file, position, data, 0, error, None, None, self._state)
+            return
+        yield self._record(raw, data, 0, decoded, self._state)
+        if isinstance(decoded.event, TransactionPayloadEvent):
+            yield from self._inside(raw, decoded.event)
+
+    def _inside(self, raw: RawEvent, payload: TransactionPayloadEvent) -> Iterator[LogRecord]:
+        state = self._state.for_payload()
+        sub_index = 0
+        data = b""
+        try:
+            for data in payload.events():
+                sub_index += 1
+                yield self._record(raw, data, sub_index, decode_event(data, state), state)
+                data = b""
+        except BinlogError as error:
+            error.at(raw.path, raw.position)
+            at = sub_index if data else sub_index + 1
+            yield LogRecord(raw.path, raw.file, raw.position, data, at, error, None, None, state)
+
+    def _record(
+        self, raw: RawEvent, data: bytes, sub_index: int, decoded: BinlogEvent, state: StreamState
+    ) -> LogRecord:
+        event = decoded.event
+        step = self._tracker.feed(decoded.header, event, raw.file, raw.position)
+        if isinstance(event, _GTID) and not isinstance(event, AnonymousGtidLogEvent):
+            self._gtid = step.transaction
+        gtid = self._gtid if step.transaction == self._gtid else None
+        return LogRecord(raw.path, raw.file, raw.position, data, sub_index, decoded, gtid, step, state)
