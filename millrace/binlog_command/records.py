@@ -1,7 +1,7 @@
 """What all parts of ``millrace binlog`` work on: the events of logs, decoded, with their place and context.
 
-An input gives the bytes of events (:class:`RawEvent`), :class:`LogDecoder` makes a :class:`LogRecord` of each,
-filters choose among these, and an output (:class:`Output`) writes them.
+An input gives the bytes of events (:class:`RawEvent`), :class:`LogDecoder` makes a :class:`LogRecord` of
+each, filters choose among these, and an output (:class:`Output`) writes them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -116,18 +116,21 @@ class LogDecoder:
             yield from self._inside(raw, decoded.event)
 
     def _inside(self, raw: RawEvent, payload: TransactionPayloadEvent) -> Iterator[LogRecord]:
+        path, file, position, _ = raw
         state = self._state.for_payload()
         sub_index = 0
-        data = b""
         try:
-            for data in payload.events():
-                sub_index += 1
-                yield self._record(raw, data, sub_index, decode_event(data, state), state)
-                data = b""
+            for sub_index, data in enumerate(payload.events(), 1):
+                try:
+                    decoded = decode_event(data, state)
+                except BinlogError as error:
+                    error.at(path, position)
+                    yield LogRecord(path, file, position, data, sub_index, error, None, None, state)
+                    continue
+                yield self._record(raw, data, sub_index, decoded, state)
         except BinlogError as error:
-            error.at(raw.path, raw.position)
-            at = sub_index if data else sub_index + 1
-            yield LogRecord(raw.path, raw.file, raw.position, data, at, error, None, None, state)
+            error.at(path, position)
+            yield LogRecord(path, file, position, b"", sub_index + 1, error, None, None, state)
 
     def _record(
         self, raw: RawEvent, data: bytes, sub_index: int, decoded: BinlogEvent, state: StreamState

@@ -3,12 +3,12 @@
 In a file an event starts where it starts: its offset is its position, whatever its header says.
 """
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from millrace.log_files import file_order, listed_files
 from millrace.mysql.errors import GapError, RefusedError
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.logging import get_logger
@@ -30,8 +30,6 @@ _HEADER_SIZE: Final = 19
 _BLOCK: Final = 1 << 20
 _MASK: Final = 0xFFFFFFFF
 _V1_START_SIZE: Final = 69
-_INDEX_ATTEMPTS: Final = 20
-_INDEX_WAIT_S: Final = 0.05
 
 
 class EndOfFiles(Exception):  # noqa: N818 - no error
@@ -174,7 +172,7 @@ class FileSource:
         paths: list[Path] = []
         for pattern in self._patterns:
             base = Path(pattern)
-            found = sorted(base.parent.glob(base.name), key=_order) if _is_glob(base.name) else [base]
+            found = sorted(base.parent.glob(base.name), key=file_order) if _is_glob(base.name) else [base]
             for path in found:
                 paths += _listed(path) if path.suffix == ".index" else [path]
         names = [path.name for path in paths]
@@ -251,26 +249,12 @@ def _is_glob(name: str) -> bool:
     return any(character in name for character in "*?[")
 
 
-def _order(path: Path) -> tuple[str, int, str]:
-    """Order log.999999 before log.1000000."""
-    suffix = path.suffix[1:]
-    return path.stem, int(suffix) if suffix.isdecimal() else -1, suffix
-
-
 def _listed(index: Path) -> list[Path]:
-    """Return the files that an index lists; its paths are relative to its own folder."""
-    for attempt in range(_INDEX_ATTEMPTS):
-        try:
-            lines = index.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-            break
-        except FileNotFoundError as error:
-            # A server replaces its index by a new one at each rotation; in between there is none.
-            if attempt == _INDEX_ATTEMPTS - 1:
-                raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
-            time.sleep(_INDEX_WAIT_S)
-        except OSError as error:
-            raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
-    return [index.parent / line.strip() for line in lines if re.search(r"\S", line)]
+    """Return the files that an index lists."""
+    try:
+        return listed_files(index)
+    except OSError as error:
+        raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
 
 
 def _end_of(path: Path) -> int:

@@ -1,0 +1,216 @@
+"""Log files as the input of ``millrace binlog``: plain or compressed, from standard input, and growing.
+
+Events are cut out one by one as they are read (:func:`millrace.binlog.file.iter_events`), so that memory is
+bounded by the largest event.
+"""
+
+import gzip
+import io
+import os
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+import zstandard
+
+from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
+from millrace.binlog.events import RotateEvent
+from millrace.binlog.file import MAGIC, is_in_use, iter_events
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import decode_event
+from millrace.binlog.types import EventType
+from millrace.binlog_command.records import RawEvent
+from millrace.log_files import file_order, listed_files
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+
+__all__ = ["STANDARD_INPUT", "FileInput", "find_files"]
+
+STANDARD_INPUT: Final = "-"
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_POLL_S: Final = 0.1
+_TYPE_OFFSET: Final = 4
+
+
+def find_files(name: str) -> list[str]:
+    """Give the log files that an argument names: one, or those of an index file or of a folder.
+
+    A folder's files are those that its only index file lists, else all whose names end with a number.
+    """
+    path = Path(name)
+    if name == STANDARD_INPUT:
+        return [name]
+    if path.is_dir():
+        indexes = sorted(path.glob("*.index"))
+        if len(indexes) == 1:
+            return find_files(str(indexes[0]))
+        numbered = [found for found in path.iterdir() if found.suffix[1:].isdecimal()]
+        if indexes or not numbered:
+            there = ", ".join(index.name for index in indexes) or "no log file, nor an index"
+            raise UserError(f"{name} is a folder with {there}: name the files to read", ExitCode.SETTINGS)
+        return [str(found) for found in sorted(numbered, key=file_order)]
+    if path.suffix != ".index":
+        return [name]
+    try:
+        return [str(listed) for listed in listed_files(path)]
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+class FileInput:
+    """Reads log files one behind the other."""
+
+    def __init__(
+        self,
+        names: list[str],
+        *,
+        follow: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+        accept_in_use: bool = True,
+    ) -> None:
+        """Read ``names`` in order; with ``follow``, wait at the end of the last for what is written to it.
+
+        ``note`` is told what is worth knowing about a file. With ``accept_in_use`` unset, a file that was
+        not closed by its server is an error.
+        """
+        self.names = names
+        self.total_bytes = sum(map(_size_of, names))
+        self._follow = follow
+        self._note = note
+        self._accept_in_use = accept_in_use
+        self._finished_bytes = 0
+        self._raw: BinaryIO | None = None
+        self._successor: str | None = None
+
+    @property
+    def last_path(self) -> str:
+        """The last of the files, as far as is known by now."""
+        return self.names[-1]
+
+    @property
+    def done_bytes(self) -> int:
+        """How much of :attr:`total_bytes` has been read."""
+        return self._finished_bytes + (self._raw.tell() if self._raw is not None else 0)
+
+    def logs(self) -> Iterator[Iterator[RawEvent]]:
+        """Give the events of each file; with a file that cannot be read to its end, BinlogError is raised."""
+        for name in self.names[:-1]:
+            yield self._events(name, follow=False)
+        following: str | None = self.names[-1]
+        while following is not None:
+            self.names[-1] = following
+            yield self._events(following, follow=self._follow)
+            following = self._successor
+
+    def _events(self, name: str, *, follow: bool) -> Iterator[RawEvent]:
+        self._successor = None
+        file = "stdin" if name == STANDARD_INPUT else Path(name).name
+        try:
+            with _opened(name) as raw:
+                seekable = raw.seekable()
+                self._raw = raw if seekable else None
+                growing = _Growing(name, raw) if follow and seekable else None
+                stream = _unpacked(raw) if growing is None else cast("BinaryIO", growing)
+                for position, data in iter_events(stream, name):
+                    if position == len(MAGIC) and growing is None:
+                        self._look_at_head(name, data)
+                    yield RawEvent(name, file, position, data)
+                    if growing is not None and data[_TYPE_OFFSET] == EventType.ROTATE_EVENT:
+                        growing.successor = _rotated_to(name, data)
+                self._finished_bytes += raw.tell() if seekable else 0
+                self._raw = None
+                self._successor = None if growing is None else growing.successor
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            raise TruncatedError(f"the compressed file cannot be unpacked: {error}").at(name, None) from error
+        except OSError as error:
+            raise _unreadable(name, error) from error
+
+    def _look_at_head(self, name: str, format_description: bytes) -> None:
+        if not is_in_use(format_description):
+            return
+        if not self._accept_in_use:
+            raise InvalidValueError("the log is in use, or was not closed properly").at(name, len(MAGIC))
+        self._note(f"{name}: the log is in use, or was not closed properly")
+
+
+def _unreadable(name: str, error: OSError) -> UserError:
+    return UserError(f"{name} cannot be read: {error.strerror or error}", ExitCode.SOURCE)
+
+
+def _size_of(name: str) -> int:
+    try:
+        status = os.fstat(0) if name == STANDARD_INPUT else Path(name).stat()
+    except OSError:
+        return 0  # reading it will say what is wrong
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def _opened(name: str) -> io.BufferedReader:
+    if name == STANDARD_INPUT:
+        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    return Path(name).open("rb")
+
+
+def _unpacked(raw: io.BufferedReader) -> BinaryIO:
+    """Look at the first bytes and unpack what is compressed."""
+    head = raw.peek(len(_ZSTD))
+    if head.startswith(_GZIP):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+    if head.startswith(_ZSTD):
+        return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+    return raw
+
+
+class _Growing:
+    """A log file that its server may still be writing: reading waits for more, until the log is complete.
+
+    That is when the file that follows is there: the one that ROTATE names (:attr:`successor`), else, where a
+    server was stopped, the one with the next number.
+    """
+
+    def __init__(self, name: str, raw: BinaryIO) -> None:
+        self._path = Path(name)
+        self._raw = raw
+        self.successor: str | None = None
+
+    def read(self, size: int) -> bytes:
+        """Read up to ``size`` bytes, at least one; none once the log is complete."""
+        data = self._raw.read(size)
+        while len(data) < min(size, len(MAGIC)):
+            complete = self._is_complete()
+            # Looked at once more behind the decision: what was written in between must not be lost.
+            more = self._raw.read(size - len(data))
+            data += more
+            if complete and not more:
+                break
+            if not more:
+                time.sleep(_POLL_S)
+        return data
+
+    def _is_complete(self) -> bool:
+        if self.successor is None:
+            following = _numbered_successor(self._path)
+            if following is not None and following.exists():
+                self.successor = str(following)
+        return self.successor is not None and Path(self.successor).exists()
+
+
+def _rotated_to(name: str, rotate: bytes) -> str | None:
+    """Give the path of the file with which the log goes on, which lies beside it."""
+    try:
+        event = decode_event(rotate, StreamState(), verify=False).event
+    except BinlogError:
+        return None
+    assert isinstance(event, RotateEvent)
+    return str(Path(name).parent / Path(event.new_log_ident).name)
+
+
+def _numbered_successor(path: Path) -> Path | None:
+    number = path.suffix[1:]
+    return path.with_suffix(f".{int(number) + 1:0{len(number)}d}") if number.isdecimal() else None

@@ -1,0 +1,294 @@
+"""``--json``: each event as one JSON object on a line of its own.
+
+Nothing is lost on the way, but what the event holds in another form anyway: the images of rows are in
+``rows``, packed statements are unpacked, and the events inside a payload follow as lines of their own.
+``docs/binlog-command.md`` specifies the form.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import json
+import math
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+from millrace.binlog.columns.column import ABSENT
+from millrace.binlog.columns.declaration import ColumnCodec
+from millrace.binlog.columns.json_binary import JsonValue
+from millrace.binlog.columns.json_diffs import JsonDiffs
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.declaration import Event, declared_fields
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events.rows import RowsEvent
+from millrace.binlog.fields import encode_text
+from millrace.binlog.rows import Row, Values
+from millrace.binlog.stream import BinlogEvent
+from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.rows import RowReader, TableRows
+
+__all__ = ["JsonOutput", "dump", "event_fields"]
+
+Convert = Callable[[Any], Any]
+
+_TEXT_FIELDS: Final = frozenset(
+    {
+        "block_data",
+        "bqual",
+        "enclosed",
+        "escaped",
+        "field_terminated",
+        "gtrid",
+        "line_starting",
+        "line_terminated",
+        "message",
+        "query",
+    }
+)
+"""Fields whose bytes are text more often than not: given as text where they are UTF-8."""
+
+_UNPACKED: Final = {"compressed_query": "query"}
+_LEFT_OUT: Final = frozenset({"rows", "compressed_rows", "payload"})
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}
+_MEMBERS: Final = (ColumnType.ENUM, ColumnType.SET)
+
+
+class JsonOutput:
+    """Writes records as JSON; ``write_line`` takes each line without its end."""
+
+    def __init__(self, write_line: Callable[[str], None]) -> None:
+        self._write_line = write_line
+        self._rows = RowReader()
+        self._converts: dict[int, tuple[TableRows, list[tuple[str, Convert]]]] = {}
+
+    def write(self, record: LogRecord) -> None:
+        """Write one line."""
+        decoded = record.event
+        if isinstance(decoded, BinlogError):
+            where = {"file": record.file, "position": record.position, "sub_index": record.sub_index}
+            self._write_line(dump(where | {"error": decoded.message}))
+            return
+        header = decoded.header
+        line: dict[str, Any] = {
+            "file": record.file,
+            "position": record.position,
+            "next_position": header.next_position,
+            "timestamp": header.timestamp,
+            "type_code": header.type_code,
+            "type": decoded.event.event_type.name,
+            "server_id": header.server_id,
+            "size": header.event_size,
+            "flags": header.flags,
+            "gtid": record.gtid,
+            "sub_index": record.sub_index,
+            "event": event_fields(decoded.event),
+        }
+        for name, extra in (
+            ("extra_headers", header.extra_headers),
+            ("post_header_extra", decoded.post_header_extra),
+        ):
+            if extra:
+                line[name] = _base64(extra)
+        if isinstance(decoded.event, RowsEvent):
+            self._add_rows(line, record, decoded, decoded.event)
+        self._write_line(dump(line))
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+    def _add_rows(
+        self, line: dict[str, Any], record: LogRecord, decoded: BinlogEvent, event: RowsEvent
+    ) -> None:
+        if decoded.table_map is not None:
+            line["database"] = _text(decoded.table_map.database)
+            line["table"] = _text(decoded.table_map.table)
+        try:
+            table = self._rows.of(decoded, record.state)
+            columns = self._columns(table)
+            line["rows"] = [_row(columns, row) for row in table.rows(event)]
+        except BinlogError as error:
+            line["rows_error"] = error.message
+            line["rows_bytes"] = _base64(_packed_rows(event))
+
+    def _columns(self, table: TableRows) -> list[tuple[str, Convert]]:
+        """Give names and conversions of a table's columns, found once for each table."""
+        known = self._converts.get(id(table))
+        if known is None or known[0] is not table:
+            columns = [
+                (column.name or "", _conversion(codec))
+                for column, codec in zip(table.columns, table.codecs, strict=True)
+            ]
+            if len(self._converts) > 1000:
+                self._converts.clear()
+            known = self._converts[id(table)] = table, columns
+        return known[1]
+
+
+def dump(content: Any) -> str:
+    """Write JSON in one line of valid UTF-8; a name with other bytes has these as escapes of surrogates."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return text
+
+
+def event_fields(event: Event) -> dict[str, Any]:
+    """Give the declared fields of an event as plain values, those that are None left out."""
+    fields = {}
+    for name in _field_names(type(event)):
+        if name in _LEFT_OUT:
+            continue
+        value = getattr(event, name)
+        if name in _UNPACKED:
+            # What cannot be unpacked is shown as it is.
+            with contextlib.suppress(BinlogError):
+                name, value = _UNPACKED[name], getattr(event, _UNPACKED[name])  # noqa: PLW2901 - replaced
+        if value is not None:
+            fields[name] = _plain(name, value)
+    return fields
+
+
+def _field_names(declared: type) -> tuple[str, ...]:
+    names = _NAMES.get(declared)
+    if names is None:
+        names = _NAMES[declared] = tuple(field.name for field in declared_fields(declared))
+    return names
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bytes):
+        return _bytes(name, value)
+    if isinstance(value, float):
+        return _real(value)
+    if isinstance(value, tuple):
+        return [_plain(name, item) for item in value]
+    if dataclasses.is_dataclass(value):
+        parts = {part: getattr(value, part) for part in _field_names(type(value))}
+        return {part: _plain(part, held) for part, held in parts.items() if held is not None}
+    return value
+
+
+def _base64(value: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(value).decode("ascii")}
+
+
+def _bytes(name: str, value: bytes) -> str | dict[str, str]:
+    if name == "sid" and len(value) == 16:
+        return str(uuid.UUID(bytes=value))
+    if name in _TEXT_FIELDS:
+        with contextlib.suppress(UnicodeDecodeError):
+            return value.decode()
+    return _base64(value)
+
+
+def _text(value: str) -> str | dict[str, str]:
+    """Give a text; one with bytes that are not UTF-8, which it has as lone surrogates, as its bytes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return _base64(encode_text(value))
+    return value
+
+
+# ------------------------------------------------------------------------------------------------- the rows
+
+
+def _row(columns: list[tuple[str, Convert]], row: Row) -> dict[str, Any]:
+    before, after = row
+    shown = {}
+    if before is not None:
+        shown["before"] = _image(columns, before)
+    if after is not None:
+        shown["after"] = _image(columns, after, before)
+    return shown
+
+
+def _image(
+    columns: list[tuple[str, Convert]], values: Values, before: Values | None = None
+) -> dict[str, Any]:
+    shown = {}
+    for ordinal, ((name, convert), value) in enumerate(zip(columns, values, strict=True)):
+        if value is ABSENT:
+            continue
+        if isinstance(value, JsonDiffs):
+            shown[name] = _changed_document(value, None if before is None else before[ordinal])
+        else:
+            shown[name] = None if value is None else convert(value)
+    return shown
+
+
+def _changed_document(diffs: JsonDiffs, before: Any) -> Any:
+    """Give the document that partial JSON leads to; without the one before it, the changes as their bytes."""
+    if isinstance(before, JsonValue):
+        # A document that cannot be changed that way is shown by the changes.
+        with contextlib.suppress(BinlogError):
+            return diffs.applied_text(before)
+    return {"json_diffs": _base64(diffs.binary)["base64"]}
+
+
+def _conversion(codec: ColumnCodec) -> Convert:
+    """Choose how a column's natural values become JSON."""
+    column_type = codec.column.type
+    if column_type in _MEMBERS:
+        return _member_conversion(codec)
+    if column_type is ColumnType.FLOAT:
+        return _single
+
+    def convert(value: Any) -> Any:
+        if type(value) is int or type(value) is str:
+            return value
+        if type(value) is float:
+            return _real(value)
+        if type(value) is tuple and column_type is ColumnType.VECTOR:
+            return [_single(item) for item in value]
+        try:
+            text = codec.text(value)
+        except BinlogError:
+            text = codec.encode(value)
+        return _base64(text) if isinstance(text, bytes) else text
+
+    return convert
+
+
+def _member_conversion(codec: ColumnCodec) -> Convert:
+    members = codec.column.members
+
+    def convert(value: int) -> Any:
+        text = codec.text(value)
+        # What the members do not cover comes as digits, which could be a member's name: a number then.
+        known = members is not None and not (
+            value > len(members) if codec.column.type is ColumnType.ENUM else value >> len(members)
+        )
+        return text if known else value
+
+    return convert
+
+
+def _real(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _single(value: float) -> float | str:
+    """Give a number of 32 bits with as few digits as tell it from its neighbours."""
+    if not math.isfinite(value):
+        return str(value)
+    for digits in range(6, 9):
+        short = float(f"{value:.{digits}g}")
+        try:
+            if struct.unpack("<f", struct.pack("<f", short))[0] == value:
+                return short
+        except OverflowError:
+            continue
+    return float(f"{value:.9g}")
+
+
+def _packed_rows(event: RowsEvent) -> bytes:
+    packed = getattr(event, "compressed_rows", None)
+    return event.rows if packed is None else bytes(packed)
