@@ -2,15 +2,25 @@
 
 A file is the magic ``fe 62 69 6e`` and then events, each with its own length (bytes 9 to 12 of its header,
 in all versions). A log that is still being written, or was left by a crash, has the IN_USE flag in its format
-description and may end in the middle of an event. Format: ``sql/binlog_istream.cc`` of MySQL.
+description and may end in the middle of an event. Format: ``sql/binlog_istream.cc`` of MySQL; how a log may
+be encrypted is said in :mod:`millrace.binlog.encryption`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
+from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
+from millrace.binlog.encryption import (
+    MYSQL_ENCRYPTED_MAGIC,
+    MYSQL_ENCRYPTION_HEADER_LENGTH,
+    LogKeys,
+    MariadbDecryptor,
+    MysqlDecryptor,
+)
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
-from millrace.binlog.header import V1_HEADER_LENGTH
+from millrace.binlog.events.mariadb import StartEncryptionEvent
+from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.types import EventType, HeaderFlag
@@ -28,17 +38,22 @@ __all__ = [
 MAGIC = b"\xfebin"
 """The first four bytes of a log; the first event starts behind them."""
 
-_MYSQL_ENCRYPTED = b"\xfdbin"
 _READ_SIZE = 1 << 20
+_START_ENCRYPTION_END = HEADER_LENGTH + 17
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 def check_magic(found: bytes, log_file: str | None = None) -> None:
     """Raise unless ``found``, the first four bytes of a file, are those of a binary log."""
     if found == MAGIC:
         return
-    if found == _MYSQL_ENCRYPTED:
+    if found == MYSQL_ENCRYPTED_MAGIC:
         error: BinlogError = UnsupportedError(
-            "the file was encrypted by MySQL (binlog_encryption=ON); read the log from the server instead"
+            "the file was encrypted by MySQL (binlog_encryption=ON); "
+            "give the key of its keyring, or read the log from the server instead"
         )
     elif len(found) < len(MAGIC):
         error = TruncatedError(
@@ -72,14 +87,26 @@ def _cut_short(size: int, found: int, log_file: str | None, position: int) -> Tr
 
 
 def iter_events(
-    stream: BinaryIO, log_file: str | None = None, *, position: int = 0
+    stream: BinaryIO, log_file: str | None = None, *, position: int = 0, keys: LogKeys | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Read a log and give the position and the bytes of each event.
 
     ``position`` is where in the log ``stream`` stands: 0 for its start, where the magic is checked, else the
-    start of an event. Raises BinlogError for a file that is no binary log, an impossible length, or an end in
-    the middle of an event; the events before that have been given by then.
+    start of an event. Positions count on beyond 4 GiB, where those in the events' headers do not.
+
+    With ``keys`` an encrypted log, read from its start, is given as the server would send it: plain, at the
+    positions of the plain log, and with IGNORABLE_F set in START_ENCRYPTION. Without them the events behind
+    START_ENCRYPTION (MariaDB) are given as they are, and a file of MySQL is refused.
+
+    Raises BinlogError for a file that is no binary log, an impossible length, an end in the middle of an
+    event, or a key that is not there; the events before that have been given by then.
     """
+    if keys is None:
+        return _cut(stream, log_file, position)
+    return _decrypted(stream, log_file, position, keys)
+
+
+def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tuple[int, bytes]]:
     if position == 0:
         check_magic(stream.read(len(MAGIC)), log_file)
         position = len(MAGIC)
@@ -94,7 +121,8 @@ def iter_events(
             end = start + size
             if end > filled:
                 missing = end - filled
-                rest = stream.read(missing) if missing > _READ_SIZE else b""
+                # Twice as much each time, never all that a size promises: it may be wrong.
+                rest = stream.read(min(missing, max(_READ_SIZE, filled))) if missing > _READ_SIZE else b""
                 if not rest:
                     break
                 buffer = buffer[start:] + rest
@@ -109,6 +137,77 @@ def iter_events(
         if len(buffer) >= V1_HEADER_LENGTH:
             size = _event_size(buffer, 0, log_file, position)
         raise _cut_short(size, len(buffer), log_file, position)
+
+
+def _decrypted(
+    stream: BinaryIO, log_file: str | None, position: int, keys: LogKeys
+) -> Iterator[tuple[int, bytes]]:
+    """Give the events of a log that may be encrypted, as :func:`iter_events` says."""
+    plain: _Readable = stream
+    if position == 0:
+        magic = stream.read(len(MAGIC))
+        if magic == MYSQL_ENCRYPTED_MAGIC:
+            plain = _plain_file(stream, log_file, keys)
+            magic = plain.read(len(MAGIC))
+            if magic != MAGIC:
+                message = "the key given does not fit: what it decrypts is no binary log"
+                raise InvalidValueError(message).at(log_file, 0)
+        check_magic(magic, log_file)
+        position = len(MAGIC)
+    decryptor = None
+    for at, data in _cut(plain, log_file, position):
+        try:
+            if decryptor is not None:
+                yield at, decryptor.decrypt(data, at)
+            elif _starts_encryption(data):
+                yield at, _ignorable(data)
+                decryptor = MariadbDecryptor(_start_of(data), keys)
+            else:
+                yield at, data
+        except BinlogError as error:
+            raise error.at(log_file, at) from None
+
+
+class _PlainFile:
+    """A file of MySQL behind its encryption header, decrypted as it is read."""
+
+    def __init__(self, stream: BinaryIO, decryptor: MysqlDecryptor) -> None:
+        self._stream = stream
+        self._decryptor = decryptor
+
+    def read(self, size: int, /) -> bytes:
+        return self._decryptor.update(self._stream.read(size))
+
+
+def _plain_file(stream: BinaryIO, log_file: str | None, keys: LogKeys) -> _PlainFile:
+    header = MYSQL_ENCRYPTED_MAGIC
+    while len(header) < MYSQL_ENCRYPTION_HEADER_LENGTH:
+        more = stream.read(MYSQL_ENCRYPTION_HEADER_LENGTH - len(header))
+        if not more:
+            break
+        header += more
+    try:
+        return _PlainFile(stream, MysqlDecryptor(header, keys))
+    except BinlogError as error:
+        raise error.at(log_file, 0) from None
+
+
+def _starts_encryption(data: bytes) -> bool:
+    """Tell whether the events behind this one are encrypted; a server that decrypts says IGNORABLE_F."""
+    return data[4] == EventType.START_ENCRYPTION_EVENT and not data[17] & HeaderFlag.IGNORABLE_F
+
+
+def _start_of(data: bytes) -> StartEncryptionEvent:
+    return StartEncryptionEvent.decode_fields(data, HEADER_LENGTH, min(_START_ENCRYPTION_END, len(data)), 0)
+
+
+def _ignorable(data: bytes) -> bytes:
+    """Set IGNORABLE_F in a START_ENCRYPTION, and put its checksum right if it has one."""
+    marked = data[:17] + bytes([data[17] | HeaderFlag.IGNORABLE_F]) + data[18:]
+    if len(marked) != _START_ENCRYPTION_END + CHECKSUM_LENGTH:
+        return marked
+    bare = marked[:-CHECKSUM_LENGTH]
+    return bare + compute_checksum(bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +257,20 @@ def iter_pieces(
 
 
 def decode_file(
-    stream: BinaryIO, log_file: str | None = None, *, state: StreamState | None = None, verify: bool = True
+    stream: BinaryIO,
+    log_file: str | None = None,
+    *,
+    state: StreamState | None = None,
+    verify: bool = True,
+    keys: LogKeys | None = None,
 ) -> Iterator[tuple[int, BinlogEvent]]:
     """Read and decode a log from its start: position and decoded event, one after the other.
 
-    Raises BinlogError, with file and position, at the first event that cannot be decoded.
+    ``keys`` are those of an encrypted log. Raises BinlogError, with file and position, at the first event
+    that cannot be decoded.
     """
     state = state or StreamState()
-    for position, data in iter_events(stream, log_file):
+    for position, data in iter_events(stream, log_file, keys=keys):
         try:
             decoded = decode_event(data, state, verify=verify)
         except BinlogError as error:

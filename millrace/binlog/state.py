@@ -23,7 +23,7 @@ from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3,
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH
-from millrace.binlog.types import ChecksumAlgorithm, EventType
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 
 __all__ = ["LogFormat", "StreamState"]
 
@@ -112,7 +112,11 @@ def _refuse(error: BinlogError) -> Callable[[bytes, int, int, int], Event]:
 
 
 class StreamState:
-    """Format of the log being read, table maps in force, and whether the log is encrypted from here on."""
+    """Format of the log being read, table maps in force, and whether the log is encrypted from here on.
+
+    ``encryption`` is the START_ENCRYPTION that says so; one with IGNORABLE_F does not: the events behind it
+    were decrypted, by the server that sent them or by :func:`millrace.binlog.file.iter_events`.
+    """
 
     __slots__ = ("encryption", "format", "table_maps")
 
@@ -126,8 +130,8 @@ class StreamState:
         self.table_maps = {} if table_maps is None else table_maps
         self.encryption = encryption
 
-    def observe(self, event: Event) -> None:
-        """Take note of an event that has been decoded."""
+    def observe(self, event: Event, flags: int = 0) -> None:
+        """Take note of an event that has been decoded; ``flags`` are those of its header."""
         if isinstance(event, RowsEvent):
             if event.ends_statement:
                 self.table_maps.clear()
@@ -137,7 +141,7 @@ class StreamState:
             self.format = LogFormat(event)
             self.table_maps.clear()
             self.encryption = None
-        elif isinstance(event, StartEncryptionEvent):
+        elif isinstance(event, StartEncryptionEvent) and not flags & HeaderFlag.IGNORABLE_F:
             self.encryption = event
 
     def for_payload(self) -> "StreamState":

@@ -102,7 +102,7 @@ def decode_event(data: bytes, state: StreamState, *, verify: bool = True) -> Bin
     if not observed:
         return BinlogEvent(header, event, checksum)
     table_map = state.table_maps.get(event.table_id) if isinstance(event, RowsEvent) else None
-    state.observe(event)
+    state.observe(event, header.flags)
     return BinlogEvent(header, event, checksum, b"", table_map)
 
 
@@ -119,7 +119,7 @@ def _decode_extended(
     extra = data[extra_at : extra_at + excess]
     event = decode(data[:extra_at] + data[extra_at + excess :], header_length, end - excess, known)
     table_map = state.table_maps.get(event.table_id) if isinstance(event, RowsEvent) else None
-    state.observe(event)
+    state.observe(event, header.flags)
     return BinlogEvent(header, event, checksum, extra, table_map)
 
 
@@ -225,7 +225,7 @@ def encode_event(decoded: BinlogEvent, state: StreamState) -> bytes:
         data = header.encode(header_length) + content + (decoded.checksum or b"")
     except (struct.error, OverflowError, UnicodeEncodeError) as error:
         raise UnrepresentableError(f"{type(event).__name__} cannot be written: {error}") from error
-    state.observe(event)
+    state.observe(event, header.flags)
     return data
 
 

@@ -219,7 +219,10 @@ class MariadbGtidListEvent(Event):
 
 @event(EventType.START_ENCRYPTION_EVENT)
 class StartEncryptionEvent(Event):
-    """Everything behind this event is encrypted in the file (never on a connection)."""
+    """Everything behind this event is encrypted: see millrace.binlog.encryption.
+
+    With IGNORABLE_F in its header it is not: the server sends plain events on a connection.
+    """
 
     crypto_scheme: U8 = body()
     key_version: U32 = body()
