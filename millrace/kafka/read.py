@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
-from millrace.kafka.client import KAFKA_LOG, consumer_config
+from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
 from millrace.kafka.errors import BrokerError, translated
 from millrace.runtime.settings import KafkaSettings
 
@@ -28,32 +28,52 @@ _BATCH: Final = 10_000
 _READER = "millrace-read"
 
 
-def read_topic(settings: KafkaSettings, topic: str) -> Iterator[Message]:
-    """Yield the committed records that a topic holds now, partition by partition interleaved; then end.
+def read_topic(
+    settings: KafkaSettings, topic: str, *, isolation: str = "read_committed"
+) -> Iterator[Message]:
+    """Yield the committed records that a topic holds now, partitions interleaved; then end.
 
-    A topic that does not exist gives nothing. Raises :class:`BrokerError` when the topic cannot be read.
+    What lies in the topic when this is called and is undecided is waited for: a Kafka transaction that has
+    been committed shows in one partition a moment before it does in another. With the ``isolation``
+    "read_uncommitted" undecided and aborted records are given as well. A topic that does not exist gives
+    nothing. Raises :class:`BrokerError` when the topic cannot be read.
     """
-    config = consumer_config(settings, _READER)
+    config = consumer_config(settings, _READER, isolation=isolation)
     config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
     consumer = Consumer(config, logger=KAFKA_LOG)
     try:
         with translated(f"reading {topic}"):
-            partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-            unfinished = set(partitions)
-            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            partitions = [
+                TopicPartition(topic, number, 0)
+                for number in consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+            ]
+            if not partitions:
+                return
+            ends = latest_offsets(
+                AdminClient(client_config(settings), logger=KAFKA_LOG),
+                partitions,
+                IsolationLevel.READ_UNCOMMITTED,
+            )
+            unfinished = {partition.partition: end for partition, end in ends.items() if end > 0}
+            consumer.assign(partitions)
             heard = time.monotonic()
             while unfinished:
                 for message in consumer.consume(_BATCH, 0.5):
                     heard = time.monotonic()
-                    error = message.error()
+                    error, number, offset = message.error(), message.partition(), message.offset()
+                    assert number is not None
+                    assert offset is not None
                     if error is None:
                         yield message
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        unfinished.discard(message.partition())
-                    else:
+                    elif error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
+                    elif offset >= unfinished.get(number, 0):
+                        unfinished.pop(number, None)
                 if time.monotonic() - heard > _SILENCE_S:
-                    raise BrokerError(f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s")
+                    raise BrokerError(
+                        f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s, or a transaction of "
+                        "Kafka is open in it for that long"
+                    )
     finally:
         consumer.close()
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.state import ReaderState
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.errors import BrokerError
+from millrace.kafka.read import read_topic
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.runtime.settings import KafkaSettings
@@ -104,42 +105,15 @@ class ReaderWorld:
                 message.timestamp()[1],
                 message.offset(),
             )
-            for message in self._read(self.topics.raw, isolation)
+            for message in read_topic(self.settings, self.topics.raw, isolation=isolation)
         ]
 
     def catalog(self) -> dict[bytes, list[bytes]]:
         """Records of the catalogue by key."""
         entries: dict[bytes, list[bytes]] = {}
-        for message in self._read(self.topics.catalog, "read_committed"):
+        for message in read_topic(self.settings, self.topics.catalog):
             entries.setdefault(message.key(), []).append(message.value())
         return entries
-
-    def _read(self, topic: str, isolation: str) -> list:  # type: ignore[type-arg]  # no stubs for messages
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.settings.bootstrap_servers,
-                "group.id": "test",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(topic, 0, 0)])
-            messages = []
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
-                for message in consumer.consume(10_000, timeout=1.0):
-                    if message.error() is None:
-                        messages.append(message)
-                    elif message.error().code() == KafkaError._PARTITION_EOF:
-                        return messages
-                    elif message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        return []
-            raise AssertionError(f"{topic} has no end")
-        finally:
-            consumer.close()
 
     def end_offset(self) -> int:
         """Offset behind the last record of the raw topic, open transactions included; 0 without a topic."""

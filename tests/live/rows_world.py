@@ -10,12 +10,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaRegistry
 from millrace.contract import Topics
 from millrace.kafka.client import connect
+from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
 
@@ -102,38 +103,9 @@ class RowsWorld:
         messages = self.messages(self.topics.table(self.database, table))
         return [deserialize(self.registry, message.value()) for message in messages]
 
-    def messages(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
-        """The records of a topic by now, partition by partition; none where it does not exist."""
-        metadata = connect(self.settings).list_topics(timeout=30).topics.get(topic)
-        if metadata is None:
-            return []
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.settings.bootstrap_servers,
-                "group.id": "test",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": isolation,
-            }
-        )
-        found = []
-        try:
-            for partition in metadata.partitions:
-                place = TopicPartition(topic, partition, 0)
-                end = end_of(consumer, place)
-                consumer.assign([place])
-                ended = end == 0
-                while not ended:
-                    for message in consumer.consume(1000, 0.3):
-                        if message.error() is None:
-                            found.append(message)
-                            ended = ended or message.offset() >= end - 1
-                        else:
-                            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                            ended = True
-        finally:
-            consumer.close()
-        return found
+    def messages(self, topic: str, *, isolation: str = "read_committed") -> list[Message]:
+        """The records of a topic by now; none where it does not exist."""
+        return list(read_topic(self.settings, topic, isolation=isolation))
 
     def table_topics(self) -> list[str]:
         topics = connect(self.settings).list_topics(timeout=30).topics
@@ -141,15 +113,3 @@ class RowsWorld:
 
     def close(self) -> None:
         self.registry.close()
-
-
-def end_of(consumer: Consumer, place: TopicPartition) -> int:
-    """The offset behind the last record; a new topic's leader takes a moment to get around."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, timeout=30)[1])
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)

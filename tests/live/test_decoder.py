@@ -24,6 +24,7 @@ from millrace.contract import ABANDONED, HEADER_CHUNK, HEADER_MARKER, EventKey, 
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect
 from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.read import read_topic
 from millrace.kafka.state import read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MariaDB, MySQL, Registry
@@ -105,27 +106,7 @@ class World:
             consumer.close()
 
     def records(self, topic: str, isolation: str = "read_committed") -> list[Message]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.settings.bootstrap_servers,
-                "group.id": "test",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-            }
-        )
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[Message] = []
-        try:
-            while True:
-                message = consumer.poll(60)
-                assert message is not None, "Kafka says nothing"
-                if message.error():
-                    return found
-                found.append(message)
-        finally:
-            consumer.close()
+        return list(read_topic(self.settings, topic, isolation=isolation))
 
     def is_open(self, topic: str) -> bool:
         """Tell whether records of a transaction lie in the topic that is neither committed nor aborted."""

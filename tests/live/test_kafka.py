@@ -25,6 +25,7 @@ from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
 from millrace.kafka.pipe import CommitPolicy, InputReader, Record, TransactionalProducer, run_pipe
+from millrace.kafka.read import read_topic
 from millrace.kafka.state import read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.local import Kafka
@@ -58,27 +59,7 @@ def create(admin: AdminClient, topics: Topics) -> dict[str, TopicInfo]:
 
 
 def records(settings: KafkaSettings, topic: str, isolation: str = "read_committed") -> list[Message]:
-    """Give all records of a topic as another consumer sees them."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": settings.bootstrap_servers,
-            "group.id": "test",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[Message] = []
-    try:
-        while True:
-            message = consumer.poll(30)
-            assert message is not None, "Kafka says nothing"
-            if message.error():
-                return found
-            found.append(message)
-    finally:
-        consumer.close()
+    return list(read_topic(settings, topic, isolation=isolation))
 
 
 def values(settings: KafkaSettings, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
@@ -107,6 +88,29 @@ def test_output_and_state_are_there_together(settings: KafkaSettings, topics: To
         assert producer.open() == b"after two"
     with TransactionalProducer(settings, topics.source, "reader", shard=1) as producer:
         assert producer.open() is None
+
+
+def test_reading_waits_for_what_is_undecided(settings: KafkaSettings, topics: Topics) -> None:
+    """The rest of a transaction shows a moment after its first records: nobody may take that for the end."""
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        producer.produce(topics.raw, b"1", b"one", 1000)
+        producer.commit(b"one")
+        producer.produce(topics.raw, b"2", b"two", 2000)
+        while len(values(settings, topics.raw, "read_uncommitted")) < 2:
+            time.sleep(0.05)
+        later = threading.Timer(1.0, producer.commit, [b"two"])
+        later.start()
+        assert values(settings, topics.raw) == [b"one", b"two"]
+        later.join()
+        producer.produce(topics.raw, b"3", b"three", 3000)
+        while len(values(settings, topics.raw, "read_uncommitted")) < 3:
+            time.sleep(0.05)
+        later = threading.Timer(1.0, producer.abort)
+        later.start()
+        assert values(settings, topics.raw) == [b"one", b"two"]
+        later.join()
+    assert values(settings, "no-such-topic") == []
 
 
 def test_any_timestamp_stays(settings: KafkaSettings, topics: Topics) -> None:

@@ -186,10 +186,10 @@ def test_killed_again_and_again(world):
         writer.start()
         try:
             for round_ in range(10):
-                if round_ >= 4 and was_aborted(world):
-                    break
                 with world.service("rowmapper", MILLRACE_ROWS_BUFFER_MIB="1") as process:
                     wait_for_work(world, process)
+                    if round_ >= 4 and was_aborted(world):
+                        break
                     time.sleep(chance.random())
                     process.send_signal(signal.SIGTERM if round_ % 3 == 2 else signal.SIGKILL)
                     process.wait(60)
