@@ -29,14 +29,15 @@ _READER = "millrace-read"
 
 
 def read_topic(
-    settings: KafkaSettings, topic: str, *, isolation: str = "read_committed"
+    settings: KafkaSettings, topic: str, *, isolation: str = "read_committed", follow: bool = False
 ) -> Iterator[Message]:
     """Yield the committed records that a topic holds now, partitions interleaved; then end.
 
     What lies in the topic when this is called and is undecided is waited for: a Kafka transaction that has
     been committed shows in one partition a moment before it does in another. With the ``isolation``
-    "read_uncommitted" undecided and aborted records are given as well. A topic that does not exist gives
-    nothing. Raises :class:`BrokerError` when the topic cannot be read.
+    "read_uncommitted" undecided and aborted records are given as well. With ``follow`` it does not end, but
+    waits for further records. A topic that does not exist gives nothing. Raises :class:`BrokerError` when the
+    topic cannot be read.
     """
     config = consumer_config(settings, _READER, isolation=isolation)
     config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
@@ -57,7 +58,7 @@ def read_topic(
             unfinished = {partition.partition: end for partition, end in ends.items() if end > 0}
             consumer.assign(partitions)
             heard = time.monotonic()
-            while unfinished:
+            while unfinished or follow:
                 for message in consumer.consume(_BATCH, 0.5):
                     heard = time.monotonic()
                     error, number, offset = message.error(), message.partition(), message.offset()
@@ -69,7 +70,7 @@ def read_topic(
                         raise KafkaException(error)
                     elif offset >= unfinished.get(number, 0):
                         unfinished.pop(number, None)
-                if time.monotonic() - heard > _SILENCE_S:
+                if not follow and time.monotonic() - heard > _SILENCE_S:
                     raise BrokerError(
                         f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s, or a transaction of "
                         "Kafka is open in it for that long"

@@ -1,0 +1,236 @@
+"""A server's binary log as an input of ``millrace binlog``, over a replication dump.
+
+The address is ``mysql://user:password@host:port/`` for all logs, with the name of a log file behind it for
+that one. TLS and defaults come from the settings ``MILLRACE_MYSQL_…``, as for the reader.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from millrace.binlog.gtid import GtidSet
+from millrace.binlog_command.records import RawEvent
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
+from millrace.mysql.errors import RefusedError, RetriableError
+from millrace.mysql.packets import DumpEnd, EventPiece
+from millrace.mysql.position import ALTERED, NOT_IN_FILE, PositionTracker
+from millrace.mysql.settings import MysqlSettings
+from millrace.mysql.status import LogFile, binary_logs
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import load_settings
+
+__all__ = ["SCHEMES", "PlacedPiece", "ServerAddress", "ServerInput", "ServerLog", "is_server"]
+
+SCHEMES: Final = ("mysql", "mariadb")
+
+_FIRST_POSITION: Final = 4
+_LAST_POSITION: Final = 0xFFFFFFFF
+_WAIT_S: Final = 0.5
+_RECONNECT_S: Final = 1.0
+_RECONNECTS: Final = 60
+_HIGH_IDS: Final = 0x4D000000
+
+
+class _Settings(BaseSettings):
+    """How the server is reached where the address does not say it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
+    )
+
+    mysql: MysqlSettings
+
+
+def is_server(name: str) -> bool:
+    """Tell whether an argument is the address of a server."""
+    return urlsplit(name).scheme in SCHEMES and "//" in name
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where a server is, how we log in, and which of its logs is meant; None for all."""
+
+    mysql: MysqlAddress
+    log_file: str | None
+
+    @classmethod
+    def parse(cls, url: str, password: str | None = None) -> "ServerAddress":
+        """Read an address; raises UserError. ``password`` wins over what it and the settings say."""
+        parts = urlsplit(url)
+        values: dict[str, object] = {"host": _host(parts, url)}
+        if parts.username:
+            values["user"] = unquote(parts.username)
+        if parts.password is not None:
+            values["password"] = unquote(parts.password)
+        if password is not None:
+            values["password"] = password
+        if parts.port:
+            values["port"] = parts.port
+        settings = load_settings(_Settings, mysql=values).mysql
+        return cls(settings.address(), unquote(parts.path.strip("/")) or None)
+
+    def __str__(self) -> str:
+        return f"mysql://{self.mysql}"
+
+
+def _host(parts: SplitResult, url: str) -> str:
+    """Give the host of an address; raise where there is none, without its password."""
+    try:
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.path.count("/") > 1 or parts.query or parts.fragment:
+        shown = url.replace(f":{parts.password}@", ":***@") if parts.password else url
+        raise UserError(f"{shown} is not mysql://user:password@host:port/LOGFILE", ExitCode.SETTINGS)
+    return host
+
+
+class PlacedPiece(NamedTuple):
+    """A run of bytes of one event, and where the event starts."""
+
+    file: str
+    position: int
+    piece: EventPiece
+
+
+class ServerLog:
+    """The events of a server's log as they lie in its files, from a place on.
+
+    What stands in no file (heartbeats, made-up ROTATE events) is left out. With ``follow``, reading waits for
+    what the server writes next, and goes on by itself, at the event that was not complete, behind a
+    connection that was lost.
+    """
+
+    def __init__(self, address: MysqlAddress, *, follow: bool = False) -> None:
+        self._address = address
+        self._follow = follow
+        # A new one each time: the server throws out whoever has the same as the latest to come.
+        number = uuid.uuid4()
+        self.replica = ReplicaIdentity(_HIGH_IDS | number.int & 0xFFFFFF, str(number), "millrace-binlog")
+
+    def binary_logs(self) -> list[LogFile]:
+        """List the server's log files; raises SourceError."""
+        with MysqlConnection(self._address) as connection:
+            logs = binary_logs(connection)
+        if not logs:
+            raise RefusedError(f"{self._address}: the server has no binary log")
+        return logs
+
+    def after_gtids(self, gtids: str) -> Iterator[PlacedPiece]:
+        """Give the pieces of all transactions but those in a GTID set; raises SourceError."""
+        with MysqlConnection(self._address) as connection:
+            mariadb = connection.flavour is Flavour.MARIADB
+            encoded = b"" if mariadb else GtidSet.parse(gtids).encode()
+            dump = Dump.after_gtids(connection, self.replica, gtids, encoded, wait=self._follow)
+            tracker = PositionTracker("", _FIRST_POSITION, skips=True, zero_allowed=mariadb)
+            for placed in _placed(dump, tracker):
+                # The format description, which the server alters for such a dump, is at the head of a file.
+                yield placed if placed.position != ALTERED else placed._replace(position=_FIRST_POSITION)
+
+    def pieces(self, file: str, position: int = _FIRST_POSITION) -> Iterator[PlacedPiece]:
+        """Give the pieces from an event on; raises SourceError. The first of an event may come again."""
+        attempts = 0
+        while True:
+            try:
+                for placed in self._connected(file, position):
+                    attempts = 0
+                    yield placed
+                    file, position = placed.file, placed.position
+                    if placed.piece.last:
+                        position += placed.piece.event_size
+            except RetriableError:
+                if not self._follow or attempts == _RECONNECTS:
+                    raise
+            else:
+                return
+            attempts += 1
+            time.sleep(_RECONNECT_S)
+
+    def _connected(self, file: str, position: int) -> Iterator[PlacedPiece]:
+        # The command has 32 bits for the position; in a longer file we begin at its head and pass by.
+        start = position if position <= _LAST_POSITION else _FIRST_POSITION
+        with MysqlConnection(self._address) as connection:
+            dump = Dump.at_position(connection, self.replica, file, start, wait=self._follow)
+            mariadb = connection.flavour is Flavour.MARIADB
+            for placed in _placed(dump, PositionTracker(file, start, zero_allowed=mariadb)):
+                if placed.position != ALTERED and (placed.file != file or placed.position >= position):
+                    yield placed
+
+
+def _placed(dump: Dump, tracker: PositionTracker) -> Iterator[PlacedPiece]:
+    """Say of each piece in which file its event lies and where it starts, or that it is ALTERED."""
+    file, position = tracker.log_file, NOT_IN_FILE
+    while True:
+        try:
+            pieces = dump.read(_WAIT_S)
+        except DumpEnd:
+            return
+        for piece in pieces:
+            if piece.first:
+                data = piece.data
+                file = tracker.log_file
+                position = tracker.place(
+                    data[4],
+                    piece.event_size,
+                    int.from_bytes(data[13:17], "little"),
+                    int.from_bytes(data[17:19], "little"),
+                    data,
+                )
+            if position != NOT_IN_FILE:
+                yield PlacedPiece(file, position, piece)
+
+
+class ServerInput:
+    """Reads a server's logs from the first, the named or the first behind a GTID set on."""
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        after_gtids: str | None = None,
+        to_last_log: bool = False,
+        follow: bool = False,
+    ) -> None:
+        """Read the log that ``address`` names alone, unless told ``to_last_log`` or to ``follow``."""
+        self._address = address
+        self._after_gtids = after_gtids
+        self._log = ServerLog(address.mysql, follow=follow)
+        self._only_file = None if to_last_log or follow else address.log_file
+        self.last_path = ""
+        self.total_bytes = self.done_bytes = 0
+
+    def logs(self) -> Iterator[Iterator[RawEvent]]:
+        """Give the events of all logs in one run."""
+        yield self._events()
+
+    def _events(self) -> Iterator[RawEvent]:
+        parts: list[bytes] = []
+        for file, position, piece in self._pieces():
+            if self._only_file is not None and file != self._only_file:
+                return
+            self.done_bytes += len(piece.data)
+            if piece.first:
+                parts.clear()
+            parts.append(piece.data)
+            if piece.last:
+                yield RawEvent(f"{self._address}/{file}", file, position, b"".join(parts))
+
+    def _pieces(self) -> Iterator[PlacedPiece]:
+        if self._after_gtids is not None:
+            return self._log.after_gtids(self._after_gtids)
+        logs = self._log.binary_logs()
+        names = [log.name for log in logs]
+        first = self._address.log_file or names[0]
+        wanted = logs[names.index(first) :] if first in names else []
+        if self._only_file is not None:
+            wanted = wanted[:1]
+        self.total_bytes = sum(log.size for log in wanted)
+        self.last_path = f"{self._address}/{wanted[-1].name if wanted else first}"
+        return self._log.pieces(first)

@@ -1,0 +1,121 @@
+"""The raw topic of a source as an input of ``millrace binlog``: ``kafka://host:port/SOURCE``.
+
+Read are the committed records of ``{source}.raw``; TLS and SASL come from the settings ``MILLRACE_KAFKA_…``.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from millrace.binlog.errors import TruncatedError
+from millrace.binlog_command.records import RawEvent
+from millrace.contract import HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, source_problem
+from millrace.kafka.chunks import ChunkError, ChunkJoiner
+from millrace.kafka.client import Message, connect
+from millrace.kafka.read import read_topic
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings, load_settings
+
+__all__ = ["SCHEME", "TopicInput", "is_topic"]
+
+SCHEME = "kafka"
+
+
+class _Settings(BaseSettings):
+    """How Kafka is reached, as the services have it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
+    )
+
+    kafka: KafkaSettings
+
+
+def is_topic(name: str) -> bool:
+    """Tell whether an argument is the address of a source in Kafka."""
+    return urlsplit(name).scheme == SCHEME and "//" in name
+
+
+class TopicInput:
+    """Reads the raw events of a source, in the order in which the reader wrote them.
+
+    The logs of one epoch are those of one server; another epoch's of the same name are other logs, which
+    :attr:`RawEvent.path` tells apart.
+    """
+
+    def __init__(
+        self, url: str, *, follow: bool = False, note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Take an address; raises UserError. ``note`` is told of the reader's markers."""
+        parts = urlsplit(url)
+        source = parts.path.strip("/")
+        problem = source_problem(source) if source else "no source is named"
+        if not parts.netloc or problem is not None:
+            raise UserError(
+                f"{url} is not kafka://host:port/SOURCE: {problem or 'no host'}", ExitCode.SETTINGS
+            )
+        self._settings = load_settings(_Settings, kafka={"bootstrap_servers": parts.netloc}).kafka
+        self._topic = Topics(source).raw
+        self._follow = follow
+        self._note = note
+        self.last_path = ""
+        self.total_bytes = self.done_bytes = 0
+
+    def logs(self) -> Iterator[Iterator[RawEvent]]:
+        """Give the events of all logs in one run; raises UserError where Kafka does not give them."""
+        if self._topic not in connect(self._settings).list_topics(timeout=self._timeout).topics:
+            raise UserError(
+                f"there is no topic {self._topic} at {self._settings.bootstrap_servers}", ExitCode.KAFKA
+            )
+        yield self._events()
+
+    @property
+    def _timeout(self) -> float:
+        return self._settings.connect_timeout_s
+
+    def _events(self) -> Iterator[RawEvent]:
+        joiner = ChunkJoiner()
+        for message in read_topic(self._settings, self._topic, follow=self._follow):
+            key, value = _bytes(message.key()), _bytes(message.value())
+            self.done_bytes += len(value)
+            headers: dict[str, Any] = dict(message.headers() or ())
+            if HEADER_MARKER in headers:
+                self._note(f"{key.decode('ascii', 'replace')}: {value.decode('utf-8', 'replace')}")
+                continue
+            whole: bytes | None = value
+            if HEADER_CHUNK in headers:
+                whole = self._joined(joiner, message, key, value, headers[HEADER_CHUNK])
+            elif joiner.first_offset is not None:
+                raise TruncatedError("the last chunks of this event are missing").at(_text(joiner.key), 0)
+            if whole is not None:
+                yield self._placed(key, whole)
+
+    def _joined(
+        self, joiner: ChunkJoiner, message: Message, key: bytes, value: bytes, header: bytes
+    ) -> bytes | None:
+        try:
+            return joiner.feed(key, header, value, message.offset() or 0)
+        except ChunkError as error:
+            if joiner.first_offset is not None:
+                raise TruncatedError(str(error)).at(_text(joiner.key), 0) from error
+            # A topic whose retention was lowered may begin in the middle of an event.
+            self._note(f"{_text(key)}: {error}")
+            return None
+
+    def _placed(self, key: bytes, data: bytes) -> RawEvent:
+        try:
+            place = RawKey.parse(key)
+        except ValueError as error:
+            raise UserError(f"{self._topic}: {error}", ExitCode.DATA) from error
+        return RawEvent(f"{self._topic}:{place.epoch}:{place.log_file}", place.log_file, place.position, data)
+
+
+def _bytes(content: str | bytes | None) -> bytes:
+    return content if isinstance(content, bytes) else (content or "").encode()
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode("ascii", "replace")
