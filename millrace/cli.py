@@ -14,6 +14,10 @@ import millrace
 __all__ = ["main"]
 
 _COMMANDS: Final = {
+    "binlog": (
+        "millrace.binlog_command.command:binlog",
+        "Look into binary logs: text, JSON, statistics, checks.",
+    ),
     "decoder": ("millrace.service_commands:decoder", "Run the decoder: raw events to typed events."),
     "demo": ("millrace.demo.command:demo", "Run everything on this machine with a workload, and check it."),
     "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final, cast
 
 import zstandard
 
+from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
 from millrace.binlog.events import RotateEvent
 from millrace.binlog.file import MAGIC, is_in_use, iter_events
@@ -73,17 +74,19 @@ class FileInput:
         follow: bool = False,
         note: Callable[[str], None] = lambda _: None,
         accept_in_use: bool = True,
+        keys: LogKeys | None = None,
     ) -> None:
         """Read ``names`` in order; with ``follow``, wait at the end of the last for what is written to it.
 
         ``note`` is told what is worth knowing about a file. With ``accept_in_use`` unset, a file that was
-        not closed by its server is an error.
+        not closed by its server is an error. ``keys`` open encrypted logs.
         """
         self.names = names
         self.total_bytes = sum(map(_size_of, names))
         self._follow = follow
         self._note = note
         self._accept_in_use = accept_in_use
+        self._keys = keys
         self._finished_bytes = 0
         self._raw: BinaryIO | None = None
         self._successor: str | None = None
@@ -117,7 +120,7 @@ class FileInput:
                 self._raw = raw if seekable else None
                 growing = _Growing(name, raw) if follow and seekable else None
                 stream = _unpacked(raw) if growing is None else cast("BinaryIO", growing)
-                for position, data in iter_events(stream, name):
+                for position, data in iter_events(stream, name, keys=self._keys):
                     if position == len(MAGIC) and growing is None:
                         self._look_at_head(name, data)
                     yield RawEvent(name, file, position, data)

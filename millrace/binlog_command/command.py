@@ -1,0 +1,482 @@
+"""``millrace binlog``: the command itself, from its options to its exit code."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, Protocol, cast
+
+import click
+
+from millrace.binlog.encryption import KeyId, LogKeys
+from millrace.binlog.errors import BinlogError
+from millrace.binlog_command.filters import Criteria, Filter
+from millrace.binlog_command.inputs import FileInput, find_files
+from millrace.binlog_command.options import (
+    EVENT_TYPE,
+    GTIDS,
+    PLACE,
+    TIME,
+    GroupedCommand,
+    Options,
+    option,
+)
+from millrace.binlog_command.records import LogDecoder, LogRecord, Output, RawEvent
+from millrace.binlog_command.terminal import Buffer, coloured, deliver, note, progress, use_colour, use_pager
+from millrace.mysql.errors import SourceError
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import configure_logging
+
+__all__ = ["binlog"]
+
+_FAILED: Final = 1
+_INTERRUPTED: Final = 130
+
+_OUTPUT = "Output (SQL text as mysqlbinlog writes it, unless one of these is given)"
+_TEXT = "Text"
+_EVENTS = "Which events"
+_INPUT = "Input"
+_SCREEN = "Screen"
+
+_EXAMPLES: Final = (
+    ("Read a log, with the rows as comments", "millrace binlog -v binlog.000042"),
+    ("What fills the logs? Compressed ones too", "millrace binlog --stats binlog.0000*.gz"),
+    (
+        "Deletes from one table, for jq",
+        "millrace binlog --json --table shop.orders --type DELETE_ROWS binlog.000042 | jq .rows",
+    ),
+    (
+        "Undo what a transaction did",
+        "millrace binlog --flashback --transaction 0-1-2305 mariadb-bin.000042 | mariadb",
+    ),
+    ("Is a backup whole?", "millrace binlog --verify /backup/binlog.index"),
+    ("Watch a server", "millrace binlog -vv --follow mysql://repl@db1/binlog.000042"),
+    (
+        "Copy all its logs, and go on where the last run stopped",
+        "millrace binlog --raw --result-file /backup/ --follow mysql://repl@db1/",
+    ),
+    ("Read what the reader wrote to Kafka", "millrace binlog kafka://localhost:9092/shop"),
+)
+
+
+class Input(Protocol):
+    """Where events come from."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all that will be read, 0 where that is not known."""
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes that have been read."""
+
+    @property
+    def last_path(self) -> str:
+        """Path of the last log that will be read, as far as is known."""
+
+    def logs(self) -> Iterator[Iterator[RawEvent]]:
+        """Give the logs, each as its events."""
+
+
+@click.command(
+    "binlog",
+    cls=GroupedCommand,
+    examples=_EXAMPLES,
+    options_metavar="[OPTIONS]",
+    context_settings={"help_option_names": ["--help"], "max_content_width": 110},
+)
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@option(_OUTPUT, "--json", is_flag=True, help="One JSON object per event, a line each.")
+@option(
+    _OUTPUT,
+    "--stats",
+    is_flag=True,
+    help="Events, rows and bytes by type, table and operation, and the extreme transactions; "
+    "with --json as one object.",
+)
+@option(_OUTPUT, "--verify", is_flag=True, help="Check the logs: a line per finding; exit code 1 if any.")
+@option(_OUTPUT, "--flashback", is_flag=True, help="SQL that undoes the row changes, newest first.")
+@option(_OUTPUT, "--raw", is_flag=True, help="Copy a server's log files as they are, with resume.")
+@option(
+    _OUTPUT,
+    "--result-file",
+    "-r",
+    metavar="FILE",
+    help="Write to FILE; with --raw the folder, or the beginning of the names, of the copies.",
+)
+@option(_TEXT, "--verbose", "-v", count=True, help="Rows as comments; -vv with types and statements.")
+@option(
+    _TEXT,
+    "--base64-output",
+    type=click.Choice(["auto", "never", "decode-rows"]),
+    default="auto",
+    help="BINLOG statements where they are needed; an error instead; or none for rows.",
+)
+@option(_TEXT, "--hexdump", "-H", is_flag=True, help="The bytes of each event, in comments.")
+@option(_TEXT, "--short-form", "-s", is_flag=True, help="The statements alone.")
+@option(_TEXT, "--skip-gtids", is_flag=True, help="No SET GTID_NEXT: a server gives GTIDs of its own.")
+@option(
+    _TEXT, "--rewrite-db", multiple=True, metavar="'OLD->NEW'", help="Call a database otherwise; repeatable."
+)
+@option(_TEXT, "--local-load", "-l", metavar="FOLDER", help="Where the files of LOAD DATA are put.")
+@option(
+    _EVENTS,
+    "--start-position",
+    "-j",
+    type=PLACE,
+    help="Begin at a position, of the first log unless one is named.",
+)
+@option(
+    _EVENTS,
+    "--stop-position",
+    type=PLACE,
+    help="Stop in front of a position, of the last log unless one is named.",
+)
+@option(
+    _EVENTS,
+    "--start-datetime",
+    type=TIME,
+    help="Begin at the first event of this time or later: 'YYYY-MM-DD hh:mm:ss', local, or epoch seconds.",
+)
+@option(_EVENTS, "--stop-datetime", type=TIME, help="Stop at the first event of this time or later.")
+@option(
+    _EVENTS,
+    "--include-gtids",
+    type=GTIDS,
+    help="Only these transactions: uuid:1-5, uuid:tag:7; of MariaDB 0-1-100 or 0-1-100-200.",
+)
+@option(_EVENTS, "--exclude-gtids", type=GTIDS, help="No transactions of this set.")
+@option(
+    _EVENTS,
+    "--transaction",
+    metavar="ID",
+    help="One transaction: its GTID, or file:position of its first event.",
+)
+@option(
+    _EVENTS,
+    "--database",
+    "-d",
+    multiple=True,
+    metavar="NAME",
+    help="Rows in this database, statements with it as default; * and ? as wildcards; repeatable.",
+)
+@option(
+    _EVENTS,
+    "--table",
+    "-T",
+    multiple=True,
+    metavar="[DB.]NAME",
+    help="Rows and DDL of this table; * and ? as wildcards; repeatable.",
+)
+@option(
+    _EVENTS, "--server-id", multiple=True, type=click.IntRange(0), help="Events of this origin; repeatable."
+)
+@option(
+    _EVENTS,
+    "--type",
+    "event_type",
+    multiple=True,
+    type=EVENT_TYPE,
+    help="Events of this type, by name or number; repeatable.",
+)
+@option(_INPUT, "--follow", "--stop-never", is_flag=True, help="Wait at the end for what is written next.")
+@option(_INPUT, "--to-last-log", is_flag=True, help="Read a server's logs behind the named one as well.")
+@option(
+    _INPUT,
+    "--after-gtids",
+    metavar="SET",
+    help="Have a server send what comes behind a GTID set, or position.",
+)
+@option(_INPUT, "--password", "-p", is_flag=True, help="Ask for the password. [or MILLRACE_MYSQL_PASSWORD]")
+@option(
+    _INPUT, "--key-file", metavar="FILE", help="Keys of encrypted log files, a line each: id;hexadecimal key."
+)
+@option(
+    _INPUT,
+    "--verify-binlog-checksum/--no-verify-binlog-checksum",
+    "-c",
+    default=True,
+    help="Whether a wrong checksum is an error (the default).",
+)
+@option(
+    _INPUT,
+    "--force-if-open/--no-force-if-open",
+    "-F",
+    default=True,
+    help="Whether a log that was not closed is read (the default).",
+)
+@option(_INPUT, "--force-read", "-f", is_flag=True, help="Go on behind events that cannot be read.")
+@option(
+    _SCREEN,
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+)
+@option(_SCREEN, "--pager/--no-pager", default=True, help="Whether text is paged on a terminal.")
+def binlog(logs: tuple[str, ...], **given: Any) -> None:
+    """Look into binary logs of MySQL and MariaDB: text, JSON, statistics, checks, copies.
+
+    \b
+    LOG is
+      a log file or relay log of any version, also compressed (gzip, zstd);
+      an index file or a folder for the files that it lists or holds; - for standard input;
+      mysql://user:password@host:port/ for all logs of a server, with a file's name behind it for one;
+      kafka://host:port/SOURCE for what the reader has written to SOURCE.raw.
+    """  # noqa: D301 - click's mark for lines that stay as they are
+    configure_logging("ERROR")
+    options = Options(**given)
+    _check(options, logs)
+    try:
+        sys.exit(_run(options, logs))
+    except BrokenPipeError:
+        # Whoever read this has seen enough; what is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except UserError as error:
+        for line in error.lines:
+            _tell(line)
+        sys.exit(error.exit_code)
+    except SourceError as error:
+        _tell(str(error))
+        sys.exit(ExitCode.SOURCE)
+
+
+def _tell(message: str) -> None:
+    click.echo(f"error: {message}", err=True)
+
+
+def _check(options: Options, logs: tuple[str, ...]) -> None:
+    """Refuse options that contradict each other."""
+    modes = [name for name in ("stats", "verify", "flashback", "raw") if getattr(options, name)]
+    if options.json and not options.stats:
+        modes.append("json")
+    if len(modes) > 1:
+        raise click.UsageError(f"--{modes[0]} and --{modes[1]} exclude each other")
+    if (options.verify or options.raw) and options.criteria() != Criteria():
+        raise click.UsageError(f"--{modes[0]} works on whole logs, without filters")
+    if options.raw and (len(logs) != 1 or not _is_server(logs[0])):
+        raise click.UsageError("--raw copies from one server: mysql://user@host:port/LOGFILE")
+    if options.after_gtids is not None and not all(map(_is_server, logs)):
+        raise click.UsageError("--after-gtids is for servers; --exclude-gtids is for any log")
+
+
+def _is_server(name: str) -> bool:
+    return name.startswith(("mysql://", "mariadb://"))
+
+
+def _run(options: Options, logs: tuple[str, ...]) -> int:
+    if options.raw:
+        return _download(options, logs[0])
+    inputs = _inputs(options, logs)
+    with ExitStack() as stack:
+        stream: BinaryIO = sys.stdout.buffer
+        if options.result_file is not None:
+            stream = stack.enter_context(_created(options.result_file))
+        to_file = options.result_file is not None
+        colour = use_colour(options.color, to_file=to_file)
+        is_text = not (options.json or options.stats or options.verify)
+        pages = is_text and not options.follow
+        run = _Run(options, inputs, partial(Filter, options.criteria()))
+        chunks = run.chunks()
+        deliver(
+            coloured(chunks) if is_text and colour else chunks,
+            stream,
+            pager=pages and use_pager(wanted=options.pager, to_file=to_file),
+            colour=colour,
+            live=options.follow,
+        )
+        return run.exit_code
+
+
+def _created(name: str) -> BinaryIO:
+    try:
+        return Path(name).open("wb")
+    except OSError as error:
+        raise UserError(f"{name} cannot be written: {error.strerror}", ExitCode.SETTINGS) from error
+
+
+# ------------------------------------------------------------------------------------------------- the inputs
+
+
+def _inputs(options: Options, logs: tuple[str, ...]) -> list[Input]:
+    """Make an input of each run of arguments of one kind; only the last is followed."""
+    inputs: list[Input] = []
+    files: list[str] = []
+    for number, name in enumerate(logs):
+        follow = options.follow and number == len(logs) - 1
+        if _is_server(name) or name.startswith("kafka://"):
+            if files:
+                inputs.append(_files(options, files, follow=False))
+                files = []
+            inputs.append(_remote(options, name, follow=follow))
+        else:
+            files += find_files(name)
+    if files:
+        inputs.append(_files(options, files, follow=options.follow))
+    return inputs
+
+
+def _files(options: Options, names: list[str], *, follow: bool) -> Input:
+    return FileInput(
+        names,
+        follow=follow,
+        note=note,
+        accept_in_use=options.force_if_open,
+        keys=None if options.key_file is None else _read_keys(options.key_file),
+    )
+
+
+def _remote(options: Options, name: str, *, follow: bool) -> Input:
+    if name.startswith("kafka://"):
+        from millrace.binlog_command.topic import TopicInput  # noqa: PLC0415 - Kafka's client loads slowly
+
+        return TopicInput(name, follow=follow, note=note)
+    from millrace.binlog_command.server import ServerAddress, ServerInput  # noqa: PLC0415 - likewise
+
+    address = ServerAddress.parse(name, _password(options))
+    return ServerInput(
+        address, after_gtids=options.after_gtids, to_last_log=options.to_last_log, follow=follow
+    )
+
+
+def _password(options: Options) -> str | None:
+    if not options.password:
+        return None
+    return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
+
+
+def _read_keys(name: str) -> LogKeys:
+    """Read keys as MariaDB's file_key_management has them; MySQL's ids are texts."""
+    keys: dict[KeyId, bytes] = {}
+    try:
+        for line in Path(name).read_text("utf-8").splitlines():
+            text = line.partition("#")[0].strip()
+            if text:
+                key_id, _, digits = (part.strip() for part in text.partition(";"))
+                keys[int(key_id) if key_id.isdecimal() else key_id] = bytes.fromhex(digits)
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror}", ExitCode.SETTINGS) from error
+    except ValueError:
+        raise UserError(f"{name} has a line that is not id;hexadecimal key", ExitCode.SETTINGS) from None
+    return LogKeys(keys)
+
+
+# --------------------------------------------------------------------------------------------- from in to out
+
+
+class _Run:
+    """One pass over the inputs; :attr:`exit_code` is known behind it."""
+
+    def __init__(self, options: Options, inputs: list[Input], make_filter: Any) -> None:
+        self.exit_code = 0
+        self._options = options
+        self._inputs = inputs
+        self._buffer = Buffer()
+        self._output = _output(options, self._buffer)
+        is_list = options.json or options.stats
+        self._filter: Filter = make_filter(
+            context=not is_list, is_last=lambda path: path == inputs[-1].last_path
+        )
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all inputs."""
+        return sum(one.total_bytes for one in self._inputs)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes that have been read of them."""
+        return sum(one.done_bytes for one in self._inputs)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give what the output writes, as it writes it."""
+        records: Iterable[LogRecord] = self._records()
+        if not self._options.verify:
+            records = self._filter.apply(records)
+        if self._options.stats or self._options.verify:
+            records = progress(records, self)
+        try:
+            for record in records:
+                if isinstance(record.event, BinlogError) and not self._goes_on(record.event):
+                    break
+                self._output.write(record)
+                chunk = self._buffer.take()
+                if chunk:
+                    yield chunk
+        except KeyboardInterrupt:
+            if not self._options.stats:
+                raise
+            # Whoever stops the counting wants to see what was counted.
+            self.exit_code = _INTERRUPTED
+        self._output.close()
+        yield self._buffer.take()
+        if getattr(self._output, "findings", 0):
+            self.exit_code = _FAILED
+
+    def _records(self) -> Iterator[LogRecord]:
+        decoder = LogDecoder(verify=self._options.verify_binlog_checksum)
+        for one in self._inputs:
+            for log in one.logs():
+                yield from decoder.records(log)
+
+    def _goes_on(self, error: BinlogError) -> bool:
+        """Decide about an event that cannot be read: whether it goes to the output and others follow."""
+        if self._options.verify:
+            return True
+        self.exit_code = _FAILED
+        _tell(str(error))
+        return self._options.force_read
+
+
+def _output(options: Options, buffer: Buffer) -> Output:
+    # Imported when they are used: each brings much of the codec with it.
+    if options.verify:
+        from millrace.binlog_command.verify import VerifyOutput  # noqa: PLC0415
+
+        return VerifyOutput(buffer.line)
+    if options.stats:
+        from millrace.binlog_command.stats import StatsOutput  # noqa: PLC0415
+
+        return StatsOutput(buffer.line, as_json=options.json)
+    if options.json:
+        from millrace.binlog_command.json_output import JsonOutput  # noqa: PLC0415
+
+        return JsonOutput(buffer.line)
+    return _text_output(options, buffer)
+
+
+def _text_output(options: Options, buffer: Buffer) -> Output:
+    from millrace.binlog_command.rewrite import DatabaseRewrite  # noqa: PLC0415
+    from millrace.binlog_command.text import TextOptions, TextOutput  # noqa: PLC0415
+
+    text_options = TextOptions(
+        verbose=options.verbose,
+        base64_output=cast("Literal['auto', 'decode-rows', 'never']", options.base64_output),
+        hexdump=options.hexdump,
+        short_form=options.short_form,
+        skip_gtids=options.skip_gtids,
+        local_load=None if options.local_load is None else Path(options.local_load),
+        rewrite_db=DatabaseRewrite.parse(options.rewrite_db),
+    )
+    return TextOutput(cast("BinaryIO", buffer), text_options)
+
+
+def _download(options: Options, name: str) -> int:
+    from millrace.binlog_command.raw_download import RawDownload  # noqa: PLC0415
+    from millrace.binlog_command.server import ServerAddress  # noqa: PLC0415
+
+    download = RawDownload(
+        ServerAddress.parse(name, _password(options)),
+        options.result_file or "",
+        to_last_log=options.to_last_log,
+        follow=options.follow,
+        note=note,
+    )
+    download.run()
+    return 0

@@ -1,0 +1,147 @@
+"""The options of ``millrace binlog``: in groups, and with mysqlbinlog's names where it has them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from millrace.binlog.errors import BinlogError
+from millrace.binlog_command.filters import (
+    Criteria,
+    Gtids,
+    Place,
+    TablePattern,
+    parse_event_type,
+    parse_gtids,
+    parse_time,
+    wildcard,
+)
+
+__all__ = ["GroupedCommand", "Options", "option"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line said."""
+
+    json: bool
+    stats: bool
+    verify: bool
+    raw: bool
+    flashback: bool
+    result_file: str | None
+    verbose: int
+    base64_output: str
+    hexdump: bool
+    short_form: bool
+    skip_gtids: bool
+    rewrite_db: tuple[str, ...]
+    local_load: str | None
+    start_position: Place | None
+    stop_position: Place | None
+    start_datetime: float | None
+    stop_datetime: float | None
+    include_gtids: Gtids | None
+    exclude_gtids: Gtids | None
+    database: tuple[str, ...]
+    table: tuple[str, ...]
+    server_id: tuple[int, ...]
+    event_type: tuple[int, ...]
+    transaction: str | None
+    follow: bool
+    to_last_log: bool
+    after_gtids: str | None
+    password: bool
+    key_file: str | None
+    verify_binlog_checksum: bool
+    force_if_open: bool
+    force_read: bool
+    color: str
+    pager: bool
+
+    def criteria(self) -> Criteria:
+        """Give what is asked for as the filter has it."""
+        return Criteria(
+            start=self.start_position,
+            stop=self.stop_position,
+            start_time=self.start_datetime,
+            stop_time=self.stop_datetime,
+            include_gtids=self.include_gtids,
+            exclude_gtids=self.exclude_gtids,
+            databases=tuple(map(wildcard, self.database)),
+            tables=tuple(map(TablePattern.parse, self.table)),
+            server_ids=frozenset(self.server_id),
+            types=frozenset(self.event_type),
+            transaction=self.transaction,
+        )
+
+
+class GroupedOption(click.Option):
+    """An option that stands under a heading of the help."""
+
+    def __init__(self, *args: Any, group: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.group = group
+
+
+def option(group: str, *names: str, **attributes: Any) -> Callable[[F], F]:
+    """Declare an option under a heading."""
+    return click.option(*names, cls=GroupedOption, group=group, **attributes)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has its options under headings, and examples at its end as they are written."""
+
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group in the order of their declaration."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        others = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or isinstance(parameter, click.Argument):
+                continue
+            if isinstance(parameter, GroupedOption):
+                groups.setdefault(parameter.group, []).append(record)
+            else:
+                others.append(record)
+        groups["Other"] = others
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records, col_max=34)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the examples."""
+        with formatter.section("Examples"):
+            for purpose, command in self.examples:
+                formatter.write(f"{'':{formatter.current_indent}}# {purpose}\n")
+                formatter.write(f"{'':{formatter.current_indent}}{command}\n")
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 alone
+    """A parameter read by a function that raises ValueError or BinlogError for what it cannot read."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a value, unless that has been done."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except (ValueError, BinlogError) as error:
+            self.fail(str(error), param, ctx)
+
+
+PLACE = Parsed("[file:]position", Place.parse)
+TIME = Parsed("time", parse_time)
+GTIDS = Parsed("gtids", parse_gtids)
+EVENT_TYPE = Parsed("type", parse_event_type)

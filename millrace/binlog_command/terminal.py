@@ -1,0 +1,129 @@
+"""How output reaches people and programs: plain to a file or pipe, coloured and paged on a terminal."""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
+
+import click
+
+__all__ = ["Buffer", "Measured", "coloured", "deliver", "note", "progress", "use_colour", "use_pager"]
+
+
+class Buffer:
+    """A stream for outputs to write to, whose content is taken away piece by piece."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        """Keep bytes."""
+        self._parts.append(data)
+        return len(data)
+
+    def line(self, text: str) -> None:
+        """Keep a line of text, given without its end; what is no UTF-8 in it goes out as it came in."""
+        self._parts.append(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def take(self) -> bytes:
+        """Give everything that has been written since the last time."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
+
+
+def note(message: str) -> None:
+    """Tell something on standard error that is no error."""
+    click.echo(f"note: {message}", err=True)
+
+
+def use_colour(choice: str, *, to_file: bool) -> bool:
+    """Decide about colours: ``always``, ``never``, or as the terminal and NO_COLOR say."""
+    if choice != "auto":
+        return choice == "always"
+    return not to_file and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def use_pager(*, wanted: bool, to_file: bool) -> bool:
+    """Tell whether a person can turn pages here."""
+    return wanted and not to_file and sys.stdout.isatty() and sys.stdin.isatty()
+
+
+def deliver(chunks: Iterable[bytes], stream: BinaryIO, *, pager: bool, colour: bool, live: bool) -> None:
+    """Write chunks, each of whole lines, as they come; ``live`` sends each of them on at once."""
+    if pager:
+        # An error ends the chunks; it must not end the pager, in which people still read what came before.
+        failures: list[Exception] = []
+        click.echo_via_pager(_texts(chunks, failures), color=colour)
+        if failures:
+            raise failures[0]
+        return
+    for chunk in chunks:
+        stream.write(chunk)
+        if live:
+            stream.flush()
+    stream.flush()
+
+
+def _texts(chunks: Iterable[bytes], failures: list[Exception]) -> Iterator[str]:
+    try:
+        for chunk in chunks:
+            yield chunk.decode("utf-8", "replace")
+    except Exception as error:  # noqa: BLE001 - raised again by who called
+        failures.append(error)
+
+
+_STYLES: Final[tuple[tuple[re.Pattern[bytes], dict[str, Any]], ...]] = (
+    (re.compile(rb"# at \d"), {"fg": "yellow"}),
+    (re.compile(rb"#\d{6} "), {"fg": "cyan"}),
+    (re.compile(rb"### "), {"fg": "green"}),
+    (re.compile(rb"#"), {"dim": True}),
+    (re.compile(rb"(/\*!|SET |DELIMITER |BINLOG |[A-Za-z0-9+/]{4,}={0,2}$|'/\*!)"), {"dim": True}),
+    (re.compile(rb"error: "), {"fg": "red"}),
+)
+"""Of the text form, by how a line begins; SQL stays as it is."""
+
+
+def coloured(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Colour the lines of the text form."""
+    for chunk in chunks:
+        yield b"\n".join(map(_coloured_line, chunk.split(b"\n")))
+
+
+def _coloured_line(line: bytes) -> bytes:
+    for pattern, style in _STYLES:
+        if line and pattern.match(line):
+            before, after = click.style("\0", **style).encode().split(b"\0")
+            return before + line + after
+    return line
+
+
+T = TypeVar("T")
+_UPDATE_EVERY: Final = 1024
+
+
+class Measured(Protocol):
+    """What knows how much of it has been read, in bytes; a total of 0 is not known."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All there is to read."""
+
+    @property
+    def done_bytes(self) -> int:
+        """What has been read."""
+
+
+def progress(items: Iterable[T], measured: Measured) -> Iterator[T]:
+    """Show on a terminal's standard error how far the reading of ``items`` is."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    with click.progressbar(length=1, file=sys.stderr, show_eta=True) as bar:
+        for number, item in enumerate(items):
+            if number % _UPDATE_EVERY == 0:
+                bar.length = max(1, measured.total_bytes)
+                bar.update(measured.done_bytes - bar.pos)
+            yield item
+        bar.update(max(0, (bar.length or 1) - bar.pos))
