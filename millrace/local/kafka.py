@@ -116,7 +116,7 @@ class Kafka(Component):
             log = self._log_file(node)
             self._started_at[node] = log.stat().st_size if log.exists() else 0
             # On small machines the serial collector costs least; logs go to the process's output.
-            options = ("-XX:+UseSerialGC", "-XX:-UsePerfData", f"-Xmx{self.heap_mb}m", "-Xms128m")
+            options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", f"-Xmx{self.heap_mb}m", "-Xms128m")
             command = self._java(*options, "kafka.Kafka", str(self._settings_file(node)))
             process = Process(f"kafka node {node}", command, log=log)
             self.processes[node : node + 1] = [process]
