@@ -1,9 +1,8 @@
-"""Writes ``docs/columns.md`` from the declarations of the column types: ``python docs/columns.py``."""  # noqa: INP001 - a script
+"""The tables of ``docs/columns.md``, from the declarations of the column types: see ``generate.py``."""  # noqa: INP001 - a script
 
 import json
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 
 from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnCodec, ColumnType
 from millrace.binlog.columns.charsets import collation_servers
@@ -19,25 +18,7 @@ from millrace.binlog.columns.column import (
     RealMetadata,
 )
 
-__all__ = ["columns_page"]
-
-_HEAD = """\
-# Column types
-
-Every column type that a row image can hold. This page is generated from the declarations in
-`millrace/binlog/columns/`; to change it, change them and run `python docs/columns.py`.
-
-A *natural value* is what `RowImages.natural` gives: no bit is lost, so that `RowImages.encode` makes the
-same bytes of it. An *Avro value* is what the row topics carry; where the Avro type cannot hold a value
-(0000-00-00, bytes that are no text in their character set) the field is null and the original stands in the
-record's `unrepresentable`. NULL is None in both, and a column that an image leaves out is `ABSENT`.
-
-What the table map does not tell (with `binlog_row_metadata=MINIMAL`, or at all) comes from the server's
-catalog. Where there is none either, text stays bytes, ENUM stays its number and SET its bits.
-
-Character sets are those of the servers, not Python's of the same names: their tables, and the collation ids,
-were read from {servers}.
-"""
+__all__ = ["columns_text"]
 
 _EXAMPLES: dict[ColumnType, Metadata] = {
     ColumnType.FLOAT: RealMetadata(4),
@@ -78,9 +59,9 @@ _EXAMPLES: dict[ColumnType, Metadata] = {
 """A column of each type whose metadata is not empty, to show what its declaration makes of it."""
 
 
-def columns_page() -> str:
-    """Write the whole page."""
-    parts = [_HEAD.format(servers=_enumeration(collation_servers()))]
+def columns_text() -> str:
+    """Write the list of types and a section for each class."""
+    parts = [f"Character sets and collation ids were read from {_enumeration(collation_servers())}.\n"]
     parts.append("| code | type | in SQL | Avro type | `connect.name` |\n| ---: | --- | --- | --- | --- |")
     for column_type in sorted(COLUMNS):
         parts += _rows(column_type)
@@ -93,7 +74,7 @@ def columns_page() -> str:
     parts.append("Of these only the catalog tells; without one they are bytes.\n")
     for (column_type, name), codec in sorted(VARIANTS.items()):
         parts += _section(codec, f"{name} as {column_type.name} {int(column_type)}", level=3)
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(parts).rstrip()
 
 
 def _enumeration(servers: list[str]) -> str:
@@ -136,7 +117,3 @@ def _section(codec: type[ColumnCodec], kind: str, *, level: int = 2) -> Iterator
 def _plain(paragraph: str) -> str:
     text = " ".join(paragraph.split()).replace("``", "`").replace(":class:`~", "`")
     return text.replace(":class:`", "`").replace(":meth:`", "`").replace(":data:`", "`")
-
-
-if __name__ == "__main__":
-    Path(__file__).with_name("columns.md").write_text(columns_page(), encoding="utf-8")

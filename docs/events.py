@@ -1,5 +1,6 @@
-"""Writes ``docs/events.md`` from the declarations of the events: ``python docs/events.py``."""  # noqa: INP001 - a script
+"""The tables of ``docs/events.md``, from the declarations of the events: see ``generate.py``."""  # noqa: INP001 - a script
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,41 +9,60 @@ from millrace.binlog.events import EVENTS
 from millrace.binlog.fields import FieldType
 from millrace.binlog.types import EventType
 
-__all__ = ["events_page"]
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where the tests are, which hold the vectors
 
-_HEAD = """\
-# Events
+from tests.unit.binlog.cases import CASES, SOURCES
 
-Every event type that Millrace decodes, with its fields in wire order. This page is generated from the
-declarations in `millrace/binlog/events/`; to change it, change them and run `python docs/events.py`.
-
-A type is the wire's own: `uint32` is four bytes, little-endian; `lenenc` is MySQL's length-encoded integer;
-`text<uint8>` is text behind its length in one byte; `text NUL` ends with a zero byte; `…` stands for any
-number of items. "?" marks a field that an event may lack; it is null then. Texts are names in UTF-8; bytes
-are kept as they are. The class of an event is found in `millrace.binlog.events`; the record in
-`schemas/avro/BinlogEvent.avsc` has the same name and fields.
-
-An event type that is not listed here is kept with its bytes, as `UnknownEvent`.
-"""
+__all__ = ["events_text"]
 
 
-def events_page() -> str:
-    """Write the whole page."""
+def events_text() -> str:
+    """Write the list of types, a section for each, and one for each structure inside their fields."""
     structures: dict[str, type] = {}
-    parts = [_HEAD, "| code | type | class |\n| ---: | --- | --- |"]
+    parts = ["| code | type | class | vector |\n| ---: | --- | --- | --- |"]
     for code in sorted(EVENTS):
         name = EVENTS[code].event_class.__name__
-        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) |")
+        vector = "server" if _servers(code) else "by hand"
+        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) | {vector} |")
     parts.append("")
     for code in sorted(EVENTS):
         declaration = EVENTS[code]
         parts += _section(declaration.event_class, f"{EventType(code).name}, {code}", declaration.fields)
+        parts.append(_vectors(code))
         for field in declaration.fields:
             _collect(field.type, structures)
     parts.append("## Structures\n\nWhat stands inside the fields above.\n")
     for name in sorted(structures):
         parts += _section(structures[name], "", declared_fields(structures[name]), level=3)
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(parts).rstrip()
+
+
+def _servers(code: int) -> list[str]:
+    """List the servers that wrote the vectors of a type, each version once."""
+    event_class = EVENTS[code].event_class  # not its code: previews of MySQL 5.1 have others
+    wrote = {
+        case.server.split(" ")[0]
+        for case in CASES
+        if isinstance(case.event, event_class) and not case.by_hand
+    }
+    return sorted(wrote, key=lambda version: ("Maria" in version, _numbers(version)))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split("-", maxsplit=1)[0].split(".")]
+
+
+def _vectors(code: int) -> str:
+    """Say where the bytes come from with which the tests prove a type."""
+    said = []
+    if servers := _servers(code):
+        said.append(f"Tested with the bytes of {', '.join(servers)}.")
+    if code in SOURCES:
+        first, second = SOURCES[code]
+        said.append(f"Tested with bytes made by hand, from {first} and from {second}.")
+    if not said:
+        raise SystemExit(f"error: {EventType(code).name} has no vector in tests/unit/binlog/cases.py")
+    return " ".join(said) + "\n"
 
 
 def _section(
@@ -82,7 +102,3 @@ def _collect(field_type: FieldType, structures: dict[str, type]) -> None:
         structures[field_type.record.__name__] = field_type.record
         for field in declared_fields(field_type.record):
             _collect(field.type, structures)
-
-
-if __name__ == "__main__":
-    Path(__file__).with_name("events.md").write_text(events_page(), encoding="utf-8")

@@ -6,6 +6,7 @@ pages below; with ``--check`` it writes nothing and fails where a page is stale.
 
 import argparse
 import re
+import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,8 @@ SERVICES: Final[dict[str, type[ServiceSettings]]] = {
     "row mapper": RowMapperSettings,
 }
 PAGES: Final = {
+    "docs/columns.md": ("columns",),
+    "docs/events.md": ("events",),
     "docs/configuration.md": ("settings",),
     "docs/topics.md": ("topics",),
     "docs/operations.md": ("metrics",),
@@ -171,7 +174,19 @@ def _sentences(comment: list[str]) -> str:
     return " ".join(comment).replace(", for example ", ". ").replace("<", "&lt;")
 
 
+def _of_script(name: str) -> Callable[[], str]:
+    """Take the generator from the script beside this one that is named as its page."""
+
+    def generate() -> str:
+        text: str = runpy.run_path(str(PROJECT / "docs" / f"{name}.py"))[f"{name}_text"]()
+        return text
+
+    return generate
+
+
 GENERATORS: Final[dict[str, Callable[[], str]]] = {
+    "columns": _of_script("columns"),
+    "events": _of_script("events"),
     "settings": settings_tables,
     "topics": topics_table,
     "metrics": metrics_table,

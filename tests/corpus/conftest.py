@@ -1,14 +1,13 @@
 """The binary logs beside the project: real files of many servers, and runs of servers with known results."""
 
 import csv
-import os
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-SHARED = Path(os.environ.get("MILLRACE_SHARED", Path(__file__).parents[3] / "shared"))
+from tests.shared import SHARED
 
 
 @dataclass(frozen=True, slots=True)

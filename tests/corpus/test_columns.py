@@ -1,6 +1,5 @@
 """Row images of real servers: rebuilt from their values, and folded to the tables as SELECT * showed them."""
 
-import os
 import re
 import tarfile
 from collections import Counter
@@ -24,8 +23,8 @@ from millrace.binlog.table import (
     TableDefinition,
     resolve_columns,
 )
+from tests.shared import SHARED
 
-SHARED = Path(os.environ.get("MILLRACE_SHARED", Path(__file__).parents[3] / "shared"))
 SAMPLES = sorted((SHARED / "samples").glob("*.tar.xz"))
 
 pytestmark = [

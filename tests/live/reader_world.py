@@ -23,7 +23,6 @@ from millrace.local import Kafka, MariaDB, MySQL
 from millrace.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[2]
-SHARED = Path(os.environ.get("MILLRACE_SHARED", ROOT.parent / "shared"))
 MAGIC = b"\xfebin"
 
 T = TypeVar("T")

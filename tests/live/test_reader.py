@@ -27,10 +27,10 @@ from millrace.contract import (
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
+from tests.shared import SHARED
 
 from .reader_world import (
     MAGIC,
-    SHARED,
     ReaderWorld,
     assert_closed_files_equal,
     assert_nothing_twice,

@@ -50,6 +50,7 @@ from millrace.binlog.events.mariadb import (
     MariadbGtidFlag,
     MariadbGtidListEvent,
     MariadbXid,
+    PartialRowDataEvent,
     StartEncryptionEvent,
 )
 from millrace.binlog.events.query import (
@@ -140,6 +141,7 @@ __all__ = [
     "MariadbGtidListEvent",
     "MariadbXid",
     "NewLoadEvent",
+    "PartialRowDataEvent",
     "PartialUpdateRowsEvent",
     "PayloadField",
     "PlainRowsEvent",

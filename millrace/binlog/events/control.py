@@ -184,11 +184,35 @@ class IncidentEvent(Event):
     message: Bytes8 = body()
 
 
-@event(EventType.HEARTBEAT_LOG_EVENT)
-class HeartbeatLogEvent(Event):
-    """The source is alive and stands at the header's next_position of this file; never in a file itself."""
+_POSITION_SIZE = 8
 
+
+@event(EventType.HEARTBEAT_LOG_EVENT, post_header_lengths=(0,))
+class HeartbeatLogEvent(Event):
+    """The source is alive and stands at the header's next_position of this file; never in a file itself.
+
+    Beyond 4 GiB the header's next_position is 0 and MariaDB says ``log_position`` in front of the name, which
+    holds no zero byte.
+    """
+
+    log_position: U64 | None = body()
     log_ident: RestText = body()
+
+    @classmethod
+    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
+        """Read the event from ``data[offset:end]``."""
+        name = offset + _POSITION_SIZE
+        if end >= name and not data[name - 1]:
+            return cls(int.from_bytes(data[offset:name], "little"), decode_text(data[name:end]))
+        return cls(None, decode_text(data[offset:end]))
+
+    def encode_fields(self, post_header_length: int) -> bytes:
+        """Write the body."""
+        position = b"" if self.log_position is None else self.log_position.to_bytes(_POSITION_SIZE, "little")
+        written = position + encode_text(self.log_ident)
+        if bool(position) != (written[_POSITION_SIZE - 1 : _POSITION_SIZE] == b"\0"):
+            raise InvalidValueError("a zero byte, the eighth, tells a heartbeat's position from its name")
+        return written
 
 
 @event(EventType.IGNORABLE_LOG_EVENT)

@@ -1,7 +1,7 @@
 """The cases that drive the codec's tests in both directions: events of real servers, and some made by hand.
 
-By hand are those that no log at hand has; their layout was taken from two sources each, the server's header
-files and a specification or another implementation.
+By hand are those that no server at hand can be made to write; ``SOURCES`` names the two independent sources
+from which the layout of each was taken.
 """
 
 import functools
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.declaration import Event
 from millrace.binlog.events import (
-    AppendBlockEvent,
     CertificationItem,
     CreateFileEvent,
     DeleteRowsCompressedEvent,
@@ -20,8 +19,8 @@ from millrace.binlog.events import (
     IgnorableLogEvent,
     LoadEvent,
     NewLoadEvent,
+    PartialRowDataEvent,
     SlaveEvent,
-    StartEncryptionEvent,
     TransactionContextEvent,
     UpdateRowsCompressedEvent,
     ViewChangeEvent,
@@ -33,7 +32,7 @@ from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import decode_event
 from tests.unit.binlog.vectors import FORMATS, REAL
 
-__all__ = ["CASES", "Case", "make_event", "state_of"]
+__all__ = ["CASES", "SOURCES", "Case", "make_event", "state_of"]
 
 MYSQL_97 = "9.7.4-2"
 MARIADB_118 = "11.8.6-MariaDB-0+deb13u1 from Debian-log"
@@ -41,11 +40,12 @@ MARIADB_118 = "11.8.6-MariaDB-0+deb13u1 from Debian-log"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An event in the format of a server: its bytes, and what they say."""
+    """An event in the format of a server: its bytes, and what they say; ``by_hand`` no server wrote it."""
 
     server: str
     data: bytes
     event: Event
+    by_hand: bool = False
 
     def __str__(self) -> str:
         return f"{type(self.event).__name__} {self.server}"
@@ -126,9 +126,13 @@ _HAND = [
         ),
     ),
     (MYSQL_97, 7, "", SlaveEvent(b"")),
-    (MYSQL_97, 9, "05000000616263", AppendBlockEvent(5, b"abc")),
     (MARIADB_118, 10, "05000000", ExecLoadEvent(5)),
-    (MYSQL_97, 27, b"mysql-bin.000003".hex(), HeartbeatLogEvent("mysql-bin.000003")),
+    (
+        MARIADB_118,
+        27,
+        "0000000001000000" + b"b.001".hex(),
+        HeartbeatLogEvent(1 << 32, "b.001"),
+    ),
     (MYSQL_97, 28, "0102", IgnorableLogEvent(b"\1\2")),
     (
         MYSQL_97,
@@ -170,12 +174,6 @@ _HAND = [
     (MYSQL_97, 250, "010203", UnknownEvent(b"\1\2\3")),
     (
         MARIADB_118,
-        164,
-        "0102000000000102030405060708090a0b",
-        StartEncryptionEvent(1, 2, bytes(range(12))),
-    ),
-    (
-        MARIADB_118,
         169,
         "680000000000010002000307" + _COMPRESSED.hex(),
         WriteRowsCompressedEvent(0x68, 1, b"", 3, b"", b"\7", _COMPRESSED),
@@ -192,12 +190,50 @@ _HAND = [
         "6800000000000000020009ff01" + _COMPRESSED.hex(),
         DeleteRowsCompressedEvent(0x68, 0, b"", 9, b"\xff\1", b"", _COMPRESSED),
     ),
+    (
+        MARIADB_118,
+        172,
+        # fragments in all, number of this one, flags, size of the whole, data
+        "02000000" + "01000000" + "01" + "2800000000000000" + "aabb",
+        PartialRowDataEvent(2, 1, 1, 40, b"\xaa\xbb"),
+    ),
+    (
+        MARIADB_118,
+        172,
+        "02000000" + "02000000" + "00" + "ccdd",
+        PartialRowDataEvent(2, 2, 0, None, b"\xcc\xdd"),
+    ),
 ]
 
 CASES = [
     *(Case(vector.server, bytes.fromhex(vector.data), vector.event) for vector in REAL),
     *(
-        Case(server, make_event(code, bytes.fromhex(body), checksum=not server.startswith("4.")), event)
+        Case(server, make_event(code, bytes.fromhex(body), checksum=not server.startswith("4.")), event, True)
         for server, code, body, event in _HAND
     ),
 ]
+
+_MYSQL_57 = "`sql/log_event.cc` of MySQL 5.7"
+_BINLOG_EVENT = "`binlog_event.h` of MySQL 9"
+_CONTROL_EVENTS = "the decoder in MySQL 5.7's `control_events.cpp`"
+_V3 = "the description of the v3 format with its worked example"
+_MARIADB = "`sql/log_event.cc` of MariaDB"
+_PROTOCOL = "MariaDB's replication protocol in its documentation"
+
+SOURCES: dict[int, tuple[str, str]] = {
+    6: (_MYSQL_57, _V3),
+    7: (_MYSQL_57, _V3),
+    8: (_MYSQL_57, _V3),
+    10: (_MYSQL_57, _V3),
+    12: (_MYSQL_57, _V3),
+    27: ("`sql/sql_repl.cc` of MariaDB", "zongji, a client in JavaScript"),
+    28: (_BINLOG_EVENT, "`sql/log_event.h` of MariaDB, which ignores it"),
+    36: (_CONTROL_EVENTS, "the offsets in MySQL 8's `control_events.h`, whose 18 bytes real logs declare"),
+    37: (_CONTROL_EVENTS, "the offsets in MySQL 8's `control_events.h`, whose 52 bytes real logs declare"),
+    41: ("`codecs/binary.cpp` of MySQL 8", "a client's writer of it in Go"),
+    169: (_MARIADB, _PROTOCOL),
+    170: (_MARIADB, _PROTOCOL),
+    171: (_MARIADB, _PROTOCOL),
+    172: (_PROTOCOL, "the review of that page, which quotes `sql/log_event.h` of MariaDB 12.3"),
+}
+"""Of each type of which a case was made by hand: where its layout was learnt, twice."""

@@ -1,32 +1,47 @@
-import importlib.util
-from pathlib import Path
+"""The page about events and the declarations say the same, and each type has a vector.
+
+That the page is fresh is tested with the other generated pages.
+"""
+
+import re
 from types import ModuleType
 
 import pytest
 
 from millrace.binlog.events import EVENTS
-
-DOCS = Path(__file__).parents[3] / "docs"
+from millrace.binlog.types import EventType
+from tests.shared import load_script
+from tests.unit.binlog.cases import CASES, SOURCES
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_events", DOCS / "events.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_page_is_that_of_the_declarations(script: ModuleType) -> None:
-    """After a change to the declarations: ``python docs/events.py``."""
-    assert (DOCS / "events.md").read_text(encoding="utf-8") == script.events_page()
+    return load_script("docs/events.py")
 
 
 def test_every_event_and_field_is_on_the_page(script: ModuleType) -> None:
-    page = script.events_page()
+    page = script.events_text()
     for declaration in EVENTS.values():
         assert f"\n## {declaration.event_class.__name__}\n" in page
         for field in declaration.fields:
             assert f"| {field.name} |" in page
+
+
+def test_every_event_says_where_its_vector_is_from(script: ModuleType) -> None:
+    sections = script.events_text().split("\n## ")[1:-1]
+    assert len(sections) == len(EVENTS)
+    for section in sections:
+        assert re.search(r"\nTested with (the )?bytes ", section), section[:40]
+
+
+def test_a_type_without_a_vector_is_refused(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [case for case in CASES if case.event.event_type is not EventType.XID_EVENT]
+    monkeypatch.setattr(script, "CASES", others)
+    with pytest.raises(SystemExit, match="XID_EVENT has no vector"):
+        script.events_text()
+
+
+def test_what_was_made_by_hand_names_two_sources() -> None:
+    by_hand = {int(case.event.event_type) for case in CASES if case.by_hand} - {EventType.UNKNOWN_EVENT}
+    assert by_hand == set(SOURCES)
+    assert all(first != second for first, second in SOURCES.values())

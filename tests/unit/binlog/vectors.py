@@ -10,6 +10,7 @@ from millrace.binlog.declaration import Event
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     AnonymousGtidLogEvent,
+    AppendBlockEvent,
     BeginLoadQueryEvent,
     BinlogCheckpointEvent,
     DeleteFileEvent,
@@ -22,6 +23,7 @@ from millrace.binlog.events import (
     GtidLogEvent,
     GtidSetEntry,
     GtidTaggedLogEvent,
+    HeartbeatLogEvent,
     IncidentEvent,
     IntvarEvent,
     MariadbGtidEvent,
@@ -38,6 +40,7 @@ from millrace.binlog.events import (
     RotateEvent,
     RowsQueryLogEvent,
     SessionCharset,
+    StartEncryptionEvent,
     StartEventV3,
     StatusVariables,
     StopEvent,
@@ -1696,5 +1699,20 @@ REAL = [
             columns_after_image=b"",
             compressed_rows=b"\x82\tix\x9c\xfb\xc3\xc8\xc0\xc0\x90\xc8\xc9\x90\x9c\x9f[P\x94Z\\\xac\x90\x9b\xaa0\xca\x1ee\x8f\xb2G\xd9\xa3\xecQ\xf6({\x94=\xca\xa6\x9c\xad\x08\x00\xba\xf5\x84&",
         ),
+    ),
+    Vector(
+        "10.11.19-MariaDB-0+deb12u1-log",
+        "179f016b090700000020000000760302000000010000006c6173740a6fdc57b4",
+        AppendBlockEvent(file_id=1, block_data=b"last\n"),
+    ),
+    Vector(
+        "10.11.19-MariaDB-0+deb12u1-log",
+        "000000001b07000000270000008004020000006d7973716c2d62696e2e30303030303179a1d4a7",
+        HeartbeatLogEvent(log_position=None, log_ident="mysql-bin.000001"),
+    ),
+    Vector(
+        "10.11.19-MariaDB-0+deb12u1-log",
+        "6f9d016ba407000000280000002801000000000101000000fa243956ff4da87fef5985738dc2063f",
+        StartEncryptionEvent(crypto_scheme=1, key_version=1, nonce=bytes.fromhex("fa243956ff4da87fef598573")),
     ),
 ]

@@ -1,7 +1,5 @@
 """The page about column types and the declarations say the same; no declaration lacks a part."""
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import fastavro
@@ -10,27 +8,16 @@ import pytest
 from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnType, avro_types, codec_of
 from millrace.binlog.columns.column import BlobMetadata
 from millrace.binlog.columns.declaration import ColumnCodec
-
-DOCS = Path(__file__).parents[3] / "docs"
+from tests.shared import load_script
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_columns", DOCS / "columns.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_page_is_that_of_the_declarations(script: ModuleType) -> None:
-    """After a change to the declarations: ``python docs/columns.py``."""
-    assert (DOCS / "columns.md").read_text(encoding="utf-8") == script.columns_page()
+    return load_script("docs/columns.py")
 
 
 def test_every_type_is_on_the_page(script: ModuleType) -> None:
-    page = script.columns_page()
+    page = script.columns_text()
     for column_type, codec in COLUMNS.items():
         assert f"| {int(column_type)} | {column_type.name} |" in page
         assert f"\n## {codec.__name__}\n" in page

@@ -1,6 +1,5 @@
 """The documentation agrees with the project: links lead somewhere, tables and names are those of the code."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from millrace.runtime.exit_codes import ExitCode
+from tests.shared import PROJECT, load_script
 
-PROJECT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
     [
         *PROJECT.glob("*.md"),
@@ -27,12 +26,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/generate.py")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
