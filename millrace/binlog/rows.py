@@ -13,7 +13,7 @@ should be already.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,13 +29,16 @@ from millrace.binlog.errors import (
     UnrepresentableError,
 )
 
-__all__ = ["AvroRows", "Row", "RowImages", "Values", "present_ordinals"]
+__all__ = ["AvroRows", "Payloads", "Row", "RowImages", "Values", "present_ordinals"]
 
 Values = tuple[Any, ...]
 """One image: a value for each column; None for NULL, ``ABSENT`` for a column that is not in it."""
 
 Row = tuple[Values | None, Values | None]
 """Before image and after image; None for the one that the kind of event does not have."""
+
+Payloads = tuple[list[Any] | None, list[Any] | None]
+"""Payloads of the before and the after image; None for the image that the kind of event does not have."""
 
 _MAX_PLANS = 1024
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
@@ -185,6 +188,13 @@ class _Image:
             values.insert(ordinal, hole)
         return tuple(values), position
 
+    def filled_payloads(self, data: bytes, position: int) -> tuple[list[Any], int]:
+        """Cut one image into payloads, one for each column of the table."""
+        values, plan, position = self.payloads(data, position)
+        for ordinal, hole in plan.holes:
+            values.insert(ordinal, hole)
+        return values, position
+
     def convert_each(self, values: list[Any], plan: _Plan, null_bits: bytes) -> dict[int, str | bytes]:
         """Convert payloads for Avro in place, one by one; give the originals of those that cannot be."""
         converts = dict(plan.avro)
@@ -292,6 +302,32 @@ class RowImages:
             if not position:
                 self._refuse_bytes_without_columns(end)
         return found
+
+    def payloads(self, rows: bytes) -> Iterator[Payloads]:
+        """Cut rows into the payloads of their columns, without reading what these mean.
+
+        A payload is what :meth:`ColumnCodec.decode` takes; None stands for NULL and ``ABSENT`` for a column
+        that the image leaves out. A partial JSON value is a :class:`JsonDiffs`. Raise as :meth:`natural`
+        does where a row reaches past the end.
+        """
+        position, end, count = 0, len(rows), 0
+        before, after = self._before, self._after
+        while position < end or (not end and not count and self._empty_row):
+            first = second = None
+            if before is not None:
+                first, position = before.filled_payloads(rows, position)
+            partial: set[int] = set()
+            if self.partial_json:
+                partial, position = self._partial_bits(rows, position)
+            if after is not None:
+                second, position = after.filled_payloads(rows, position)
+                for ordinal in partial:
+                    if second[ordinal] is not None and second[ordinal] is not ABSENT:
+                        second[ordinal] = JsonDiffs(second[ordinal])
+            yield first, second
+            count += 1
+            if not position:
+                self._refuse_bytes_without_columns(end)
 
     def avro(self, rows: bytes) -> AvroRows:
         """Read all rows as the plain values of :meth:`ColumnCodec.avro_type`.

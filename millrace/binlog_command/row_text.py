@@ -1,0 +1,471 @@
+"""Rows as ``mysqlbinlog -v`` and ``-vv`` write them: ``### INSERT INTO …``, ``###   @1=1 /* INT … */``.
+
+A value is written as the bytes of the row image say, without what a catalog or optional metadata would add:
+integers as signed ones with the unsigned reading in brackets where they differ, ENUM and SET as numbers and
+bits, strings in the character set of their column. The forms are those of ``log_event_print_value`` in the
+servers' ``sql/log_event.cc``; where that function writes something else than the value (old TIME below zero,
+DECIMAL in MySQL 5.5, MariaDB's old temporals with a fraction) the value is written in the form of its kind.
+
+All text is bytes: strings go out as they came in.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from millrace.binlog.columns.column import (
+    ABSENT,
+    BitMetadata,
+    Column,
+    DecimalMetadata,
+    LengthMetadata,
+    PackMetadata,
+)
+from millrace.binlog.columns.declaration import COLUMNS, ColumnCodec, codec_of
+from millrace.binlog.columns.json_binary import Opaque, decode_json, text_of_json
+from millrace.binlog.columns.json_diffs import JsonDiffOperation, JsonDiffs
+from millrace.binlog.columns.metadata import decode_column_metadata, decode_optional_metadata
+from millrace.binlog.columns.numbers import DecimalFormat
+from millrace.binlog.columns.strings import uncompressed
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
+from millrace.binlog.rows import RowImages
+from millrace.binlog_command.generation import Generation
+
+__all__ = ["RowPrinter", "quoted_bytes", "quoted_name"]
+
+Print = Callable[[Any], bytes]
+"""Writes the payload of a value (what :meth:`ColumnCodec.decode` takes)."""
+
+_SPECIAL = re.compile(rb"[\x00-\x1f'\\]")
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_HEX_ESCAPES = {bytes((code,)): b"\\x%02x" % code for code in (*range(0x20), ord("'"), ord("\\"))}
+_ESCAPES = _HEX_ESCAPES | {
+    b"\b": b"\\b",
+    b"\t": b"\\t",
+    b"\n": b"\\n",
+    b"\r": b"\\r",
+    b"'": b"\\'",
+    b"\\": b"\\\\",
+}
+
+
+def quoted_bytes(data: bytes) -> bytes:
+    """Write a string in quotes; control characters, quotes and backslashes are escaped, no others."""
+    return b"'%b'" % _SPECIAL.sub(_escape, data)
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    return _ESCAPES[match[0]]
+
+
+def _hex_quoted(data: bytes) -> bytes:
+    r"""Write a string as MySQL 5.7 does, who has no escapes but ``\x27`` and its like."""
+    return b"'%b'" % _SPECIAL.sub(_hex_escape, data)
+
+
+def _control_quoted(data: bytes) -> bytes:
+    """Write a string as MariaDB and MySQL before 5.7 do, who escape control characters alone."""
+    return b"'%b'" % _CONTROL.sub(_hex_escape, data)
+
+
+def _hex_escape(match: re.Match[bytes]) -> bytes:
+    return _HEX_ESCAPES[match[0]]
+
+
+def _integer(bits: int) -> Print:
+    half, full = 1 << bits - 1, 1 << bits
+
+    def write(value: int) -> bytes:
+        value &= full - 1
+        return b"%d" % value if value < half else b"%d (%d)" % (value - full, value)
+
+    return write
+
+
+_INT24 = _integer(24)
+
+
+def _int24(payload: bytes) -> bytes:
+    return _INT24(int.from_bytes(payload, "little"))
+
+
+def _float(value: float) -> bytes:
+    return b"%-20g" % value
+
+
+def _double(value: float) -> bytes:
+    return b"%.20g" % value
+
+
+def _decimal(precision: int, scale: int) -> Print:
+    unscaled = DecimalFormat(precision, scale).unscaled
+
+    def write(payload: bytes) -> bytes:
+        value = unscaled(payload)
+        digits = b"%0*d" % (scale + 1, abs(value))
+        if scale:
+            digits = b"%b.%b" % (digits[:-scale], digits[-scale:])
+        return b"-" + digits if value < 0 else digits
+
+    return write
+
+
+def _bits(count: int) -> Print:
+    def write(payload: bytes) -> bytes:
+        return b"b'%b'" % f"{int.from_bytes(payload, 'big'):0{count}b}".encode("ascii")
+
+    return write
+
+
+def _set(size: int) -> Print:
+    """Write the bytes of a SET in their order, the lowest first, each with its highest bit first."""
+    bits = _bits(size * 8)
+
+    def write(payload: Any) -> bytes:
+        return bits(payload if isinstance(payload, bytes) else payload.to_bytes(size, "little"))
+
+    return write
+
+
+def _enum(payload: Any) -> bytes:
+    return b"%d" % (int.from_bytes(payload, "little") if isinstance(payload, bytes) else payload)
+
+
+def _year(payload: int) -> bytes:
+    return b"%d" % (payload + 1900)
+
+
+def _date(payload: bytes) -> bytes:
+    packed = int.from_bytes(payload, "little")
+    return b"'%04d:%02d:%02d'" % (packed >> 9, packed >> 5 & 15, packed & 31)
+
+
+def _text(codec: ColumnCodec) -> Print:
+    """Write a temporal in quotes."""
+    decode, text = codec.decode, codec.text
+
+    def write(payload: Any) -> bytes:
+        return b"'%b'" % str(text(decode(payload))).encode("ascii")
+
+    return write
+
+
+def _unquoted_text(write: Print) -> Print:
+    """Leave out the quotes, as MySQL before 5.7 does with a DATETIME."""
+    return lambda payload: write(payload)[1:-1]
+
+
+def _timestamp(codec: ColumnCodec) -> Print:
+    """Write seconds since 1970 with the column's digits behind the point."""
+    digits = getattr(codec.column.metadata, "digits", 0)
+    decode = codec.decode
+
+    def write(payload: Any) -> bytes:
+        seconds, microsecond = decode(payload)
+        if not digits:
+            return b"%d" % seconds
+        return b"%d.%0*d" % (seconds, digits, microsecond // 10 ** (6 - digits))
+
+    return write
+
+
+def _json(codec: ColumnCodec) -> tuple[bytes, Print]:
+    ordinal = codec.column.ordinal
+
+    def write(payload: bytes | JsonDiffs) -> bytes:
+        if isinstance(payload, JsonDiffs):
+            return _json_diffs(ordinal, payload)
+        if not payload:
+            return b"''"
+        value = decode_json(payload)
+        return quoted_bytes(_json_bytes(value if isinstance(value, str) else _unquoted(value)))
+
+    return b"JSON", write
+
+
+def _json_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _unquoted(value: Any) -> str:
+    """Write a document, one that is a mere string or date without quotes, as mysqlbinlog does."""
+    text = text_of_json(value)
+    return text[1:-1] if isinstance(value, Opaque) and text.startswith('"') else text
+
+
+_FUNCTIONS = {
+    JsonDiffOperation.REPLACE: b"JSON_REPLACE(",
+    JsonDiffOperation.INSERT: b"JSON_INSERT(",
+    JsonDiffOperation.REMOVE: b"JSON_REMOVE(",
+}
+_NEXT_LINE = b",\n###      "
+
+
+def _json_argument(binary: bytes) -> bytes:
+    """Write the new value of a JSON diff as SQL."""
+    value = decode_json(binary)
+    if isinstance(value, str):
+        return quoted_bytes(_json_bytes(value))
+    text = _json_bytes(text_of_json(value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return text
+    if isinstance(value, Opaque) and value.type == ColumnType.NEWDECIMAL:
+        return text
+    return b"CAST(%b AS JSON)" % quoted_bytes(text)
+
+
+def _json_diffs(ordinal: int, value: JsonDiffs) -> bytes:
+    """Write a partial update as calls of functions, one inside the other, that lead to the new document."""
+    written = b"@%d" % (ordinal + 1)
+    previous = None
+    for operation, path, binary in value.diffs:
+        arguments = quoted_bytes(path.encode())
+        if binary is not None:
+            arguments += b", " + _json_argument(binary)
+        if operation is previous:
+            written = written[:-1] + _NEXT_LINE + arguments + b")"
+        else:
+            written = b"%b%b, %b)" % (_FUNCTIONS[operation], written, arguments)
+        previous = operation
+    return written
+
+
+def _vector(payload: bytes) -> bytes:
+    count, rest = divmod(len(payload), 4)
+    if rest:
+        return quoted_bytes(payload)
+    return b"[%b]" % b",".join(b"%.5e" % number for number in struct.unpack(f"<{count}f", payload))
+
+
+def _compressed(payload: bytes) -> bytes:
+    return quoted_bytes(uncompressed(payload))
+
+
+_INTEGERS = {
+    ColumnType.TINY: (b"TINYINT", _integer(8)),
+    ColumnType.SHORT: (b"SHORTINT", _integer(16)),
+    ColumnType.INT24: (b"MEDIUMINT", _int24),
+    ColumnType.LONG: (b"INT", _integer(32)),
+    ColumnType.LONGLONG: (b"LONGINT", _integer(64)),
+}
+_BLOBS = (b"", b"TINYBLOB/TINYTEXT", b"BLOB/TEXT", b"MEDIUMBLOB/MEDIUMTEXT", b"LONGBLOB/LONGTEXT")
+
+
+def _plain(type_name: bytes, write: Print) -> Callable[[ColumnCodec], tuple[bytes, Print]]:
+    return lambda _codec: (type_name, write)
+
+
+def _temporal(type_name: bytes, make: Callable[[ColumnCodec], Print]) -> Callable[..., tuple[bytes, Print]]:
+    """Name the digits of a fraction for the types that have their number in the table map."""
+
+    def bind(codec: ColumnCodec) -> tuple[bytes, Print]:
+        if codec.metadata_layout.size:
+            return b"%b(%d)" % (type_name, getattr(codec.column.metadata, "digits", 0)), make(codec)
+        return type_name, make(codec)
+
+    return bind
+
+
+def _string(codec: ColumnCodec) -> tuple[bytes, Print]:
+    assert isinstance(codec.column.metadata, LengthMetadata)
+    return b"STRING(%d)" % codec.column.metadata.max_length, quoted_bytes
+
+
+def _varchar(codec: ColumnCodec) -> tuple[bytes, Print]:
+    assert isinstance(codec.column.metadata, LengthMetadata)
+    return b"VARSTRING(%d)" % codec.column.metadata.max_length, quoted_bytes
+
+
+def _compressed_varchar(codec: ColumnCodec) -> tuple[bytes, Print]:
+    return _varchar(codec)[0] + b" COMPRESSED", _compressed
+
+
+def _blob(codec: ColumnCodec) -> tuple[bytes, Print]:
+    return _BLOBS[codec.length_bytes], quoted_bytes
+
+
+def _compressed_blob(codec: ColumnCodec) -> tuple[bytes, Print]:
+    return _BLOBS[codec.length_bytes] + b" COMPRESSED", _compressed
+
+
+def _new_decimal(codec: ColumnCodec) -> tuple[bytes, Print]:
+    metadata = codec.column.metadata
+    assert isinstance(metadata, DecimalMetadata)
+    precision, scale = metadata.precision, metadata.scale
+    return b"DECIMAL(%d,%d)" % (precision, scale), _decimal(precision, scale)
+
+
+def _bit(codec: ColumnCodec) -> tuple[bytes, Print]:
+    assert isinstance(codec.column.metadata, BitMetadata)
+    bits = codec.column.metadata.bits
+    return b"BIT(%d)" % bits, _bits(bits)
+
+
+def _enum_of_size(codec: ColumnCodec) -> tuple[bytes, Print]:
+    assert isinstance(codec.column.metadata, PackMetadata)
+    size = codec.column.metadata.size
+    return b"ENUM(%d byte%b)" % (size, b"" if size == 1 else b"s"), _enum
+
+
+def _set_of_size(codec: ColumnCodec) -> tuple[bytes, Print]:
+    assert isinstance(codec.column.metadata, PackMetadata)
+    size = codec.column.metadata.size
+    return b"SET(%d bytes)" % size, _set(size)
+
+
+def _vector_of_dimensions(codec: ColumnCodec) -> tuple[bytes, Print]:
+    dimensions = codec.column.dimensions
+    return b"VECTOR" if dimensions is None else b"VECTOR(%d)" % dimensions, _vector
+
+
+_TYPES: dict[ColumnType, Callable[[ColumnCodec], tuple[bytes, Print]]] = {
+    **{column_type: _plain(*entry) for column_type, entry in _INTEGERS.items()},
+    ColumnType.FLOAT: _plain(b"FLOAT", _float),
+    ColumnType.DOUBLE: _plain(b"DOUBLE", _double),
+    ColumnType.NEWDECIMAL: _new_decimal,
+    ColumnType.BIT: _bit,
+    ColumnType.YEAR: _plain(b"YEAR", _year),
+    ColumnType.DATE: _plain(b"DATE", _date),
+    ColumnType.NEWDATE: _plain(b"DATE", _date),
+    ColumnType.TIME: _temporal(b"TIME", _text),
+    ColumnType.TIME2: _temporal(b"TIME", _text),
+    ColumnType.DATETIME: _temporal(b"DATETIME", _text),
+    ColumnType.DATETIME2: _temporal(b"DATETIME", _text),
+    ColumnType.TIMESTAMP: _temporal(b"TIMESTAMP", _timestamp),
+    ColumnType.TIMESTAMP2: _temporal(b"TIMESTAMP", _timestamp),
+    ColumnType.STRING: _string,
+    ColumnType.VARCHAR: _varchar,
+    ColumnType.VAR_STRING: _varchar,
+    ColumnType.VARCHAR_COMPRESSED: _compressed_varchar,
+    **dict.fromkeys(
+        (ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB), _blob
+    ),
+    ColumnType.BLOB_COMPRESSED: _compressed_blob,
+    ColumnType.JSON: _json,
+    ColumnType.GEOMETRY: _plain(b"GEOMETRY", quoted_bytes),
+    ColumnType.ENUM: _enum_of_size,
+    ColumnType.SET: _set_of_size,
+    ColumnType.VECTOR: _vector_of_dimensions,
+}
+"""For each type, from a column's codec: the name in the comment, and what writes a value."""
+
+
+def _meta_number(raw: bytes, column_type: int) -> int:
+    """Read metadata as the number that mysqlbinlog prints, which is not in one byte order for all types."""
+    big_endian = (ColumnType.STRING, ColumnType.ENUM, ColumnType.SET, ColumnType.NEWDECIMAL)
+    return int.from_bytes(raw, "big" if column_type in big_endian else "little")
+
+
+def _columns(table_map: TableMapEvent) -> list[Column]:
+    """Give the columns of a table map without what the optional metadata says, VECTOR's dimensions but."""
+    types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
+    dimensions: Iterator[int] = iter(())
+    if ColumnType.VECTOR in table_map.column_types:
+        dimensions = iter(decode_optional_metadata(table_map.optional_metadata).vector_dimensionality or ())
+    return [
+        Column(
+            ordinal,
+            column_type,
+            metadata,
+            nullable=bool(table_map.null_bits[ordinal >> 3] >> (ordinal & 7) & 1),
+            dimensions=next(dimensions, None) if column_type is ColumnType.VECTOR else None,
+        )
+        for ordinal, (column_type, metadata) in enumerate(types)
+    ]
+
+
+class _Line:
+    """How the lines of one column are written: what stands before and after the value."""
+
+    __slots__ = ("after", "before", "null", "write")
+
+    def __init__(self, column: Column, verbose: int, generation: Generation) -> None:
+        codec = codec_of(column)
+        type_name, self.write = _TYPES[column.type](codec)
+        if self.write is quoted_bytes and generation is not Generation.MYSQL_8_0:
+            self.write = _hex_quoted if generation is Generation.MYSQL_5_7 else _control_quoted
+        if column.type is ColumnType.DATETIME and generation <= Generation.MYSQL_5_6:
+            self.write = _unquoted_text(self.write)
+        self.before = b"###   @%d=" % (column.ordinal + 1)
+        null_after = self.after = b"\n"
+        if verbose > 1:
+            layout = COLUMNS[column.type].metadata_layout
+            meta = _meta_number(layout.encode(column.metadata), column.type)
+            comment = b" /* %b meta=%d nullable=%d is_null=%%d */\n" % (type_name, meta, column.nullable)
+            self.after, null_after = comment % 0, comment % 1
+        self.null = self.before + b"NULL" + null_after
+
+
+def quoted_name(name: str) -> bytes:
+    """Write an identifier of SQL."""
+    return b"`%b`" % name.replace("`", "``").encode("utf-8", "surrogateescape")
+
+
+class RowPrinter:
+    """Writes the rows of the events that share a table map, a kind and the bitmaps of present columns.
+
+    Raises :class:`BinlogError` where the table map is of no use.
+    """
+
+    def __init__(
+        self, table_map: TableMapEvent, event: RowsEvent, verbose: int, database: str, generation: Generation
+    ) -> None:
+        columns = _columns(table_map)
+        before = event.columns_before_image if event.operation is not RowsOperation.WRITE else None
+        after = event.columns_after_image if event.operation is not RowsOperation.DELETE else None
+        partial = isinstance(event, PartialUpdateRowsEvent)
+        self.images = RowImages(columns, before, after, partial_json=partial)
+        lines = [_Line(column, verbose, generation) for column in columns]
+        self._lines = [(line.null, line.before, line.write, line.after) for line in lines]
+        table = b"%b.%b" % (quoted_name(database), quoted_name(table_map.table))
+        before_head, after_head = {
+            RowsOperation.WRITE: (b"", b"### INSERT INTO %b\n### SET\n" % table),
+            RowsOperation.UPDATE: (b"### UPDATE %b\n### WHERE\n" % table, b"### SET\n"),
+            RowsOperation.DELETE: (b"### DELETE FROM %b\n### WHERE\n" % table, b""),
+        }[event.operation]
+        self._before_head, self._after_head = before_head, after_head
+
+    def text(self, rows: bytes) -> tuple[bytes, int]:
+        """Write rows; give also how many there are."""
+        parts: list[bytes] = []
+        count = 0
+        for before, after in self.images.payloads(rows):
+            count += 1
+            if before is not None:
+                parts.append(self._before_head)
+                self._image(before, parts)
+            if after is not None:
+                parts.append(self._after_head)
+                self._image(after, parts)
+        return b"".join(parts), count
+
+    def _image(self, payloads: list[Any], parts: list[bytes]) -> None:
+        start = len(parts)
+        try:
+            parts += [
+                null if payload is None else before + write(payload) + after
+                for payload, (null, before, write, after) in zip(payloads, self._lines, strict=True)
+                if payload is not ABSENT
+            ]
+        except BinlogError:
+            del parts[start:]
+            parts += [
+                self._safe_line(payload, *line)
+                for payload, line in zip(payloads, self._lines, strict=True)
+                if payload is not ABSENT
+            ]
+
+    @staticmethod
+    def _safe_line(payload: Any, null: bytes, before: bytes, write: Print, after: bytes) -> bytes:
+        """Write a value, or its bytes where they are none of its type."""
+        if payload is None:
+            return null
+        try:
+            return before + write(payload) + after
+        except BinlogError as error:
+            raw = payload.binary if isinstance(payload, JsonDiffs) else payload
+            shown = quoted_bytes(raw) if isinstance(raw, bytes) else b"%d" % raw
+            return before + shown + b" /* not a value of the type: %b */" % str(error).encode() + after
