@@ -406,9 +406,8 @@ class _Run:
                 if isinstance(record.event, BinlogError) and not self._goes_on(record.event):
                     break
                 self._output.write(record)
-                chunk = self._buffer.take()
-                if chunk:
-                    yield chunk
+                if self._buffer:
+                    yield self._buffer.take()
         except KeyboardInterrupt:
             if not self._options.stats:
                 raise

@@ -234,6 +234,9 @@ class Filter:
 
     def apply(self, records: Iterable[LogRecord]) -> Iterator[LogRecord]:
         """Give the records that pass; stop reading where none can follow."""
+        if self._criteria == Criteria():
+            yield from records
+            return
         for record in records:
             if isinstance(record.event, BinlogError):
                 yield record
@@ -448,4 +451,4 @@ def _ending_statement(record: LogRecord) -> LogRecord:
     data = seal(changed, StreamState(record.state.format))
     if decoded.checksum is not None:
         changed = replace(changed, checksum=data[-CHECKSUM_LENGTH:])
-    return replace(record, data=data, event=changed)
+    return record._replace(data=data, event=changed)

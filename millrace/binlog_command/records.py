@@ -13,7 +13,6 @@ from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
-from millrace.binlog.values import value
 
 __all__ = ["LogDecoder", "LogRecord", "Output", "RawEvent"]
 
@@ -32,8 +31,7 @@ class RawEvent(NamedTuple):
     data: bytes
 
 
-@value
-class LogRecord:
+class LogRecord(NamedTuple):
     """One event of a log, or the reason why it cannot be read.
 
     ``path``, ``file`` and ``position`` are those of :class:`RawEvent`. ``data`` holds the event's bytes,
@@ -88,32 +86,27 @@ class LogDecoder:
 
         Where ``events`` raises BinlogError the last record has that error and no data.
         """
-        position, path, file = 0, "", ""
+        position, path, file, data = 0, "", "", b""
         try:
             for raw in events:
                 path, file, position, data = raw
-                yield from self.decode(raw)
-                position += len(data)
+                if path != self._path:
+                    self._path = path
+                    self._state = StreamState()
+                state = self._state
+                try:
+                    decoded = decode_event(data, state, verify=self._verify)
+                except BinlogError as error:
+                    error.at(path, position)
+                    yield LogRecord(path, file, position, data, 0, error, None, None, state)
+                    continue
+                yield self._record(raw, data, 0, decoded, state)
+                if type(decoded.event) is TransactionPayloadEvent:
+                    yield from self._inside(raw, decoded.event)
         except BinlogError as error:
-            at = position if error.position is None else error.position
+            at = position + len(data) if error.position is None else error.position
             path = error.log_file or path
             yield LogRecord(path, file or path, at, b"", 0, error, None, None, self._state)
-
-    def decode(self, raw: RawEvent) -> Iterator[LogRecord]:
-        """Decode one event: its record, and those of the events inside it."""
-        path, file, position, data = raw
-        if path != self._path:
-            self._path = path
-            self._state = StreamState()
-        try:
-            decoded = decode_event(data, self._state, verify=self._verify)
-        except BinlogError as error:
-            error.at(path, position)
-            yield LogRecord(path, file, position, data, 0, error, None, None, self._state)
-            return
-        yield self._record(raw, data, 0, decoded, self._state)
-        if isinstance(decoded.event, TransactionPayloadEvent):
-            yield from self._inside(raw, decoded.event)
 
     def _inside(self, raw: RawEvent, payload: TransactionPayloadEvent) -> Iterator[LogRecord]:
         path, file, position, _ = raw
@@ -137,7 +130,8 @@ class LogDecoder:
     ) -> LogRecord:
         event = decoded.event
         step = self._tracker.feed(decoded.header, event, raw.file, raw.position)
-        if isinstance(event, _GTID) and not isinstance(event, AnonymousGtidLogEvent):
-            self._gtid = step.transaction
-        gtid = self._gtid if step.transaction == self._gtid else None
+        if step.begins:
+            named = isinstance(event, _GTID) and not isinstance(event, AnonymousGtidLogEvent)
+            self._gtid = step.transaction if named else None
+        gtid = self._gtid if step.transaction is not None else None
         return LogRecord(raw.path, raw.file, raw.position, data, sub_index, decoded, gtid, step, state)

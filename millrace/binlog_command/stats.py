@@ -8,7 +8,7 @@ statement, the time that it took.
 
 import datetime as dt
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
 from millrace.binlog.statement import StatementKind
 from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.transaction import TransactionStep
+from millrace.binlog.types import EventType
 from millrace.binlog_command.json_output import dump
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rows import RowReader
@@ -42,29 +44,39 @@ class _Count:
 
 
 @dataclass(slots=True)
-class _Table:
-    """What happened to one table; rows by operation."""
+class _Type(_Count):
+    """Events of one type."""
 
-    count: _Count = field(default_factory=_Count)
-    rows: dict[RowsOperation, int] = field(default_factory=lambda: dict.fromkeys(RowsOperation, 0))
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Table(_Count):
+    """What happened to one table; rows by operation as well."""
+
+    by_operation: dict[RowsOperation, int] = field(default_factory=lambda: dict.fromkeys(RowsOperation, 0))
 
 
 @dataclass(slots=True)
 class _Log:
-    """One log file; times are seconds since 1970, None where no event has one."""
+    """One log file; times are seconds since 1970, 0 where no event has one."""
 
+    path: str
     server_version: str = ""
-    count: _Count = field(default_factory=_Count)
-    first_time: int | None = None
-    last_time: int | None = None
+    events: int = 0
+    bytes: int = 0
+    rows: int = 0
+    first_time: int = 0
+    last_time: int = 0
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True)
 class _Transaction:
-    """A transaction; ``start`` is where it begins."""
+    """A transaction, and where it begins."""
 
     id: str
-    start: str
+    file: str
+    position: int
     bytes: int = 0
     rows: int = 0
     events: int = 0
@@ -106,7 +118,8 @@ class StatsOutput:
         self._as_json = as_json
         self._reader = RowReader()
         self._logs: dict[str, _Log] = {}
-        self._types: dict[str, _Count] = {}
+        self._log: _Log | None = None
+        self._types: dict[int, _Type] = {}
         self._tables: dict[tuple[str, str], _Table] = {}
         self._operations: dict[str, _Count] = {}
         self._unreadable = 0
@@ -124,18 +137,34 @@ class StatsOutput:
         if isinstance(decoded, BinlogError):
             self._unreadable += 1
             return
+        event, header = decoded.event, decoded.header
         size = len(record.data)
-        rows = self._rows(record, decoded, size) if isinstance(decoded.event, RowsEvent) else 0
-        name = decoded.event.event_type.name
-        count = self._types.get(name)
+        rows = self._rows(record, decoded, event, size) if isinstance(event, RowsEvent) else 0
+        count = self._types.get(header.type_code)
         if count is None:
-            count = self._types[name] = _Count()
+            count = self._types[header.type_code] = _Type(name=event.event_type.name)
         count.add(size, rows)
+        if record.sub_index:
+            size = 0
+        log = self._log
+        if log is None or log.path != record.path:
+            log = self._log = self._enter(record.path)
+        log.bytes += size
+        log.rows += rows
+        timestamp = header.timestamp
+        if timestamp:
+            log.first_time = log.first_time or timestamp
+            log.last_time = timestamp
         if record.sub_index == 0:
-            self._log(record, decoded, size, rows)
-        elif rows:
-            self._logs[record.path].count.rows += rows
-        self._transaction(record, decoded, size if record.sub_index == 0 else 0, rows)
+            log.events += 1
+        if not log.server_version and record.state.format is not None:
+            log.server_version = record.state.format.origin.server_version
+        step = record.transaction
+        if step is not None:
+            if step.statement is not None and step.statement.kind not in _FRAME:
+                self._operation(f"statement {step.statement.verb or '(comment)'}", len(record.data))
+            if step.transaction is not None:
+                self._transaction(record, step, decoded, size, rows)
 
     def close(self) -> None:
         """Write the report."""
@@ -147,9 +176,14 @@ class StatsOutput:
         for line in self._lines():
             self._write_line(line)
 
-    def _rows(self, record: LogRecord, decoded: BinlogEvent, size: int) -> int:
-        event, table_map = decoded.event, decoded.table_map
-        assert isinstance(event, RowsEvent)
+    def _enter(self, path: str) -> _Log:
+        log = self._logs.get(path)
+        if log is None:
+            log = self._logs[path] = _Log(path)
+        return log
+
+    def _rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent, size: int) -> int:
+        table_map = decoded.table_map
         try:
             rows = self._reader.of(decoded, record.state).count(event)
         except BinlogError:
@@ -160,8 +194,8 @@ class StatsOutput:
             table = self._tables.get(key)
             if table is None:
                 table = self._tables[key] = _Table()
-            table.count.add(size, rows)
-            table.rows[event.operation] += rows
+            table.add(size, rows)
+            table.by_operation[event.operation] += rows
         self._operation(event.operation.value, size, rows)
         return rows
 
@@ -171,38 +205,18 @@ class StatsOutput:
             count = self._operations[name] = _Count()
         count.add(size, rows)
 
-    def _log(self, record: LogRecord, decoded: BinlogEvent, size: int, rows: int) -> None:
-        log = self._logs.get(record.path)
-        if log is None:
-            log = self._logs[record.path] = _Log()
-        if not log.server_version and record.state.format is not None:
-            log.server_version = record.state.format.origin.server_version
-        log.count.add(size, rows)
-        timestamp = decoded.header.timestamp
-        if timestamp:
-            if log.first_time is None:
-                log.first_time = timestamp
-            log.last_time = timestamp
-
-    def _transaction(self, record: LogRecord, decoded: BinlogEvent, size: int, rows: int) -> None:
-        step = record.transaction
-        event = decoded.event
-        if step is None:
-            return
-        statement = step.statement
-        if statement is not None and statement.kind not in _FRAME:
-            self._operation(f"statement {statement.verb or '(comment)'}", size)
-        if step.transaction is None:
-            return
+    def _transaction(
+        self, record: LogRecord, step: TransactionStep, decoded: BinlogEvent, size: int, rows: int
+    ) -> None:
         one = self._open
-        if one is None or one.id != step.transaction:
+        if one is None or step.begins:
             if one is not None:
                 self._end_transaction()
-            one = self._open = _Transaction(step.transaction, f"{record.file}:{record.position}")
+            one = self._open = _Transaction(step.transaction or "", record.file, record.position)
         one.events += 1
         one.bytes += size
         one.rows += rows
-        timestamp = decoded.header.timestamp
+        event, timestamp = decoded.event, decoded.header.timestamp
         if timestamp:
             took = event.exec_time if isinstance(event, StatementEvent) else 0
             one.first_time = min(one.first_time or timestamp, timestamp)
@@ -222,13 +236,20 @@ class StatsOutput:
     def _total(self) -> _Count:
         total = _Count()
         for log in self._logs.values():
-            total.events += log.count.events
-            total.bytes += log.count.bytes
-            total.rows += log.count.rows
+            total.events += log.events
+            total.bytes += log.bytes
+            total.rows += log.rows
         return total
 
+    def _named_types(self) -> dict[str, _Type]:
+        unknown = EventType.UNKNOWN_EVENT.name
+        return {
+            f"{unknown} {code}" if count.name == unknown else count.name: count
+            for code, count in self._types.items()
+        }
+
     def _sorted_tables(self) -> list[tuple[tuple[str, str], _Table]]:
-        return sorted(self._tables.items(), key=lambda entry: (-entry[1].count.bytes, entry[0]))
+        return sorted(self._tables.items(), key=lambda entry: (-entry[1].bytes, entry[0]))
 
     def _report(self) -> dict[str, Any]:
         total = self._total()
@@ -239,13 +260,13 @@ class StatsOutput:
                 {
                     "file": path,
                     "server_version": log.server_version,
-                    **_numbers(log.count),
-                    "first_timestamp": log.first_time,
-                    "last_timestamp": log.last_time,
+                    **_numbers(log),
+                    "first_timestamp": log.first_time or None,
+                    "last_timestamp": log.last_time or None,
                 }
                 for path, log in self._logs.items()
             ],
-            "types": [{"type": name, **_numbers(count)} for name, count in _by_size(self._types)],
+            "types": [{"type": name, **_numbers(count)} for name, count in _by_size(self._named_types())],
             "operations": [
                 {"operation": name, **_numbers(count)} for name, count in _by_size(self._operations)
             ],
@@ -253,8 +274,8 @@ class StatsOutput:
                 {
                     "database": database,
                     "table": name,
-                    **_numbers(table.count),
-                    **{f"rows_{operation.value}": rows for operation, rows in table.rows.items()},
+                    **_numbers(table),
+                    **{f"rows_{operation.value}": rows for operation, rows in table.by_operation.items()},
                 }
                 for (database, name), table in self._sorted_tables()
             ],
@@ -263,7 +284,8 @@ class StatsOutput:
                 measure: [
                     {
                         "transaction": one.id,
-                        "start": one.start,
+                        "file": one.file,
+                        "position": one.position,
                         "bytes": one.bytes,
                         "rows": one.rows,
                         "events": one.events,
@@ -285,13 +307,13 @@ class StatsOutput:
         yield from _grid(
             ["log", "server", "from", "to", "events", "rows", "bytes"],
             [
-                [path, log.server_version, _time(log.first_time), _time(log.last_time), *_cells(log.count)]
+                [path, log.server_version, _time(log.first_time), _time(log.last_time), *_cells(log)]
                 for path, log in self._logs.items()
             ],
         )
         yield from _grid(
             ["type", "events", "rows", "bytes"],
-            [[name, *_cells(count)] for name, count in _by_size(self._types)],
+            [[name, *_cells(count)] for name, count in _by_size(self._named_types())],
         )
         yield from _grid(
             ["operation", "events", "rows", "bytes"],
@@ -300,7 +322,7 @@ class StatsOutput:
         yield from _grid(
             ["table", "written", "updated", "deleted", "events", "rows", "bytes"],
             [
-                [f"{database}.{name}", *map(str, table.rows.values()), *_cells(table.count)]
+                [f"{database}.{name}", *map(str, table.by_operation.values()), *_cells(table)]
                 for (database, name), table in self._sorted_tables()
             ],
         )
@@ -309,26 +331,30 @@ class StatsOutput:
             yield from _grid(
                 [title, "begins at", "seconds", "events", "rows", "bytes"],
                 [
-                    [one.id, one.start, *map(str, (one.seconds, one.events, one.rows, one.bytes))]
+                    [
+                        one.id,
+                        f"{one.file}:{one.position}",
+                        *map(str, (one.seconds, one.events, one.rows, one.bytes)),
+                    ]
                     for one in largest.found()
                 ],
             )
 
 
-def _numbers(count: _Count) -> dict[str, int]:
+def _numbers(count: _Count | _Log) -> dict[str, int]:
     return {"events": count.events, "rows": count.rows, "bytes": count.bytes}
 
 
-def _cells(count: _Count) -> list[str]:
+def _cells(count: _Count | _Log) -> list[str]:
     return [str(count.events), str(count.rows), str(count.bytes)]
 
 
-def _by_size(counts: dict[str, _Count]) -> list[tuple[str, _Count]]:
+def _by_size(counts: Mapping[str, _Count]) -> list[tuple[str, _Count]]:
     return sorted(counts.items(), key=lambda entry: (-entry[1].bytes, entry[0]))
 
 
-def _time(timestamp: int | None) -> str:
-    if timestamp is None:
+def _time(timestamp: int) -> str:
+    if not timestamp:
         return "-"
     return f"{dt.datetime.fromtimestamp(timestamp, dt.UTC).astimezone():%Y-%m-%d %H:%M:%S}"
 

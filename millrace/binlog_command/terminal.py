@@ -26,6 +26,9 @@ class Buffer:
         """Keep a line of text, given without its end; what is no UTF-8 in it goes out as it came in."""
         self._parts.append(text.encode("utf-8", "surrogateescape") + b"\n")
 
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
     def take(self) -> bytes:
         """Give everything that has been written since the last time."""
         taken = b"".join(self._parts)
