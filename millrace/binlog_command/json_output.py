@@ -32,6 +32,8 @@ from millrace.binlog_command.rows import RowReader, TableRows
 __all__ = ["JsonOutput", "dump", "event_fields"]
 
 Convert = Callable[[Any], Any]
+Columns = list[tuple[str, Convert, bool]]
+"""Of each column its name, how its values become JSON, and whether integers and text already are."""
 
 _TEXT_FIELDS: Final = frozenset(
     {
@@ -52,6 +54,7 @@ _TEXT_FIELDS: Final = frozenset(
 _UNPACKED: Final = {"compressed_query": "query"}
 _LEFT_OUT: Final = frozenset({"rows", "compressed_rows", "payload"})
 _NAMES: Final[dict[type, tuple[str, ...]]] = {}
+_MAX_TABLES: Final = 1000
 _MEMBERS: Final = (ColumnType.ENUM, ColumnType.SET)
 
 
@@ -61,7 +64,7 @@ class JsonOutput:
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
         self._rows = RowReader()
-        self._converts: dict[int, tuple[TableRows, list[tuple[str, Convert]]]] = {}
+        self._converts: dict[int, tuple[TableRows, Columns]] = {}
 
     def write(self, record: LogRecord) -> None:
         """Write one line."""
@@ -112,15 +115,15 @@ class JsonOutput:
             line["rows_error"] = error.message
             line["rows_bytes"] = _base64(_packed_rows(event))
 
-    def _columns(self, table: TableRows) -> list[tuple[str, Convert]]:
+    def _columns(self, table: TableRows) -> Columns:
         """Give names and conversions of a table's columns, found once for each table."""
         known = self._converts.get(id(table))
         if known is None or known[0] is not table:
             columns = [
-                (column.name or "", _conversion(codec))
+                (column.name or "", _conversion(codec), column.type not in _MEMBERS)
                 for column, codec in zip(table.columns, table.codecs, strict=True)
             ]
-            if len(self._converts) > 1000:
+            if len(self._converts) >= _MAX_TABLES:
                 self._converts.clear()
             known = self._converts[id(table)] = table, columns
         return known[1]
@@ -200,7 +203,7 @@ def _text(value: str) -> str | dict[str, str]:
 # ------------------------------------------------------------------------------------------------- the rows
 
 
-def _row(columns: list[tuple[str, Convert]], row: Row) -> dict[str, Any]:
+def _row(columns: Columns, row: Row) -> dict[str, Any]:
     before, after = row
     shown = {}
     if before is not None:
@@ -210,17 +213,18 @@ def _row(columns: list[tuple[str, Convert]], row: Row) -> dict[str, Any]:
     return shown
 
 
-def _image(
-    columns: list[tuple[str, Convert]], values: Values, before: Values | None = None
-) -> dict[str, Any]:
+def _image(columns: Columns, values: Values, before: Values | None = None) -> dict[str, Any]:
     shown = {}
-    for ordinal, ((name, convert), value) in enumerate(zip(columns, values, strict=True)):
-        if value is ABSENT:
+    for ordinal, ((name, convert, is_plain), value) in enumerate(zip(columns, values, strict=True)):
+        kind = type(value)
+        if value is None or (is_plain and (kind is str or kind is int)):
+            shown[name] = value
+        elif value is ABSENT:
             continue
-        if isinstance(value, JsonDiffs):
+        elif kind is JsonDiffs:
             shown[name] = _changed_document(value, None if before is None else before[ordinal])
         else:
-            shown[name] = None if value is None else convert(value)
+            shown[name] = convert(value)
     return shown
 
 
@@ -242,8 +246,6 @@ def _conversion(codec: ColumnCodec) -> Convert:
         return _single
 
     def convert(value: Any) -> Any:
-        if type(value) is int or type(value) is str:
-            return value
         if type(value) is float:
             return _real(value)
         if type(value) is tuple and column_type is ColumnType.VECTOR:
