@@ -31,7 +31,7 @@ from millrace.binlog.columns.strings import uncompressed
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
-from millrace.binlog.rows import RowImages
+from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
 
 __all__ = ["RowPrinter", "quoted_bytes", "quoted_name"]
@@ -101,14 +101,14 @@ def _double(value: float) -> bytes:
 
 
 def _decimal(precision: int, scale: int) -> Print:
-    unscaled = DecimalFormat(precision, scale).unscaled
+    unscaled, one = DecimalFormat(precision, scale).unscaled, 10**scale
 
     def write(payload: bytes) -> bytes:
         value = unscaled(payload)
-        digits = b"%0*d" % (scale + 1, abs(value))
-        if scale:
-            digits = b"%b.%b" % (digits[:-scale], digits[-scale:])
-        return b"-" + digits if value < 0 else digits
+        if not scale:
+            return b"%d" % value
+        sign = b"-" if value < 0 else b""
+        return b"%b%d.%0*d" % (sign, abs(value) // one, scale, abs(value) % one)
 
     return write
 
@@ -141,6 +141,45 @@ def _year(payload: int) -> bytes:
 def _date(payload: bytes) -> bytes:
     packed = int.from_bytes(payload, "little")
     return b"'%04d:%02d:%02d'" % (packed >> 9, packed >> 5 & 15, packed & 31)
+
+
+def _fraction(codec: ColumnCodec) -> tuple[int, int, int]:
+    """Give the bits of a temporal's fraction, its digits, and what to divide it by to have these."""
+    digits = getattr(codec.column.metadata, "digits", 0)
+    size = (digits + 1) // 2
+    return 8 * size, digits, 10 ** (2 * size - digits) if digits else 1
+
+
+def _datetime2(codec: ColumnCodec) -> Print:
+    """Write DATETIME since MySQL 5.6, straight from its bits."""
+    shift, digits, divisor = _fraction(codec)
+    mask = (1 << shift) - 1
+    from_bytes = int.from_bytes
+
+    def write(payload: bytes) -> bytes:
+        packed = from_bytes(payload, "big")
+        time = packed >> shift
+        year, month = divmod((time >> 22) - (1 << 17), 13)
+        fields = (year, month, time >> 17 & 31, time >> 12 & 31, time >> 6 & 63, time & 63)
+        if not digits:
+            return b"'%04d-%02d-%02d %02d:%02d:%02d'" % fields
+        return b"'%04d-%02d-%02d %02d:%02d:%02d.%0*d'" % (*fields, digits, (packed & mask) // divisor)
+
+    return write
+
+
+def _timestamp2(codec: ColumnCodec) -> Print:
+    """Write seconds since 1970 and the fraction."""
+    shift, digits, divisor = _fraction(codec)
+    mask = (1 << shift) - 1
+
+    def write(payload: bytes) -> bytes:
+        packed = int.from_bytes(payload, "big")
+        if not digits:
+            return b"%d" % packed
+        return b"%d.%0*d" % (packed >> shift, digits, (packed & mask) // divisor)
+
+    return write
 
 
 def _text(codec: ColumnCodec) -> Print:
@@ -333,9 +372,9 @@ _TYPES: dict[ColumnType, Callable[[ColumnCodec], tuple[bytes, Print]]] = {
     ColumnType.TIME: _temporal(b"TIME", _text),
     ColumnType.TIME2: _temporal(b"TIME", _text),
     ColumnType.DATETIME: _temporal(b"DATETIME", _text),
-    ColumnType.DATETIME2: _temporal(b"DATETIME", _text),
+    ColumnType.DATETIME2: _temporal(b"DATETIME", _datetime2),
     ColumnType.TIMESTAMP: _temporal(b"TIMESTAMP", _timestamp),
-    ColumnType.TIMESTAMP2: _temporal(b"TIMESTAMP", _timestamp),
+    ColumnType.TIMESTAMP2: _temporal(b"TIMESTAMP", _timestamp2),
     ColumnType.STRING: _string,
     ColumnType.VARCHAR: _varchar,
     ColumnType.VAR_STRING: _varchar,
@@ -420,6 +459,15 @@ class RowPrinter:
         self.images = RowImages(columns, before, after, partial_json=partial)
         lines = [_Line(column, verbose, generation) for column in columns]
         self._lines = [(line.null, line.before, line.write, line.after) for line in lines]
+        # Most images are complete and without NULL: one template, filled in, is all of their text.
+        self._complete = all(
+            image is None or len(present_ordinals(image, len(columns))) == len(columns)
+            for image in (before, after)
+        )
+        self._writes = [line.write for line in lines]
+        self._template = b"".join(
+            line.before.replace(b"%", b"%%") + b"%b" + line.after.replace(b"%", b"%%") for line in lines
+        )
         table = b"%b.%b" % (quoted_name(database), quoted_name(table_map.table))
         before_head, after_head = {
             RowsOperation.WRITE: (b"", b"### INSERT INTO %b\n### SET\n" % table),
@@ -435,28 +483,29 @@ class RowPrinter:
         for before, after in self.images.payloads(rows):
             count += 1
             if before is not None:
-                parts.append(self._before_head)
-                self._image(before, parts)
+                parts += (self._before_head, self._image(before))
             if after is not None:
-                parts.append(self._after_head)
-                self._image(after, parts)
+                parts += (self._after_head, self._image(after))
         return b"".join(parts), count
 
-    def _image(self, payloads: list[Any], parts: list[bytes]) -> None:
-        start = len(parts)
+    def _image(self, payloads: list[Any]) -> bytes:
         try:
-            parts += [
-                null if payload is None else before + write(payload) + after
-                for payload, (null, before, write, after) in zip(payloads, self._lines, strict=True)
-                if payload is not ABSENT
-            ]
+            if self._complete and None not in payloads:
+                values = [write(payload) for write, payload in zip(self._writes, payloads, strict=True)]
+                return self._template % tuple(values)
+            return b"".join(
+                [
+                    null if payload is None else before + write(payload) + after
+                    for payload, (null, before, write, after) in zip(payloads, self._lines, strict=True)
+                    if payload is not ABSENT
+                ]
+            )
         except BinlogError:
-            del parts[start:]
-            parts += [
+            return b"".join(
                 self._safe_line(payload, *line)
                 for payload, line in zip(payloads, self._lines, strict=True)
                 if payload is not ABSENT
-            ]
+            )
 
     @staticmethod
     def _safe_line(payload: Any, null: bytes, before: bytes, write: Print, after: bytes) -> bytes:

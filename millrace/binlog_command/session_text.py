@@ -18,6 +18,7 @@ from millrace.binlog_command.row_text import quoted_name
 __all__ = ["DELIMITER", "SessionText", "charset_name", "collation_name"]
 
 DELIMITER = b"/*!*/;"
+_SUPPRESS_USE, _THREAD_SPECIFIC = int(HeaderFlag.SUPPRESS_USE_F), int(HeaderFlag.THREAD_SPECIFIC_F)
 _SHORT_FORM_THREAD = 999999999
 _DROPPED_MODES = 0x1003FF00
 
@@ -113,7 +114,7 @@ class SessionText:
         of those that begin or end transactions.
         """
         lines = []
-        if header.flags & HeaderFlag.SUPPRESS_USE_F:
+        if header.flags & _SUPPRESS_USE:
             if not controls:
                 self._database = ""
         elif database != self._database:
@@ -123,7 +124,7 @@ class SessionText:
         variables = event.status_variables
         lines.append(self._timestamp(header.timestamp, variables))
         if self._thread_id is None or (
-            header.flags & HeaderFlag.THREAD_SPECIFIC_F and self._thread_id != event.thread_id
+            header.flags & _THREAD_SPECIFIC and self._thread_id != event.thread_id
         ):
             self._thread_id = event.thread_id
             thread_id = _SHORT_FORM_THREAD if self._short_form else event.thread_id

@@ -132,12 +132,13 @@ _OPERATIONS = {
     RowsOperation.DELETE: b"Delete",
 }
 _ROWS_FLAGS: tuple[tuple[int, bytes], ...] = (
-    (RowsFlag.STMT_END_F, b"STMT_END_F"),
-    (RowsFlag.NO_FOREIGN_KEY_CHECKS_F, b"NO_FOREIGN_KEY_CHECKS_F"),
-    (RowsFlag.RELAXED_UNIQUE_CHECKS_F, b"RELAXED_UNIQUE_CHECKS_F"),
-    (RowsFlag.COMPLETE_ROWS_F, b"COMPLETE_ROWS_F"),
+    (int(RowsFlag.STMT_END_F), b"STMT_END_F"),
+    (int(RowsFlag.NO_FOREIGN_KEY_CHECKS_F), b"NO_FOREIGN_KEY_CHECKS_F"),
+    (int(RowsFlag.RELAXED_UNIQUE_CHECKS_F), b"RELAXED_UNIQUE_CHECKS_F"),
+    (int(RowsFlag.COMPLETE_ROWS_F), b"COMPLETE_ROWS_F"),
     (0x10, b"USE_SQL_FOREIGN_KEY_F"),
 )
+_SKIP_REPLICATION = int(HeaderFlag.SKIP_REPLICATION_F)
 _TM_HAS_TRIGGERS = 1 << 14
 _MAX_PRINTERS = 512
 _START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
@@ -153,15 +154,18 @@ def _clock(timestamp: int) -> bytes:
     return b"%02d%02d%02d %2d:%02d:%02d" % (now.tm_year % 100, *now[1:6])
 
 
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> tuple[bytes, bytes]:
+    """Write a time in the time zone of the process, and the name of that."""
+    now = time.localtime(seconds)
+    return b"%04d-%02d-%02d %02d:%02d:%02d" % now[:6], time.strftime("%Z", now).encode()
+
+
 def _moment(microseconds: int) -> bytes:
     """Write a commit timestamp in the time zone of the process, and the name of that."""
     seconds, fraction = divmod(microseconds, 1_000_000)
-    now = time.localtime(seconds)
-    return b"%04d-%02d-%02d %02d:%02d:%02d.%06d %b" % (
-        *now[:6],
-        fraction,
-        time.strftime("%Z", now).encode(),
-    )
+    second, zone = _second(seconds)
+    return b"%b.%06d %b" % (second, fraction, zone)
 
 
 def _xid(xid: MariadbXid | XaPrepareLogEvent) -> bytes:
@@ -293,7 +297,7 @@ class TextOutput:
                 self._gtid_is_set = False
             self._parts.append(b"# at %d\n" % self._position)
         if self._generation.is_mariadb:
-            skipped = bool(decoded.header.flags & HeaderFlag.SKIP_REPLICATION_F)
+            skipped = bool(decoded.header.flags & _SKIP_REPLICATION)
             if skipped is not self._skip_replication:
                 self._skip_replication = skipped
                 self._sql(b"/*!50521 SET skip_replication=%d*/" % skipped)
