@@ -14,7 +14,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo test lint types fmt bench local pins clean
+.PHONY: help demo test fuzz lint types fmt bench local pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -29,6 +29,9 @@ demo: $(READY) ## Run the whole pipeline here and check it; SOURCE=mysql://user:
 
 test: $(READY) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down
 	@exec $(BIN)/python -m pytest $(ARGS)
+
+fuzz: $(READY) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
+	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check --no-cache .

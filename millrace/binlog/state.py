@@ -81,6 +81,8 @@ class LogFormat:
             old = {EventType.QUERY_EVENT: 11, EventType.ROTATE_EVENT: 8 if self.binlog_version > 1 else 0}
             known = old.get(declaration.event_type, declaration.post_header_lengths[-1])
             return declaration.decode, known, 0, observed
+        if event_type == EventType.ROTATE_EVENT:  # read without a format description too, so never changed
+            return declaration.decode, declaration.post_header_lengths[-1], 0, observed
         length = declared[code - 1] if 0 < code <= len(declared) else 0
         try:
             known = declaration.known_post_header(length)

@@ -150,6 +150,10 @@ def _decode_without_format(data: bytes, state: StreamState, *, verify: bool) -> 
     end = len(data)
     if header.event_size != end:
         raise _wrong_size(header, end)
+    if (
+        state.format is not None
+    ):  # too short for the headers of its log: refused, but for those without extras
+        EventHeader.decode(data, state.format.header_length_of(header.type_code))
     if header.type_code == _FORMAT_DESCRIPTION:
         has_checksum = has_checksum_algorithm(decode_text(data[21:71].rstrip(b"\0")))
         if has_checksum and end < HEADER_LENGTH + 57 + 1 + CHECKSUM_LENGTH:

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Any
 
 from millrace.binlog.declaration import Event
+from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     EVENTS,
     AnnotateRowsEvent,
@@ -281,7 +282,7 @@ class TransactionTracker:
         log_file: str,
         position: int,
     ) -> TransactionStep:
-        statement = classify(event.query)
+        statement = classify(_text_of(event))
         kind = statement.kind
         if kind in _BEGIN_KINDS:
             return self._begin(statement, log_file, position)
@@ -304,6 +305,14 @@ class TransactionTracker:
             self._xid = xid or self._xid
             return self._step(statement=statement)
         return self._open(f"{log_file}:{position}", _Mode.BODY, xid, statement)
+
+
+def _text_of(event: QueryEvent | QueryCompressedEvent) -> bytes:
+    """Give a statement's text; none where it cannot be unpacked: what ends a transaction is never packed."""
+    try:
+        return event.query
+    except BinlogError:
+        return b""
 
 
 _HANDLERS: dict[type[Event], Callable[..., TransactionStep]] = {

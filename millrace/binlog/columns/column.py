@@ -6,6 +6,7 @@ The layouts are those of ``Field_*::do_save_field_metadata`` in the servers' ``s
 from dataclasses import dataclass
 
 from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError
 
 __all__ = [
     "ABSENT",
@@ -92,6 +93,10 @@ class BlobMetadata:
     """BLOB and what is stored like it: size of the length in front of each value, 1-4 (uint8)."""
 
     length_bytes: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length_bytes <= 4:
+            raise InvalidValueError(f"the length of a BLOB takes 1 to 4 bytes, not {self.length_bytes}")
 
 
 @dataclass(frozen=True, slots=True)

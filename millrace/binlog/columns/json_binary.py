@@ -58,7 +58,7 @@ class _Document:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.values_left = len(data)
+        self.values_left = self.bytes_left = len(data)
 
     def value(self, kind: int, start: int, end: int, depth: int) -> Any:
         """Read the value of type ``kind`` that lies at ``start`` and ends at ``end`` at the latest."""
@@ -77,6 +77,10 @@ class _Document:
     def bytes(self, start: int, size: int, end: int) -> bytes:
         if start + size > end:
             raise TruncatedError(f"a JSON value of {size} bytes at {start} reaches past {end}")
+        # As with the values: no two of an honest document share their bytes.
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise InvalidValueError("the JSON document is larger than its bytes allow")
         return self.data[start : start + size]
 
     def length(self, start: int, end: int) -> tuple[int, int]:

@@ -49,13 +49,13 @@ def _legs(path: str) -> list[str | int]:
         if match is None:
             raise InvalidValueError(f"{path!r} is no JSON path")
         key, place = match.groups()
-        if place is not None:
-            legs.append(int(place))
-        else:
-            try:
+        try:
+            if place is not None:
+                legs.append(int(place))
+            else:
                 legs.append(json.loads(key) if key.startswith('"') else key)
-            except ValueError as error:
-                raise InvalidValueError(f"{path!r} is no JSON path") from error
+        except ValueError as error:  # an escape that is none, or more digits than Python takes
+            raise InvalidValueError(f"{path!r} is no JSON path") from error
         position = match.end()
     return legs
 

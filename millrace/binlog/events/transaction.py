@@ -74,7 +74,7 @@ class PayloadField:
 
 _END_MARK, _SIZE, _COMPRESSION, _UNCOMPRESSED_SIZE = range(4)
 _ZSTD, _NONE = 0, 255
-_PIECE = 1 << 20
+_PIECE = 1 << 18
 
 
 @event(EventType.TRANSACTION_PAYLOAD_EVENT, post_header_lengths=(0,), extensible=False)
@@ -144,7 +144,7 @@ class TransactionPayloadEvent(Event):
         return b"".join(parts) + b"\0" + self.payload
 
     def pieces(self) -> Iterator[bytes]:
-        """Unpack the events inside in pieces of about a megabyte, cut anywhere."""
+        """Unpack the events inside in pieces of at most 256 KiB, cut anywhere."""
         if self.compression_type == _NONE:
             for start in range(0, len(self.payload), _PIECE):
                 yield self.payload[start : start + _PIECE]

@@ -289,3 +289,20 @@ def test_diffs_are_taken_apart() -> None:
         JsonDiff(JsonDiffOperation.REPLACE, "$.a", b"\x04\x01"),
         JsonDiff(JsonDiffOperation.REMOVE, "$.b", None),
     ]
+
+
+def test_strings_that_share_their_bytes_are_refused() -> None:
+    """An array of 200 entries which all point to one string: small, and large if it were read."""
+    count, text = 200, b"\xe8\x07" + b"x" * 1000
+    table = b"".join(b"\x0c" + (4 + 3 * count).to_bytes(2, "little") for _ in range(count))
+    size = 4 + len(table) + len(text)
+    binary = b"\x02" + count.to_bytes(2, "little") + size.to_bytes(2, "little") + table + text
+    with pytest.raises(MalformedError, match="larger than its bytes allow"):
+        decode_json(binary)
+
+
+def test_path_with_more_digits_than_a_number_has() -> None:
+    path = b"$[" + b"9" * 5000 + b"]"
+    diffs = JsonDiffs(b"\x02" + b"\xfc" + len(path).to_bytes(2, "little") + path)
+    with pytest.raises(MalformedError, match="is no JSON path"):
+        diffs.applied([])
