@@ -1,0 +1,321 @@
+"""``millrace binlog`` on logs of real servers: read live, followed, copied, and out of Kafka."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millrace.cli import main
+from millrace.local import Kafka, MariaDB, MySQL
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.status import log_status
+from tests.live.reader_world import ReaderWorld
+
+Server = MySQL | MariaDB
+PATIENCE_S = 60.0
+FLAGS_OF_HEAD = 21
+"""Where the IN_USE flag of a log file stands, which a dump clears."""
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["binlog", *arguments], env=environment, catch_exceptions=False)
+
+
+def url(server: Server, log_file: str = "") -> str:
+    return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}/{log_file}"
+
+
+def lines_of(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def write(server: Server, database: str, rounds: int = 3) -> None:
+    server.execute(
+        f"CREATE DATABASE IF NOT EXISTS {database}",
+        f"CREATE TABLE IF NOT EXISTS {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)",
+        *(f"INSERT INTO {database}.t (v) VALUES ('{number}')" for number in range(rounds)),
+        f"UPDATE {database}.t SET v = 'ü' ORDER BY id LIMIT 1",
+        f"DELETE FROM {database}.t ORDER BY id LIMIT 1",
+    )
+
+
+class Process:
+    """The command as a process, and what it has written so far."""
+
+    def __init__(self, *arguments: str) -> None:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "millrace.cli", "binlog", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._rest = b""
+
+    def read(self) -> list[str]:
+        assert self._process.stdout is not None
+        self._rest += self._process.stdout.read() or b""
+        *whole, self._rest = self._rest.split(b"\n")
+        self.lines += (line.decode() for line in whole)
+        return self.lines
+
+    def wait_for(self, seen: Callable[[list[str]], bool]) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not seen(self.read()):
+            assert self._process.poll() is None, self.errors()
+            assert time.monotonic() < until, self.lines[-5:]
+            time.sleep(0.05)
+
+    def errors(self) -> str:
+        assert self._process.stderr is not None
+        return self._process.stderr.read().decode()
+
+    def stop(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        return self._process.wait(PATIENCE_S)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[Process]:
+    started = Process(*arguments)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+# -- a server's log ---------------------------------------------------------------------------------------
+
+
+def test_a_server_gives_what_its_files_hold(database: Server) -> None:
+    write(database, "command_live")
+    database.execute("FLUSH BINARY LOGS")
+    write(database, "command_live")
+    live = lines_of(run("--json", url(database)))
+    files = lines_of(run("--json", *map(str, database.binlog_files)))
+    for line in files:
+        if line["type"] == "FORMAT_DESCRIPTION_EVENT":
+            line["flags"] = 0
+    assert live == files
+
+
+def test_one_log_is_read_or_all_from_it_on(database: Server) -> None:
+    write(database, "command_one")
+    database.execute("FLUSH BINARY LOGS")
+    write(database, "command_one")
+    *_, one, last = (path.name for path in database.binlog_files)
+    assert {line["file"] for line in lines_of(run("--json", url(database, one)))} == {one}
+    lines = lines_of(run("--json", "--to-last-log", url(database, one)))
+    assert {line["file"] for line in lines} == {one, last}
+    stop = lines_of(run("--json", "--stop-position", "200", url(database, one)))
+    assert max(line["position"] for line in stop) < 200
+
+
+def test_a_server_sends_what_comes_behind_a_gtid_set(database: Server) -> None:
+    write(database, "command_gtids")
+    address = MysqlAddress(database.host, database.port, database.user, database.password)
+    with MysqlConnection(address) as connection:
+        gtids = log_status(connection).gtid_set
+    database.execute("INSERT INTO command_gtids.t (v) VALUES ('behind')")
+    lines = lines_of(run("--json", "--after-gtids", gtids, url(database)))
+    assert [line["rows"] for line in lines if line["type"].startswith("WRITE_ROWS")][0][0]["after"]
+    transactions = {line["gtid"] for line in lines if line["gtid"]}
+    assert len(transactions) == 1
+    rows = [line for line in lines if line["type"].startswith("WRITE_ROWS")]
+    path = next(path for path in database.binlog_files if path.name == rows[0]["file"])
+    same = lines_of(run("--json", str(path), "--start-position", str(rows[0]["position"])))
+    assert same[0] == rows[0]
+
+
+def test_a_server_is_followed_over_a_rotation_and_a_lost_connection(database: Server) -> None:
+    write(database, "command_follow")
+    last = database.binlog_files[-1].name
+    with process("--json", "--follow", url(database, last)) as following:
+        following.wait_for(lambda lines: any('"command_follow"' in line for line in lines))
+        database.execute("INSERT INTO command_follow.t (v) VALUES ('first')", "FLUSH BINARY LOGS")
+        new = f'"file":"{database.binlog_files[-1].name}"'
+        following.wait_for(lambda lines: any(new in line for line in lines))
+        for row in database.query("SHOW PROCESSLIST"):
+            if str(row[4]).startswith("Binlog Dump"):
+                database.execute(f"KILL {row[0]}")
+        database.execute("INSERT INTO command_follow.t (v) VALUES ('second')")
+        following.wait_for(lambda lines: any(new in line and "WRITE_ROWS" in line for line in lines))
+        assert following.stop(signal.SIGINT) == 130
+        assert following.errors() == ""
+        places = [(line["file"], line["position"]) for line in map(json.loads, following.lines)]
+    assert len(set(places)) == len(places), "nothing comes twice"
+    files = lines_of(run("--json", *map(str, database.binlog_files)))
+    known = [(line["file"], line["position"]) for line in files]
+    start = known.index(places[0])
+    assert known[start : start + len(places)] == places, "nothing is missing"
+
+
+def test_what_goes_wrong_with_a_server_is_said_in_a_line(mysql: MySQL) -> None:
+    wrong = run("--json", f"mysql://{mysql.user}:not-it@{mysql.host}:{mysql.port}/")
+    assert wrong.exit_code == 3
+    assert wrong.stderr.count("\n") == 1
+    assert "check user and password" in wrong.stderr
+    assert "not-it" not in wrong.stderr
+    missing = run("--json", url(mysql, "mysql-bin.999999"))
+    assert missing.exit_code == 3
+    assert "could not find first log file name" in missing.stderr.lower()
+    nowhere = run("--json", "mysql://127.0.0.1:1/")
+    assert nowhere.exit_code == 3
+    assert "127.0.0.1:1" in nowhere.stderr
+
+
+def test_the_password_comes_from_the_environment(mysql: MySQL) -> None:
+    address = f"mysql://{mysql.user}@{mysql.host}:{mysql.port}/{mysql.binlog_files[0].name}"
+    assert lines_of(run("--json", address, MILLRACE_MYSQL_PASSWORD=mysql.password))
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def test_files_are_followed_as_they_grow_and_rotate(database: Server) -> None:
+    write(database, "command_files")
+    last = database.binlog_files[-1]
+    with process("--json", "--follow", str(last)) as following:
+        following.wait_for(lambda lines: any('"command_files"' in line for line in lines))
+        database.execute("INSERT INTO command_files.t (v) VALUES ('first')", "FLUSH BINARY LOGS")
+        database.execute("INSERT INTO command_files.t (v) VALUES ('second')")
+        new = database.binlog_files[-1]
+        following.wait_for(lambda lines: new.name in lines[-1] and '"XID_EVENT"' in lines[-1])
+        assert following.stop(signal.SIGINT) == 130
+        got = [json.loads(line) for line in following.lines]
+    whole = lines_of(run("--json", str(last), str(new)))
+    for line in (*got, *whole):
+        if line["type"] == "FORMAT_DESCRIPTION_EVENT":
+            line["flags"] = 0
+    assert got == whole[: len(got)]
+    assert got[-1]["file"] == new.name
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def assert_copied(server: Server, folder: Path) -> None:
+    paths = server.binlog_files
+    assert sorted(path.name for path in folder.iterdir()) == [path.name for path in paths]
+    for path in paths[:-1]:
+        assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
+    copy, original = (folder / paths[-1].name).read_bytes(), paths[-1].read_bytes()
+    assert copy[:FLAGS_OF_HEAD] == original[:FLAGS_OF_HEAD]
+    assert copy[FLAGS_OF_HEAD + 1 :] == original[FLAGS_OF_HEAD + 1 :]
+
+
+def test_copies_are_the_servers_files(database: Server, tmp_path: Path) -> None:
+    write(database, "command_raw")
+    database.execute("INSERT INTO command_raw.t (v) VALUES (REPEAT('x', 20000000))", "FLUSH BINARY LOGS")
+    write(database, "command_raw")
+    assert run("--raw", "--result-file", f"{tmp_path}/", url(database)).exit_code == 0
+    assert_copied(database, tmp_path)
+
+
+def test_a_copy_goes_on_where_it_was_cut(database: Server, tmp_path: Path) -> None:
+    write(database, "command_cut")
+    database.execute("FLUSH BINARY LOGS")
+    write(database, "command_cut")
+    assert run("--raw", "--result-file", f"{tmp_path}/", url(database)).exit_code == 0
+    last = tmp_path / database.binlog_files[-1].name
+    last.write_bytes(last.read_bytes()[:-7])
+    write(database, "command_cut")
+    again = run("--raw", "--result-file", f"{tmp_path}/", url(database))
+    assert again.exit_code == 0
+    assert again.stderr.count("\n") == 1, "only the last file is touched"
+    assert_copied(database, tmp_path)
+    nothing_new = run("--raw", "--result-file", f"{tmp_path}/", url(database))
+    assert nothing_new.exit_code == 0
+    assert_copied(database, tmp_path)
+
+
+def test_a_copy_survives_being_killed_and_follows(database: Server, tmp_path: Path) -> None:
+    write(database, "command_kill")
+    arguments = (
+        "--raw",
+        "--follow",
+        "--result-file",
+        f"{tmp_path}/",
+        url(database, database.binlog_files[-1].name),
+    )
+    first = len(database.binlog_files) - 1
+    for round_number in range(3):
+        with process(*arguments) as copying:
+            database.execute(f"INSERT INTO command_kill.t (v) VALUES (REPEAT('{round_number}', 3000000))")
+            if round_number == 1:
+                database.execute("FLUSH BINARY LOGS")
+            wait_until(lambda: any(tmp_path.iterdir()))
+            copying.stop(signal.SIGKILL)
+        newest = sorted(tmp_path.iterdir())[-1]
+        newest.write_bytes(newest.read_bytes()[:-3])
+    with process(*arguments) as copying:
+        paths = database.binlog_files[first:]
+        wait_until(
+            lambda: all(
+                (tmp_path / path.name).exists()
+                and (tmp_path / path.name).stat().st_size == path.stat().st_size
+                for path in paths
+            )
+        )
+        assert copying.stop(signal.SIGINT) == 130
+    for path in paths:
+        copy, original = (tmp_path / path.name).read_bytes(), path.read_bytes()
+        assert copy[FLAGS_OF_HEAD + 1 :] == original[FLAGS_OF_HEAD + 1 :]
+
+
+def test_a_copy_of_another_log_is_not_continued(mysql: MySQL, tmp_path: Path) -> None:
+    name = mysql.binlog_files[0].name
+    assert run("--raw", "--result-file", f"{tmp_path}/", url(mysql, name)).exit_code == 0
+    copy = tmp_path / name
+    content = bytearray(copy.read_bytes())
+    content[4] ^= 1
+    copy.write_bytes(content)
+    refused = run("--raw", "--result-file", f"{tmp_path}/", url(mysql, name))
+    assert refused.exit_code == 7
+    assert "is of another log" in refused.stderr
+    assert copy.read_bytes() == content
+
+
+# -- Kafka ------------------------------------------------------------------------------------------------
+
+
+def test_a_raw_topic_gives_what_the_files_hold(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
+    write(mysql, "command_kafka")
+    mysql.execute("INSERT INTO command_kafka.t (v) VALUES (REPEAT('x', 3000000))")
+    world = ReaderWorld.of(kafka, source_name, mysql)
+    with world.reader() as reader:
+        world.wait_until_at(mysql, reader)
+    topic = lines_of(run("--json", f"kafka://{kafka.bootstrap_servers}/{source_name}"))
+    files = lines_of(run("--json", *map(str, mysql.binlog_files)))
+    for line in files:
+        if line["type"] == "FORMAT_DESCRIPTION_EVENT":
+            line["flags"] = 0
+    assert topic == files
