@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from millrace.cli import main
@@ -146,7 +145,7 @@ def test_a_server_sends_what_comes_behind_a_gtid_set(database: Server) -> None:
         gtids = log_status(connection).gtid_set
     database.execute("INSERT INTO command_gtids.t (v) VALUES ('behind')")
     lines = lines_of(run("--json", "--after-gtids", gtids, url(database)))
-    assert [line["rows"] for line in lines if line["type"].startswith("WRITE_ROWS")][0][0]["after"]
+    assert next(line["rows"] for line in lines if line["type"].startswith("WRITE_ROWS"))[0]["after"]
     transactions = {line["gtid"] for line in lines if line["gtid"]}
     assert len(transactions) == 1
     rows = [line for line in lines if line["type"].startswith("WRITE_ROWS")]
@@ -274,7 +273,7 @@ def test_a_copy_survives_being_killed_and_follows(database: Server, tmp_path: Pa
                 database.execute("FLUSH BINARY LOGS")
             wait_until(lambda: any(tmp_path.iterdir()))
             copying.stop(signal.SIGKILL)
-        newest = sorted(tmp_path.iterdir())[-1]
+        newest = max(tmp_path.iterdir())
         newest.write_bytes(newest.read_bytes()[:-3])
     with process(*arguments) as copying:
         paths = database.binlog_files[first:]
