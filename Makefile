@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+KERNEL := $(VENV)/.kernel
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 define PINS_HEAD
@@ -14,7 +15,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo test fuzz lint types fmt bench local pins clean
+.PHONY: help demo test fuzz lint types fmt bench local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -22,15 +23,15 @@ help: ## List the targets
 	[print(f"make {name:<6} {what}") for name, what in re.findall(r"(?m)^(\w+):.*## (.*)", text)]'
 
 # `exec` makes the demo a child of make itself: it ends when make does, and ends all that it started.
-demo: $(READY) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
+demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
 	@exec $(BIN)/python -m millrace.cli demo --end-with-parent \
 	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
 	    $(if $(STAY),--stay) $(ARGS)
 
-test: $(READY) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down
+test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down
 	@exec $(BIN)/python -m pytest $(ARGS)
 
-fuzz: $(READY) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
+fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: $(READY) ## Check style and formatting
@@ -44,11 +45,15 @@ fmt: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure the codec and the pipeline; ARGS="--help" tells the options
+bench: $(KERNEL) ## Measure the codec and the pipeline; ARGS="--help" tells the options
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
-local: $(READY) ## Start Kafka, a registry and MySQL here, until Ctrl-C
+local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 	@exec $(BIN)/python -m millrace.cli local up --end-with-parent $(ARGS)
+
+kernel: $(READY) ## Build the compiled hot path; else this happens by itself where there is a C compiler
+	@$(BIN)/python -m millrace.kernel.build
+	@touch $(KERNEL)
 
 pins: ## Write requirements.txt anew, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
@@ -58,6 +63,7 @@ pins: ## Write requirements.txt anew, with the newest packages that pyproject.to
 
 clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)
 	rm -rf $(VENV) .make build dist reports .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f millrace/kernel/*.so
 
 # Installed again whenever the pins change. The project itself is installed in place, without looking for packages.
 $(READY): requirements.txt pyproject.toml
@@ -66,4 +72,9 @@ $(READY): requirements.txt pyproject.toml
 	@echo "installing the Python packages of requirements.txt into $(VENV)"
 	@$(BIN)/python -m pip install --requirement requirements.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Without a C compiler this says so, and the reference codec does the work.
+$(KERNEL): $(READY) $(wildcard millrace/kernel/*.pyx millrace/kernel/*.pxd millrace/kernel/build.py)
+	@$(BIN)/python -m millrace.kernel.build --if-possible
 	@touch $@

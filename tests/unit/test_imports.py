@@ -20,12 +20,19 @@ CODEC_LIBRARIES = {"zstandard", "cryptography"}
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
+    "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
     "millrace.contract": (),
     "millrace.runtime": ("millrace.runtime", "millrace.contract", "millrace.binlog"),
     "millrace.kafka": ("millrace.kafka", "millrace.runtime", "millrace.contract"),
-    "millrace.avro": ("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.binlog"),
+    "millrace.avro": (
+        *("millrace.avro", "millrace.runtime", "millrace.contract"),
+        *("millrace.binlog", "millrace.kernel"),
+    ),
     "millrace.mysql": ("millrace.mysql", "millrace.runtime", "millrace.contract", "millrace.binlog"),
-    "spark_jobs": ("spark_jobs", "millrace.binlog", "millrace.avro", "millrace.contract", "millrace.runtime"),
+    "spark_jobs": (
+        *("spark_jobs", "millrace.binlog", "millrace.avro", "millrace.kernel"),
+        *("millrace.contract", "millrace.runtime"),
+    ),
 }
 """Which of the project's own packages a package may import; those not listed are free."""
 

@@ -1,0 +1,31 @@
+"""The kernel: the hottest paths of the codec once more, compiled.
+
+What is here gives the same bytes as the plain Python that it stands in for, which stays the reference and
+does the work where the kernel is not built (``python -m millrace.kernel.build``) or is turned off
+(``MILLRACE_KERNEL=off``). A user of a module of it asks first::
+
+    if kernel.has("rows"):
+        from millrace.kernel import rows
+
+The modules are Cython: memory is read through helpers that check bounds, and what is out of the ordinary is
+left to the reference.
+"""
+
+import os
+from importlib.util import find_spec
+
+__all__ = ["MODULES", "built", "has"]
+
+MODULES = ("events", "rows")
+
+_enabled = os.environ.get("MILLRACE_KERNEL", "on").lower() != "off"
+
+
+def built(name: str) -> bool:
+    """Say whether a module is there in a form that this Python loads."""
+    return find_spec(f"{__name__}.{name}") is not None
+
+
+def has(name: str) -> bool:
+    """Say whether a module is to be used: it is built, and the kernel is not turned off."""
+    return _enabled and built(name)

@@ -1,0 +1,134 @@
+"""Builds the kernel, in place: ``python -m millrace.kernel.build``.
+
+Each module ``name.pyx`` becomes ``name.c`` by Cython, and that a library beside it by the C compiler that
+Python itself was made with (or ``CC``). What is newer than its source is left alone. ``--if-possible`` is for
+the first set-up: where there is no compiler it says so and succeeds, since the reference codec does the same
+work, more slowly.
+"""
+
+import argparse
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess  # a fixed command line, without a shell
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["BuildError", "build", "main", "sources", "target_of"]
+
+_FOLDER = Path(__file__).parent
+_CYTHON = ("-3", "--directive", "boundscheck=True,wraparound=False,initializedcheck=True,cdivision=True")
+
+
+class BuildError(Exception):
+    """The kernel cannot be built; the message says what is missing or what the compiler said."""
+
+
+def sources() -> list[Path]:
+    """List the modules' sources."""
+    return sorted(_FOLDER.glob("*.pyx"))
+
+
+def target_of(source: Path) -> Path:
+    """Name the library that is built of ``source`` for this Python."""
+    return source.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def _is_current(source: Path) -> bool:
+    target = target_of(source)
+    inputs = [source, *_FOLDER.glob("*.pxd"), Path(__file__)]
+    return target.exists() and all(one.stat().st_mtime <= target.stat().st_mtime for one in inputs)
+
+
+def _require_tools() -> None:
+    compiler = _compiler()[0]
+    if shutil.which(compiler) is None:
+        raise BuildError(f"no C compiler: {compiler} is not on PATH")
+    if not any((Path(folder) / "Python.h").exists() for folder in _include_folders()):
+        raise BuildError(
+            f"no C headers of Python {sys.version_info.major}.{sys.version_info.minor}: no Python.h"
+        )
+    if importlib.util.find_spec("Cython") is None:
+        raise BuildError("no Cython: it is among the packages of requirements.txt")
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+
+
+def _include_folders() -> list[str]:
+    paths = sysconfig.get_paths()
+    return list(dict.fromkeys((paths["include"], paths["platinclude"])))
+
+
+def build(*, force: bool = False) -> int:
+    """Build what is not current, saying a line for each; return how many. Raises :class:`BuildError`."""
+    stale = [source for source in sources() if force or not _is_current(source)]
+    if stale:
+        _require_tools()
+    for source in stale:
+        began = time.monotonic()
+        print(f"building the kernel: {source.stem}", flush=True)  # noqa: T201 - a command
+        _build_one(source)
+        print(f"  {time.monotonic() - began:.0f} s")  # noqa: T201 - a command
+    return len(stale)
+
+
+def _build_one(source: Path) -> None:
+    target = target_of(source)
+    with tempfile.TemporaryDirectory(dir=_FOLDER, prefix=".build-") as folder:
+        translated, library = Path(folder) / f"{source.stem}.c", Path(folder) / target.name
+        _run([sys.executable, "-m", "cython", *_CYTHON, "-o", str(translated), str(source)])
+        linker = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")[1:]
+        flags = shlex.split(sysconfig.get_config_var("CFLAGS") or "")
+        flags += shlex.split(sysconfig.get_config_var("CCSHARED") or "")
+        includes = [f"-I{path}" for path in _include_folders()]
+        # Cython's output has unused parts; the sizes of integers are what it is compiled for here.
+        quiet = ["-Wno-unused-function", "-Wno-unreachable-code"]
+        _run(
+            [
+                *_compiler(),
+                *linker,
+                *flags,
+                "-O2",
+                "-g0",
+                *quiet,
+                *includes,
+                str(translated),
+                "-o",
+                str(library),
+            ]
+        )
+        library.replace(target)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if done.returncode:
+        raise BuildError(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}".rstrip())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m millrace.kernel.build", description="Build the kernel.")
+    parser.add_argument("--if-possible", action="store_true", help="succeed where it cannot be built")
+    parser.add_argument("--force", action="store_true", help="build what is current as well")
+    options = parser.parse_args(arguments)
+    try:
+        build(force=options.force)
+    except BuildError as error:
+        if not options.if_possible:
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command
+            return 1
+        reason = str(error) if "\n" not in str(error) else "the kernel does not build (make kernel says why)"
+        print(f"{reason}; the reference codec is used, which is slower")  # noqa: T201 - a command
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
