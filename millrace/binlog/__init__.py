@@ -1,1 +1,138 @@
-"""The binary log of MySQL and MariaDB: bytes in, events out, and back. No I/O happens in here."""
+"""The binary log of MySQL and MariaDB: bytes in, events out, and back. No I/O happens in here.
+
+What the library offers can be imported from this package; ``docs/library.md`` shows how it is used.
+To begin with, the events of a file::
+
+    from millrace.binlog import decode_file
+
+    with open("mysql-bin.000001", "rb") as stream:
+        for position, decoded in decode_file(stream, "mysql-bin.000001"):
+            print(position, decoded.header.type_code, decoded.event)
+"""
+
+from millrace.binlog import events
+from millrace.binlog.columns import (
+    ABSENT,
+    COLUMNS,
+    AvroOptions,
+    Column,
+    ColumnCodec,
+    ColumnType,
+    avro_types,
+    codec_of,
+    columns_of,
+)
+from millrace.binlog.columns.json_binary import JsonValue, Opaque, decode_json, json_text
+from millrace.binlog.columns.json_diffs import JsonDiff, JsonDiffOperation, JsonDiffs
+from millrace.binlog.encryption import LogKeys
+from millrace.binlog.errors import (
+    BinlogError,
+    ChecksumError,
+    InvalidValueError,
+    MalformedError,
+    MissingStateError,
+    TrailingBytesError,
+    TruncatedError,
+    UnrepresentableError,
+    UnsupportedError,
+)
+from millrace.binlog.events import *  # noqa: F403 - the names in its __all__
+from millrace.binlog.file import (
+    MAGIC,
+    EventPiece,
+    check_magic,
+    decode_file,
+    is_in_use,
+    iter_events,
+    iter_pieces,
+)
+from millrace.binlog.fragments import PartialRowsAssembler
+from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.header import EventHeader
+from millrace.binlog.load_data import LoadData, LoadDataAssembler
+from millrace.binlog.rows import AvroRows, Payloads, Row, RowImages, Values
+from millrace.binlog.state import LogFormat, StreamState
+from millrace.binlog.statement import Statement, StatementKind, TableName, classify
+from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
+from millrace.binlog.table import (
+    ColumnDefinition,
+    ResolvedTable,
+    SchemaMismatchError,
+    TableDefinition,
+    resolve_columns,
+)
+from millrace.binlog.transaction import TransactionEnd, TransactionStep, TransactionTracker
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag, QueryFlag2, RowsFlag
+
+__all__ = [
+    "ABSENT",
+    "COLUMNS",
+    "MAGIC",
+    "AvroOptions",
+    "AvroRows",
+    "BinlogError",
+    "BinlogEvent",
+    "ChecksumAlgorithm",
+    "ChecksumError",
+    "Column",
+    "ColumnCodec",
+    "ColumnDefinition",
+    "ColumnType",
+    "EventHeader",
+    "EventPiece",
+    "EventType",
+    "GtidSet",
+    "HeaderFlag",
+    "InvalidValueError",
+    "JsonDiff",
+    "JsonDiffOperation",
+    "JsonDiffs",
+    "JsonValue",
+    "LoadData",
+    "LoadDataAssembler",
+    "LogFormat",
+    "LogKeys",
+    "MalformedError",
+    "MariadbGtid",
+    "MariadbGtidPosition",
+    "MissingStateError",
+    "Opaque",
+    "PartialRowsAssembler",
+    "Payloads",
+    "QueryFlag2",
+    "ResolvedTable",
+    "Row",
+    "RowImages",
+    "RowsFlag",
+    "SchemaMismatchError",
+    "Statement",
+    "StatementKind",
+    "StreamState",
+    "TableDefinition",
+    "TableName",
+    "TrailingBytesError",
+    "TransactionEnd",
+    "TransactionStep",
+    "TransactionTracker",
+    "TruncatedError",
+    "UnrepresentableError",
+    "UnsupportedError",
+    "Values",
+    "avro_types",
+    "check_magic",
+    "classify",
+    "codec_of",
+    "columns_of",
+    "decode_batch",
+    "decode_event",
+    "decode_file",
+    "decode_json",
+    "encode_event",
+    "is_in_use",
+    "iter_events",
+    "iter_pieces",
+    "json_text",
+    "resolve_columns",
+    "seal",
+]
+__all__ += events.__all__

@@ -15,7 +15,7 @@ should be already.
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from millrace.binlog.columns.column import ABSENT, Absent, Column
 from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Convert, codec_of
@@ -28,6 +28,7 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnrepresentableError,
 )
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation
 
 __all__ = ["AvroRows", "Payloads", "Row", "RowImages", "Values", "present_ordinals"]
 
@@ -276,6 +277,19 @@ class RowImages:
         self._after = None if after is None else _Image(self._codecs, after, options)
         self._json = [column.ordinal for column in columns if column.type is ColumnType.JSON]
         self._options = options
+
+    @classmethod
+    def of_event(
+        cls, columns: Sequence[Column], event: RowsEvent, *, options: AvroOptions | None = None
+    ) -> Self:
+        """Make what reads ``event.rows``, and those of events with the same columns and bitmaps."""
+        return cls(
+            columns,
+            None if event.operation is RowsOperation.WRITE else event.columns_before_image,
+            None if event.operation is RowsOperation.DELETE else event.columns_after_image,
+            options=options,
+            partial_json=isinstance(event, PartialUpdateRowsEvent),
+        )
 
     def natural(self, rows: bytes) -> list[Row]:
         """Read all rows as natural values: those that :meth:`encode` makes the same bytes of.

@@ -11,7 +11,7 @@ import pytest
 from millrace.binlog.columns import ABSENT, ColumnCodec, codec_of
 from millrace.binlog.columns.json_binary import JsonValue, text_of_json
 from millrace.binlog.columns.json_diffs import JsonDiffs
-from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, TableMapEvent
+from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import decode_file
 from millrace.binlog.rows import RowImages, Values
@@ -94,12 +94,7 @@ def rows_of(sample: Path) -> Iterator[tuple[TableMapEvent, RowsEvent]]:
 
 def images_of(table: ResolvedTable, event: RowsEvent) -> RowImages:
     """What reads the rows of an event."""
-    return RowImages(
-        table.columns,
-        event.columns_before_image or None,
-        event.columns_after_image or None,
-        partial_json=isinstance(event, PartialUpdateRowsEvent),
-    )
+    return RowImages.of_event(table.columns, event)
 
 
 COLUMN = re.compile(

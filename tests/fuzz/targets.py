@@ -12,7 +12,6 @@ from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     PartialRowDataEvent,
-    PartialUpdateRowsEvent,
     QueryCompressedEvent,
     QueryEvent,
     RowsEvent,
@@ -122,12 +121,7 @@ def _resolve(table_map: TableMapEvent, state: StreamState) -> ResolvedTable:
 
 
 def _read_rows(table_map: TableMapEvent, event: RowsEvent, state: StreamState) -> None:
-    images = RowImages(
-        _resolve(table_map, state).columns,
-        event.columns_before_image or None,
-        event.columns_after_image or None,
-        partial_json=isinstance(event, PartialUpdateRowsEvent),
-    )
+    images = RowImages.of_event(_resolve(table_map, state).columns, event)
     rows = event.rows
     with contextlib.suppress(BinlogError):
         images.count(rows)
