@@ -208,7 +208,13 @@ class Input(Protocol):
     default=True,
     help="Whether a log that was not closed is read (the default).",
 )
-@option(_INPUT, "--force-read", "-f", is_flag=True, help="Go on behind events that cannot be read.")
+@option(
+    _INPUT,
+    "--force-read",
+    "-f",
+    is_flag=True,
+    help="Go on behind events that cannot be read, or, with --flashback, undone.",
+)
 @option(
     _SCREEN,
     "--color",
@@ -426,8 +432,8 @@ class _Run:
 
     def _goes_on(self, error: BinlogError) -> bool:
         """Decide about an event that cannot be read: whether it goes to the output and others follow."""
-        if self._options.verify:
-            return True
+        if self._options.verify or (self._options.flashback and not self._options.force_read):
+            return True  # a finding; or refused by the output, for nothing can be undone across a gap
         self.exit_code = _FAILED
         _tell(str(error))
         return self._options.force_read
@@ -447,7 +453,21 @@ def _output(options: Options, buffer: Buffer) -> Output:
         from millrace.binlog_command.json_output import JsonOutput  # noqa: PLC0415
 
         return JsonOutput(buffer.line)
+    if options.flashback:
+        return _flashback_output(options, buffer)
     return _text_output(options, buffer)
+
+
+def _flashback_output(options: Options, buffer: Buffer) -> Output:
+    from millrace.binlog_command.flashback import FlashbackOptions, FlashbackOutput  # noqa: PLC0415
+    from millrace.binlog_command.rewrite import DatabaseRewrite  # noqa: PLC0415
+
+    flashback_options = FlashbackOptions(
+        verbose=options.verbose,
+        force=options.force_read,
+        rewrite_db=DatabaseRewrite.parse(options.rewrite_db),
+    )
+    return FlashbackOutput(cast("BinaryIO", buffer), flashback_options)
 
 
 def _text_output(options: Options, buffer: Buffer) -> Output:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH
+from millrace.binlog.declaration import Event
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
@@ -21,11 +22,18 @@ from millrace.binlog.events import (
     BeginLoadQueryEvent,
     DeleteFileEvent,
     FormatDescriptionEvent,
+    GtidEvent,
+    GtidTaggedLogEvent,
     IntvarEvent,
+    MariadbGtidEvent,
+    PartialRowDataEvent,
     RandEvent,
     RowsQueryLogEvent,
     StartEventV3,
+    TransactionPayloadEvent,
     UserVarEvent,
+    XaPrepareLogEvent,
+    XidEvent,
 )
 from millrace.binlog.events.load import CreateFileEvent, ExecLoadEvent, LoadDataEvent
 from millrace.binlog.events.query import StatementEvent
@@ -35,6 +43,7 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog.stream import BinlogEvent, seal
+from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType, RowsFlag
 from millrace.binlog_command.records import LogRecord
 
@@ -66,7 +75,15 @@ _FRAME_KINDS: Final = frozenset(
     }
 )
 _SETTINGS: Final = (IntvarEvent, RandEvent, UserVarEvent, RowsQueryLogEvent, AnnotateRowsEvent)
-_FILE_PARTS: Final = (AppendBlockEvent, DeleteFileEvent, ExecLoadEvent)
+_FILE_PARTS: Final = (BeginLoadQueryEvent, AppendBlockEvent, DeleteFileEvent, ExecLoadEvent)
+_FRAME: Final = (
+    GtidEvent,
+    GtidTaggedLogEvent,
+    MariadbGtidEvent,
+    TransactionPayloadEvent,
+    XaPrepareLogEvent,
+    XidEvent,
+)
 
 
 # ------------------------------------------------------------------------------------------ what is asked for
@@ -338,88 +355,115 @@ class Filter:
 class _NameFilter:
     """Chooses by database and table, and keeps what belongs to what is kept.
 
-    Whether settings in front of a statement are wanted shows with the statement, so they wait for it; whether
-    a rows event is the last of its statement that is kept shows with the next, so it waits as well.
+    What is wanted may show later only, so records wait: the head of a transaction (GTID, BEGIN) for the
+    first event of it that is kept, without which the transaction is left out; settings in front of a
+    statement for the statement; a rows event for the next, which shows whether it is the last of its
+    statement that is kept.
     """
 
     def __init__(self, criteria: Criteria, *, context: bool) -> None:
         self._criteria = criteria
         self._context = context
-        self._waiting: list[LogRecord] = []
-        self._held: LogRecord | None = None
-        self._maps: dict[int, bool] = {}
+        self._head: list[LogRecord] = []
+        self._settings: list[LogRecord] = []
+        self._rows_event: LogRecord | None = None
+        self._kept_any = False
+        self._prepared: set[str | None] = set()
         self._files: dict[int, bool] = {}
 
     def feed(self, record: LogRecord, decoded: BinlogEvent) -> Iterator[LogRecord]:
         """Take a record; give those that are known to pass by now."""
-        event = decoded.event
+        event, step = decoded.event, record.transaction
+        if step is not None and step.begins:
+            self._begin()
+        statement = None if step is None else step.statement
         if isinstance(event, RowsEvent):
             yield from self._rows(record, decoded, event)
-            return
-        if isinstance(event, TableMapEvent):
+        elif isinstance(event, TableMapEvent):
             if self._table(event.database, event.table):
                 yield from self._kept(record)
-            return
-        if isinstance(event, _SETTINGS):
-            self._waiting.append(record)
-            return
-        passes = self._passes(record, decoded)
-        if passes:
-            yield from self._kept(record)
+        elif isinstance(event, _SETTINGS):
+            self._settings.append(record)
+        elif isinstance(event, _FRAME) or (statement is not None and statement.kind in _FRAME_KINDS):
+            yield from self._frame(record)
+        elif self._passes(event, statement):
+            if step is None or step.transaction is None:
+                yield from self._release()
+                yield record
+            else:
+                yield from self._kept(record)
         elif isinstance(event, StatementEvent):
-            self._waiting.clear()
+            self._settings.clear()
+        if step is not None and step.ends is not None:
+            self._end(step)
 
     def end(self) -> Iterator[LogRecord]:
         """Give what waits, at the end of all."""
         yield from self._release()
 
+    def _begin(self) -> None:
+        self._head.clear()
+        self._settings.clear()
+        self._kept_any = False
+
+    def _end(self, step: TransactionStep) -> None:
+        if step.ends is TransactionEnd.XA_PREPARE and self._kept_any:
+            self._prepared.add(step.xid)
+        self._head.clear()
+        self._kept_any = False
+
+    def _frame(self, record: LogRecord) -> Iterator[LogRecord]:
+        """Keep what frames a transaction if something in it is kept."""
+        if not self._context:
+            return
+        step = record.transaction
+        decides = step is not None and step.ends in (TransactionEnd.XA_COMMIT, TransactionEnd.XA_ROLLBACK)
+        if self._kept_any or (decides and step is not None and step.xid in self._prepared):
+            yield from self._kept(record)
+        else:
+            self._head.append(record)
+
     def _kept(self, record: LogRecord) -> Iterator[LogRecord]:
         yield from self._release()
-        yield from self._waiting
-        self._waiting.clear()
+        yield from self._head
+        self._head.clear()
+        yield from self._settings
+        self._settings.clear()
+        self._kept_any = True
         yield record
 
     def _release(self) -> Iterator[LogRecord]:
-        if self._held is not None:
-            held, self._held = self._held, None
-            yield held
+        if self._rows_event is not None:
+            released, self._rows_event = self._rows_event, None
+            yield released
 
     def _rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent) -> Iterator[LogRecord]:
         table_map = decoded.table_map
-        kept = table_map is not None and self._table(table_map.database, table_map.table)
-        if kept:
-            yield from self._release()
-            yield from self._waiting
-            self._waiting.clear()
+        if table_map is not None and self._table(table_map.database, table_map.table):
+            *before, last = self._kept(record)
+            yield from before
             if not self._context or event.ends_statement:
-                yield record
+                yield last
             else:
-                self._held = record
+                self._rows_event = last
         elif event.ends_statement:
-            self._waiting.clear()
-            if self._held is not None:
-                self._held = _ending_statement(self._held)
+            self._settings.clear()
+            if self._rows_event is not None:
+                self._rows_event = _ending_statement(self._rows_event)
                 yield from self._release()
 
-    def _passes(self, record: LogRecord, decoded: BinlogEvent) -> bool:
-        event = decoded.event
-        statement = record.transaction.statement if record.transaction is not None else None
-        if statement is not None and statement.kind in _FRAME_KINDS:
-            return self._context
+    def _passes(self, event: Event, statement: Statement | None) -> bool:
         if isinstance(event, StatementEvent):
             return self._statement(event.database, statement)
-        if isinstance(event, BeginLoadQueryEvent):
-            # Which database it is for shows with the statement, and it may be too large to wait for that.
-            self._files[event.file_id] = self._context
-            return self._context
         if isinstance(event, LoadDataEvent):
             kept = self._table(event.database, event.table)
             if isinstance(event, CreateFileEvent):
                 self._files[event.file_id] = kept
             return kept
         if isinstance(event, _FILE_PARTS):
-            return self._files.get(event.file_id, False)
-        return self._context
+            # Which database it is for shows with the statement, and it may be too large to wait for that.
+            return self._files.get(event.file_id, self._context)
+        return self._context and not isinstance(event, PartialRowDataEvent)
 
     def _statement(self, session_database: str, statement: Statement | None) -> bool:
         """Choose a statement: by the session's database and, for DDL, by the tables that it names."""

@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol
 
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import AnonymousGtidLogEvent, GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent
+from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
@@ -36,7 +38,8 @@ class LogRecord(NamedTuple):
 
     ``path``, ``file`` and ``position`` are those of :class:`RawEvent`. ``data`` holds the event's bytes,
     empty where the log itself cannot be cut into events any further. ``sub_index`` is 0; 1, 2, … for the
-    events inside a TRANSACTION_PAYLOAD, which follow the payload's own record and share its position.
+    events inside a TRANSACTION_PAYLOAD, which follow the payload's own record and share its position, and 1
+    for the rows event that follows the last of its fragments (PARTIAL_ROW_DATA).
 
     ``event`` is the decoded event, or the error that decoding gave. ``transaction`` says where it stands
     (None with an error), and ``gtid`` is its transaction's GTID, None for what has none.
@@ -80,6 +83,7 @@ class LogDecoder:
         self._state = StreamState()
         self._tracker = TransactionTracker()
         self._gtid: str | None = None
+        self._fragments = PartialRowsAssembler()
 
     def records(self, events: Iterable[RawEvent]) -> Iterator[LogRecord]:
         """Decode the events of one or several logs.
@@ -93,6 +97,7 @@ class LogDecoder:
                 if path != self._path:
                     self._path = path
                     self._state = StreamState()
+                    self._fragments.clear()
                 state = self._state
                 try:
                     decoded = decode_event(data, state, verify=self._verify)
@@ -102,18 +107,26 @@ class LogDecoder:
                     continue
                 yield self._record(raw, data, 0, decoded, state)
                 if type(decoded.event) is TransactionPayloadEvent:
-                    yield from self._inside(raw, decoded.event)
+                    yield from self._inside(raw, decoded.event.events())
+                elif type(decoded.event) is PartialRowDataEvent:
+                    yield from self._inside(raw, self._joined(decoded.event))
         except BinlogError as error:
             at = position + len(data) if error.position is None else error.position
             path = error.log_file or path
             yield LogRecord(path, file or path, at, b"", 0, error, None, None, self._state)
 
-    def _inside(self, raw: RawEvent, payload: TransactionPayloadEvent) -> Iterator[LogRecord]:
+    def _joined(self, fragment: PartialRowDataEvent) -> Iterator[bytes]:
+        """Give the rows event whose last fragment this is."""
+        whole = self._fragments.feed(fragment)
+        if whole is not None:
+            yield whole
+
+    def _inside(self, raw: RawEvent, events: Iterator[bytes]) -> Iterator[LogRecord]:
         path, file, position, _ = raw
         state = self._state.for_payload()
         sub_index = 0
         try:
-            for sub_index, data in enumerate(payload.events(), 1):
+            for sub_index, data in enumerate(events, 1):
                 try:
                     decoded = decode_event(data, state)
                 except BinlogError as error:

@@ -58,6 +58,8 @@ def deliver(chunks: Iterable[bytes], stream: BinaryIO, *, pager: bool, colour: b
     if pager:
         # An error ends the chunks; it must not end the pager, in which people still read what came before.
         failures: list[Exception] = []
+        if colour:
+            os.environ.setdefault("LESS", "-R")  # else less shows colours as the bytes that they are
         click.echo_via_pager(_texts(chunks, failures), color=colour)
         if failures:
             raise failures[0]
