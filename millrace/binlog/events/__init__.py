@@ -97,6 +97,7 @@ from millrace.binlog.events.transaction import (
     TransactionPayloadEvent,
     XaPrepareLogEvent,
     XidEvent,
+    payload_events,
 )
 
 __all__ = [
@@ -181,4 +182,5 @@ __all__ = [
     "WriteSetItem",
     "XaPrepareLogEvent",
     "XidEvent",
+    "payload_events",
 ]

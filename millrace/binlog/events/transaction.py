@@ -4,8 +4,11 @@ XID_EVENT (16), XA_PREPARE_LOG_EVENT (38), TRANSACTION_PAYLOAD_EVENT (40). Forma
 ``libs/mysql/binlog/event/control_events.h`` and ``codecs/binary.cpp``.
 """
 
-from collections.abc import Iterator
-from typing import Self
+import io
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol, Self, cast
 
 import zstandard
 
@@ -15,7 +18,7 @@ from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc,
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.types import EventType
 
-__all__ = ["PayloadField", "TransactionPayloadEvent", "XaPrepareLogEvent", "XidEvent"]
+__all__ = ["PayloadField", "TransactionPayloadEvent", "XaPrepareLogEvent", "XidEvent", "payload_events"]
 
 
 @event(EventType.XID_EVENT)
@@ -97,33 +100,18 @@ class TransactionPayloadEvent(Event):
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
         """Read the event from ``data[offset:end]``."""
-        known: dict[int, int] = {}
-        order = bytearray()
-        unknown = []
-        while True:
-            kind, offset = read_lenenc(data, offset, end)
-            if kind == _END_MARK:
-                break
-            size, offset = read_lenenc(data, offset, end)
-            after = offset + size
-            if after > end:
-                raise truncated(f"payload field {kind}", size, offset, end)
-            if kind in known or kind > 250:
-                raise InvalidValueError(f"field {kind} in the head of a payload: repeated or out of range")
-            order.append(kind)
-            if kind <= _UNCOMPRESSED_SIZE:
-                known[kind], value_end = read_lenenc(data, offset, end)
-                if value_end != after:
-                    raise InvalidValueError(f"field {kind} in the head of a payload has {size} bytes")
-            else:
-                unknown.append(PayloadField(kind, data[offset:after]))
-            offset = after
-        if _COMPRESSION not in known or known.get(_SIZE) != end - offset:
+        head = _read_head(data, offset, end)
+        if head.payload_size != end - head.end:
             raise InvalidValueError(
-                f"the head of a payload gives the sizes and types {known}, {end - offset} bytes follow it"
+                f"the head of a payload gives its size as {head.payload_size}, "
+                f"{end - head.end} bytes follow it"
             )
         return cls(
-            known[_COMPRESSION], known.get(_UNCOMPRESSED_SIZE), data[offset:end], bytes(order), tuple(unknown)
+            head.compression_type,
+            head.uncompressed_size,
+            data[head.end : end],
+            bytes(head.order),
+            tuple(head.unknown),
         )
 
     def encode_fields(self, post_header_length: int) -> bytes:
@@ -143,49 +131,133 @@ class TransactionPayloadEvent(Event):
             parts.append(pack_lenenc(kind) + pack_lenenc(len(value)) + value)
         return b"".join(parts) + b"\0" + self.payload
 
-    def pieces(self) -> Iterator[bytes]:
-        """Unpack the events inside in pieces of at most 256 KiB, cut anywhere."""
-        if self.compression_type == _NONE:
-            for start in range(0, len(self.payload), _PIECE):
-                yield self.payload[start : start + _PIECE]
-            return
-        if self.compression_type != _ZSTD:
-            raise UnsupportedError(
-                f"compression type {self.compression_type} of a payload; 0 and 255 are known"
-            )
-        try:
-            with zstandard.ZstdDecompressor().stream_reader(self.payload, read_across_frames=True) as reader:
-                while piece := reader.read(_PIECE):
-                    yield piece
-        except zstandard.ZstdError as error:
-            raise InvalidValueError(f"a payload cannot be unpacked: {error}") from error
-
     def events(self) -> Iterator[bytes]:
         """Unpack the events inside one by one, each with its header and without a checksum.
 
         Decode them with :meth:`millrace.binlog.state.StreamState.for_payload`. Memory is bounded by the
-        largest event. Raises MalformedError where the payload is damaged or ends in mid-event.
+        largest event. Raises MalformedError where the payload is damaged or ends in mid-event, and
+        UnsupportedError for another compression.
         """
-        pending = bytearray()
-        total = 0
-        for piece in self.pieces():
-            pending += piece
-            total += len(piece)
-            if self.uncompressed_size is not None and total > self.uncompressed_size:
-                raise InvalidValueError(
-                    f"a payload unpacks to more than {self.uncompressed_size} bytes, its size"
-                )
-            start = 0
-            while len(pending) - start >= HEADER_LENGTH:
-                size = int.from_bytes(pending[start + 9 : start + 13], "little")
-                if size < HEADER_LENGTH:
-                    raise InvalidValueError(f"an event in a payload says {size} bytes, less than its header")
-                if len(pending) - start < size:
-                    break
-                yield bytes(pending[start : start + size])
-                start += size
-            del pending[:start]
-        if pending:
-            raise TruncatedError(f"a payload ends with {len(pending)} bytes of an event that is longer")
-        if self.uncompressed_size is not None and total != self.uncompressed_size:
-            raise TruncatedError(f"a payload unpacks to {total} of {self.uncompressed_size} bytes")
+        return _events(_unpacked(io.BytesIO(self.payload), self.compression_type), self.uncompressed_size)
+
+
+def payload_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Unpack the events inside a TRANSACTION_PAYLOAD that is itself too large to be held.
+
+    ``pieces`` are those of the whole event, one after the other, header and checksum included, as
+    :func:`millrace.binlog.file.iter_pieces` gives them; the first must hold the event's head, which takes
+    less than 100 bytes. Else as :meth:`TransactionPayloadEvent.events`.
+    """
+    source = iter(pieces)
+    first = next(source, b"")
+    head = _read_head(first, HEADER_LENGTH, len(first))
+    rest = _Joined(itertools.chain((first[head.end :],), source), head.payload_size)
+    yield from _events(_unpacked(rest, head.compression_type), head.uncompressed_size)
+    if rest.left:
+        raise TruncatedError(f"a payload of {head.payload_size} bytes ends {rest.left} bytes before that")
+
+
+@dataclass(slots=True)
+class _Head:
+    """The fields in front of a payload, and the offset at which they end."""
+
+    compression_type: int
+    uncompressed_size: int | None
+    payload_size: int
+    order: bytearray
+    unknown: list[PayloadField]
+    end: int
+
+
+def _read_head(data: bytes, offset: int, end: int) -> _Head:
+    known: dict[int, int] = {}
+    order = bytearray()
+    unknown = []
+    while True:
+        kind, offset = read_lenenc(data, offset, end)
+        if kind == _END_MARK:
+            break
+        size, offset = read_lenenc(data, offset, end)
+        after = offset + size
+        if after > end:
+            raise truncated(f"payload field {kind}", size, offset, end)
+        if kind in known or kind > 250:
+            raise InvalidValueError(f"field {kind} in the head of a payload: repeated or out of range")
+        order.append(kind)
+        if kind <= _UNCOMPRESSED_SIZE:
+            known[kind], value_end = read_lenenc(data, offset, end)
+            if value_end != after:
+                raise InvalidValueError(f"field {kind} in the head of a payload has {size} bytes")
+        else:
+            unknown.append(PayloadField(kind, data[offset:after]))
+        offset = after
+    if _COMPRESSION not in known or _SIZE not in known:
+        raise InvalidValueError(f"the head of a payload lacks its size or its compression: {known}")
+    return _Head(known[_COMPRESSION], known.get(_UNCOMPRESSED_SIZE), known[_SIZE], order, unknown, offset)
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Joined:
+    """Reads pieces as one stream, up to so many bytes; what follows them is not looked at."""
+
+    def __init__(self, pieces: Iterator[bytes], size: int) -> None:
+        self._pieces = pieces
+        self._held = b""
+        self.left = size
+
+    def read(self, size: int, /) -> bytes:
+        while not self._held and self.left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._held = piece
+        taken = self._held[: min(size, self.left)]
+        self._held = self._held[len(taken) :]
+        self.left -= len(taken)
+        return taken
+
+
+def _unpacked(source: _Readable, compression_type: int) -> Iterator[bytes]:
+    """Unpack a payload in pieces, cut anywhere."""
+    if compression_type == _NONE:
+        while piece := source.read(_PIECE):
+            yield piece
+        return
+    if compression_type != _ZSTD:
+        raise UnsupportedError(f"compression type {compression_type} of a payload; 0 and 255 are known")
+    try:
+        # The stubs want a file; what is needed is its read method.
+        stream = cast("BinaryIO", source)
+        with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as reader:
+            while piece := reader.read(_PIECE):
+                yield piece
+    except zstandard.ZstdError as error:
+        raise InvalidValueError(f"a payload cannot be unpacked: {error}") from error
+
+
+def _events(pieces: Iterator[bytes], uncompressed_size: int | None) -> Iterator[bytes]:
+    """Cut what a payload unpacks to into its events."""
+    pending = bytearray()
+    total = 0
+    for piece in pieces:
+        pending += piece
+        total += len(piece)
+        if uncompressed_size is not None and total > uncompressed_size:
+            raise InvalidValueError(f"a payload unpacks to more than {uncompressed_size} bytes, its size")
+        start = 0
+        while len(pending) - start >= HEADER_LENGTH:
+            size = int.from_bytes(pending[start + 9 : start + 13], "little")
+            if size < HEADER_LENGTH:
+                raise InvalidValueError(f"an event in a payload says {size} bytes, less than its header")
+            if len(pending) - start < size:
+                break
+            yield bytes(pending[start : start + size])
+            start += size
+        del pending[:start]
+    if pending:
+        raise TruncatedError(f"a payload ends with {len(pending)} bytes of an event that is longer")
+    if uncompressed_size is not None and total != uncompressed_size:
+        raise TruncatedError(f"a payload unpacks to {total} of {uncompressed_size} bytes")

@@ -23,7 +23,6 @@ from millrace.binlog.events import (
     StartEventV3,
     StatusVariables,
     TableMapEvent,
-    TransactionPayloadEvent,
     UnknownEvent,
     WriteRowsCompressedEvent,
     WriteRowsEvent,
@@ -317,27 +316,6 @@ def test_compressed_rows_unpack() -> None:
     case = next(case for case in CASES if isinstance(case.event, WriteRowsCompressedEvent))
     assert isinstance(case.event, RowsEvent)
     assert case.event.rows == b"\0\1\2\3"
-
-
-def test_payload_gives_its_events() -> None:
-    case = next(case for case in CASES if isinstance(case.event, TransactionPayloadEvent))
-    assert isinstance(case.event, TransactionPayloadEvent)
-    inner_state = state_of(case.server).for_payload()
-    types = [decode_event(data, inner_state).header.type_code for data in case.event.events()]
-    assert types[0] == EventType.QUERY_EVENT
-    assert types[-1] == EventType.XID_EVENT
-
-
-def test_damaged_payload() -> None:
-    whole = make_event(16, bytes(8), checksum=False)
-    assert list(TransactionPayloadEvent(255, len(whole), whole).events()) == [whole]
-    for payload, size in ((whole[:-1], len(whole)), (whole, len(whole) + 1), (whole, 3), (bytes(30), None)):
-        with pytest.raises(BinlogError):
-            list(TransactionPayloadEvent(255, size, payload).events())
-    with pytest.raises(BinlogError, match="cannot be unpacked"):
-        list(TransactionPayloadEvent(0, 3, b"no zstd").events())
-    with pytest.raises(UnsupportedError, match="compression type 3"):
-        list(TransactionPayloadEvent(3, 3, b"").events())
 
 
 def test_gtids_as_text() -> None:
