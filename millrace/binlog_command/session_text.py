@@ -126,9 +126,7 @@ class SessionText:
         if self._thread_id is None or (
             header.flags & _THREAD_SPECIFIC and self._thread_id != event.thread_id
         ):
-            self._thread_id = event.thread_id
-            thread_id = _SHORT_FORM_THREAD if self._short_form else event.thread_id
-            lines.append(b"SET @@session.pseudo_thread_id=%d" % thread_id)
+            lines.append(self.thread_line(event.thread_id))
         if variables is None:
             variables = StatusVariables()
         # Equal variables come from one cache; nothing can have changed then.
@@ -137,6 +135,11 @@ class SessionText:
             lines += self._changes(variables)
         lines += self._always(variables)
         return [line + DELIMITER + b"\n" for line in lines]
+
+    def thread_line(self, thread_id: int) -> bytes:
+        """Write the change to another session, by whose number temporary tables are told apart."""
+        self._thread_id = thread_id
+        return b"SET @@session.pseudo_thread_id=%d" % (_SHORT_FORM_THREAD if self._short_form else thread_id)
 
     @staticmethod
     def _timestamp(timestamp: int, variables: StatusVariables | None) -> bytes:

@@ -40,6 +40,8 @@ from millrace.binlog.events import (
     CompressedRowsEvent,
     CreateFileEvent,
     DeleteFileEvent,
+    DeleteRowsEvent,
+    DeleteRowsEventV1,
     ExecLoadEvent,
     ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
@@ -73,16 +75,21 @@ from millrace.binlog.events import (
     StopEvent,
     TableMapEvent,
     TransactionPayloadEvent,
+    UpdateRowsEvent,
+    UpdateRowsEventV1,
     UserVarEvent,
+    WriteRowsEvent,
+    WriteRowsEventV1,
     XaPrepareLogEvent,
     XidEvent,
 )
 from millrace.binlog.fields import encode_text
 from millrace.binlog.gtid import GtidSet
 from millrace.binlog.header import EventHeader
+from millrace.binlog.state import StreamState
 from millrace.binlog.statement import Statement, StatementKind
-from millrace.binlog.stream import BinlogEvent
-from millrace.binlog.types import ChecksumAlgorithm, HeaderFlag, RowsFlag
+from millrace.binlog.stream import BinlogEvent, seal
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag, RowsFlag
 from millrace.binlog_command.generation import Generation, generation_of, version_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.load_files import LoadFiles
@@ -210,6 +217,8 @@ class TextOutput:
         self._position = 0
         self._two_phase_alter = 0
         self._skip_replication = False
+        self._described = False
+        self._temporary_tables: dict[tuple[int, str, str], None] = {}
         self._server_version = (0, 0, 0)
 
     def write(self, record: LogRecord) -> None:
@@ -404,9 +413,32 @@ class TextOutput:
             # The server was started: whatever was open is undone, and temporary tables are gone.
             self._sql(b"ROLLBACK")
             self._in_transaction = False
+            self._drop_temporary_tables()
         base64_wanted = self._options.base64_output == "auto" and not self._options.short_form
+        has_gtids = Generation.MYSQL_5_6 <= self._generation <= Generation.MYSQL_8_0
+        if (
+            has_gtids
+            and not self._options.skip_gtids
+            and (self._gtid_is_set or (base64_wanted and self._described))
+        ):
+            # BINLOG is neither run under an identifier that is used up, nor under none at all.
+            out.append(_GTID_AUTOMATIC)
+            self._gtid_is_set = False
         if base64_wanted and isinstance(event, FormatDescriptionEvent):
-            out.append(b"\nBINLOG '\n%b'%b" % (base64.encodebytes(self._data), _END))
+            out.append(b"BINLOG '\n%b'%b" % (base64.encodebytes(self._data), _END))
+            self._described = True
+            if has_gtids and self._options.skip_gtids:
+                self._sql(b"/*!50616 SET @@SESSION.GTID_NEXT='AUTOMATIC'*/")
+
+    def _drop_temporary_tables(self) -> None:
+        """Drop what the sessions before a restart of the server left, as the server did."""
+        for thread_id, database, table in self._temporary_tables:
+            self._sql(self._session.thread_line(thread_id))
+            name = quoted_name(table)
+            if database:
+                name = b"%b.%b" % (quoted_name(self._options.rewrite_db.name(database)), name)
+            self._sql(b"DROP TEMPORARY TABLE IF EXISTS " + name)
+        self._temporary_tables.clear()
 
     def _rotate(self, record: LogRecord, header: EventHeader, event: RotateEvent) -> None:
         name = encode_text(event.new_log_ident)
@@ -611,6 +643,8 @@ class TextOutput:
         statement = record.transaction.statement if record.transaction is not None else None
         if statement is not None:
             self._follow(statement)
+            if statement.temporary:
+                self._follow_temporary(event, statement)
 
     def _follow(self, statement: Statement) -> None:
         """Note whether a transaction is open at the end of the text."""
@@ -618,6 +652,15 @@ class TextOutput:
             self._in_transaction = True
         elif statement.kind in (StatementKind.COMMIT, StatementKind.ROLLBACK, StatementKind.XA_ROLLBACK):
             self._in_transaction = False
+
+    def _follow_temporary(self, event: StatementEvent, statement: Statement) -> None:
+        """Note which temporary tables there are."""
+        for table in statement.tables:
+            key = (event.thread_id, table.database or event.database, table.table)
+            if statement.verb == "DROP":
+                self._temporary_tables.pop(key, None)
+            else:
+                self._temporary_tables[key] = None
 
     def _alter_in_two_phases(self, event: QueryEvent | QueryCompressedEvent) -> None:
         """Write a part of MariaDB's ALTER in two phases, which only an event can say."""
@@ -864,7 +907,10 @@ class TextOutput:
         else:
             self._parts.append(head)
         if self._base64_wanted(name):
-            self._rows_base64.append(base64.encodebytes(self._data))
+            data = self._data
+            if isinstance(event, CompressedRowsEvent):
+                data = _uncompressed(decoded, event, record.state)
+            self._rows_base64.append(base64.encodebytes(data))
         if self._options.verbose:
             self._rows_text.append(self._rows_lines(event, table_map))
         if event.ends_statement:
@@ -957,6 +1003,41 @@ def _rows_name(event: RowsEvent) -> bytes:
         return b"Update_rows_partial"
     compressed = b"_compressed" if isinstance(event, CompressedRowsEvent) else b""
     return _OPERATIONS[event.operation] + compressed + b"_rows"
+
+
+_PLAIN_TYPES = {
+    EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
+    EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1: UpdateRowsEventV1,
+    EventType.DELETE_ROWS_COMPRESSED_EVENT_V1: DeleteRowsEventV1,
+    EventType.WRITE_ROWS_COMPRESSED_EVENT: WriteRowsEvent,
+    EventType.UPDATE_ROWS_COMPRESSED_EVENT: UpdateRowsEvent,
+    EventType.DELETE_ROWS_COMPRESSED_EVENT: DeleteRowsEvent,
+}
+
+
+def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
+    """Write the event without compression: BINLOG of MariaDB takes no other."""
+    make: Any = _PLAIN_TYPES[event.event_type]
+    plain = make(
+        event.table_id,
+        event.flags,
+        event.extra_row_info,
+        event.column_count,
+        event.columns_before_image,
+        event.columns_after_image,
+        event.rows,
+    )
+    header = decoded.header
+    new = EventHeader(
+        header.timestamp,
+        plain.event_type,
+        header.server_id,
+        0,
+        header.next_position,
+        header.flags,
+        header.extra_headers,
+    )
+    return seal(BinlogEvent(new, plain), StreamState(state.format))
 
 
 def _extra_row_info(info: bytes) -> bytes:
