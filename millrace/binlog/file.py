@@ -271,6 +271,8 @@ def decode_file(
     """
     state = state or StreamState()
     for position, data in iter_events(stream, log_file, keys=keys):
+        if position == len(MAGIC):
+            state.begin_file(data)
         try:
             decoded = decode_event(data, state, verify=verify)
         except BinlogError as error:

@@ -2,14 +2,15 @@
 
 The grammar of a log, as far as reading single events depends on it::
 
-    log    = magic, (START_EVENT_V3 | FORMAT_DESCRIPTION), event*
+    log    = magic, (START_EVENT_V3 | FORMAT_DESCRIPTION)?, event*
     stream = (artificial ROTATE, FORMAT_DESCRIPTION, event*)*
     event  = any, read as the latest FORMAT_DESCRIPTION says
     rows   = TABLE_MAP+, rows event*, rows event with STMT_END_F
 
 A FORMAT_DESCRIPTION gives the length of the common header, of every post-header, and the checksum; it ends
-the table maps of what came before, as does the rows event with STMT_END_F. :class:`StreamState` holds this
-and can be saved and restored, so that a reader can go on in the middle of a log.
+the table maps of what came before, as does the rows event with STMT_END_F. Only logs of MySQL 4.0 and 4.1 may
+begin with another event. :class:`StreamState` holds this and can be saved and restored, so that a reader can
+go on in the middle of a log.
 """
 
 import copy
@@ -22,12 +23,15 @@ from millrace.binlog.errors import BinlogError, UnsupportedError
 from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3, UnknownEvent
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
-from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH
+from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH, EventHeader
 from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 
 __all__ = ["LogFormat", "StreamState"]
 
 _OBSERVED = (RowsEvent, TableMapEvent, FormatDescriptionEvent, StartEventV3, StartEncryptionEvent)
+_FORMAT_COMES = frozenset(
+    {EventType.START_EVENT_V3, EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT}
+)
 _NO_EXTRA_HEADERS = frozenset({EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT})
 
 _DROP = re.compile(r"5\.(?:1\.[1-5]|2\.[0-2]|4\.\d)-a_drop")
@@ -91,6 +95,19 @@ class LogFormat:
         excess = max(length - known, 0) if declaration.extensible else 0
         return declaration.decode, known, excess, observed
 
+    def end_of(self, header: EventHeader) -> int | None:
+        """Give the end of an event in the log for which it was first written, None where that is not said.
+
+        That log is the primary's if this is a relay log, and the event's own otherwise. ``next_position`` is
+        the start of the event in v3 logs, its end since v4; v1 has none, and servers write 0 where they do
+        not know it. Modulo 2^32: true positions are those of :func:`millrace.binlog.file.iter_events`.
+        """
+        if self.binlog_version == 1 or not header.next_position:
+            return None
+        if self.binlog_version < 4:
+            return header.next_position + header.event_size & 0xFFFFFFFF
+        return header.next_position
+
     def without_checksum(self) -> "LogFormat":
         """Make the same format for events without checksums; the codecs are shared."""
         twin = copy.copy(self)
@@ -131,6 +148,15 @@ class StreamState:
         self.format = log_format
         self.table_maps = {} if table_maps is None else table_maps
         self.encryption = encryption
+
+    def begin_file(self, first_event: bytes) -> None:
+        """Take note of how a file begins, before its first event is decoded.
+
+        MySQL 4.0 and 4.1 wrote START_EVENT_V3 only into the first log after each start of the server; a file
+        that begins with another event than one that says its format, or a ROTATE, is such a log.
+        """
+        if self.format is None and first_event[4] not in _FORMAT_COMES:
+            self.format = LogFormat(StartEventV3(3, "", 0))
 
     def observe(self, event: Event, flags: int = 0) -> None:
         """Take note of an event that has been decoded; ``flags`` are those of its header."""

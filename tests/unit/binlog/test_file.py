@@ -1,11 +1,23 @@
 import io
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
-from millrace.binlog.events import FormatDescriptionEvent, XidEvent
+from millrace.binlog.errors import (
+    BinlogError,
+    InvalidValueError,
+    MissingStateError,
+    TruncatedError,
+    UnsupportedError,
+)
+from millrace.binlog.events import FormatDescriptionEvent, QueryEvent, StartEventV3, XidEvent
 from millrace.binlog.file import MAGIC, check_magic, decode_file, is_in_use, iter_events, iter_pieces
-from tests.unit.binlog.cases import MYSQL_97, make_event
+from millrace.binlog.header import EventHeader
+from millrace.binlog.state import LogFormat, StreamState
+from millrace.binlog.stream import decode_event, encode_event
+from tests.unit.binlog.cases import MYSQL_97, make_event, state_of
 from tests.unit.binlog.vectors import FORMATS
 
 FIRST = bytes.fromhex(FORMATS[MYSQL_97])
@@ -96,3 +108,120 @@ def test_in_use() -> None:
     assert not is_in_use(FIRST)
     assert is_in_use(FIRST[:17] + b"\1\0" + FIRST[19:])
     assert not is_in_use(XID)
+
+
+def v3_event(type_code: int, body: bytes, position: int) -> bytes:
+    size = 19 + len(body)
+    numbers = (1000000000, 4), (type_code, 1), (1, 4), (size, 4), (position, 4), (0, 2)
+    return b"".join(number.to_bytes(width, "little") for number, width in numbers) + body
+
+
+def test_log_of_mysql_4_without_start_event() -> None:
+    """It was the second log after the server's start: only the first has START_EVENT_V3."""
+    intvar = v3_event(5, b"\2" + (7).to_bytes(8, "little"), 4)
+    query = v3_event(2, bytes(8) + b"\1\0\0" + b"d\0INSERT INTO t VALUES (NULL)", 4 + len(intvar))
+    rotate = v3_event(4, (4).to_bytes(8, "little") + b"log.003", 4 + len(intvar) + len(query))
+    log = MAGIC + intvar + query + rotate
+    state = StreamState()
+    events = list(decode_file(io.BytesIO(log), state=state))
+    assert [decoded.header.type_code for _, decoded in events] == [5, 2, 4]
+    assert isinstance(events[1][1].event, QueryEvent)
+    assert events[1][1].event.query == b"INSERT INTO t VALUES (NULL)"
+    assert state.format is not None
+    assert state.format.binlog_version == 3
+    for position, decoded in events:
+        assert decoded.header.next_position == position
+        assert state.format.end_of(decoded.header) == position + decoded.header.event_size
+        assert encode_event(decoded, state) in log
+    assert StreamState.restore(state.save()).save() == state.save()
+
+
+def test_stream_without_format_is_refused() -> None:
+    """Only a file tells by its head that nothing is missing."""
+    with pytest.raises(MissingStateError, match="comes before any format description"):
+        decode_event(XID, StreamState())
+    with pytest.raises(MissingStateError, match=r"^log at 500: event type 16 comes before any"):
+        next(_decoded_from(500))
+
+
+def _decoded_from(position: int) -> Iterator[object]:
+    state = StreamState()
+    for at, data in iter_events(io.BytesIO(XID), "log", position=position):
+        try:
+            yield decode_event(data, state)
+        except BinlogError as error:
+            raise error.at("log", at) from None
+
+
+def test_end_of_an_event_by_version() -> None:
+    header = EventHeader(0, 16, 1, 27, 1000)
+    v1, v3 = LogFormat(StartEventV3(1, "3.23.58", 0)), LogFormat(StartEventV3(3, "4.1.22", 0))
+    v4 = state_of(MYSQL_97).format
+    assert v4 is not None
+    assert [log_format.end_of(header) for log_format in (v1, v3, v4)] == [None, 1027, 1000]
+    unsaid = EventHeader(0, 16, 1, 27, 0)
+    assert [log_format.end_of(unsaid) for log_format in (v1, v3, v4)] == [None, None, None]
+    assert v3.end_of(EventHeader(0, 16, 1, 27, 0xFFFFFFFF)) == 26
+
+
+def test_positions_beyond_4_gib() -> None:
+    """The header's position begins again at 0, the iterator's goes on; one event ends at 2^32 exactly."""
+    end = 1 << 32
+    first = end - len(XID) - len(BIG)
+    events = iter_events(io.BytesIO(BIG + XID + XID), "log", position=first)
+    assert [position for position, _ in events] == [first, end - len(XID), end]
+    header = EventHeader(0, 16, 1, 27, (end + len(XID)) & 0xFFFFFFFF)
+    v4 = state_of(MYSQL_97).format
+    assert v4 is not None
+    assert v4.end_of(header) == len(XID)
+    cut = iter_events(io.BytesIO(XID + XID[:20]), "log", position=end)
+    assert next(cut)[0] == end
+    with pytest.raises(TruncatedError, match=f"^log at {end + len(XID)}: "):
+        next(cut)
+
+
+ZEROS = bytes(1 << 24)
+
+
+class Vast(io.BytesIO):
+    """A log of events that are zeros but for their headers, as in a sparse file, and other events behind."""
+
+    def __init__(self, count: int, size: int, rest: bytes) -> None:
+        super().__init__(rest)
+        head = v3_event(29, b"", 0)[:9] + size.to_bytes(4, "little")
+        self.parts: list[bytes | int] = [MAGIC, FIRST, *[head, size - len(head)] * count]
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None
+        if not self.parts:
+            return super().read(size)
+        part = self.parts.pop(0)
+        given = ZEROS[: min(part, size)] if isinstance(part, int) else part[:size]
+        left = part - len(given) if isinstance(part, int) else part[size:]
+        if left:
+            self.parts.insert(0, left)
+        return given if len(given) == size or not self.parts else given + self.read(size - len(given))
+
+
+def test_file_over_4_gib() -> None:
+    size, count = 1 << 28, 16
+    log = Vast(count, size, XID + XID)
+    starts = [piece.position for piece in iter_pieces(log, 1 << 24) if piece.offset == 0]
+    end = len(MAGIC + FIRST) + count * size
+    assert starts[-2:] == [end, end + len(XID)]
+    assert end > 1 << 32
+
+
+def test_sizes_that_promise_more_than_is_there(tmp_path: Path) -> None:
+    """What an event says of its size is never taken at its word: it may say 4 GiB."""
+    path = tmp_path / "log"
+    path.write_bytes(MAGIC + FIRST + XID[:9] + b"\xff\xff\xff\xff" + XID[13:])
+    for read in (iter_events, lambda stream: iter_pieces(stream, 1 << 20)):
+        tracemalloc.start()
+        try:
+            with path.open("rb") as stream, pytest.raises(TruncatedError, match="event of 4294967295 bytes"):
+                list(read(stream))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 8 << 20
