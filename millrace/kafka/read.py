@@ -50,12 +50,13 @@ def read_topic(
             ]
             if not partitions:
                 return
-            ends = latest_offsets(
+            found = latest_offsets(
                 AdminClient(client_config(settings), logger=KAFKA_LOG),
                 partitions,
                 IsolationLevel.READ_UNCOMMITTED,
             )
-            unfinished = {partition.partition: end for partition, end in ends.items() if end > 0}
+            ends = {partition.partition: end for partition, end in found.items()}
+            unfinished = {number for number, end in ends.items() if end > 0}
             consumer.assign(partitions)
             heard = time.monotonic()
             while unfinished or follow:
@@ -65,11 +66,13 @@ def read_topic(
                     assert number is not None
                     assert offset is not None
                     if error is None:
-                        yield message
+                        if follow or offset < ends[number]:
+                            yield message
+                        offset += 1
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
-                    elif offset >= unfinished.get(number, 0):
-                        unfinished.pop(number, None)
+                    if offset >= ends[number]:
+                        unfinished.discard(number)
                 if not follow and time.monotonic() - heard > _SILENCE_S:
                     raise BrokerError(
                         f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s, or a transaction of "
