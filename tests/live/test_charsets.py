@@ -50,6 +50,54 @@ def test_every_code_means_what_the_server_says(database: MySQL | MariaDB) -> Non
         print(f"{compared} character sets are equal")
 
 
+def unicode_codes(encoding: str) -> list[bytes]:
+    """Codes of Unicode's characters, surrogates among them: each 7th below U+10000, each 97th above."""
+    edges = {
+        0,
+        0x7F,
+        0x80,
+        0x7FF,
+        0x800,
+        0xD7FF,
+        0xD800,
+        0xDBFF,
+        0xDC00,
+        0xDFFF,
+        0xE000,
+        0xFFFE,
+        0xFFFF,
+        0x10FFFF,
+    }
+    points = edges | set(range(0, 0x10000, 7)) | set(range(0x10000, 0x110000, 97))
+    # The server writes "?" for what it does not know, and the table of big5 U+FFFD.
+    return [chr(point).encode(encoding, "surrogatepass") for point in sorted(points - {0x3F, 0xFFFD})]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [
+        ("ucs2", "utf-16-be"),
+        ("utf16", "utf-16-be"),
+        ("utf16le", "utf-16-le"),
+        ("utf32", "utf-32-be"),
+        ("utf8mb3", "utf-8"),
+        ("utf8mb4", "utf-8"),
+    ],
+)
+def test_encodings_of_unicode_are_those_of_the_server(
+    database: MySQL | MariaDB, name: str, encoding: str
+) -> None:
+    """What is no character, or one that the set lacks, is as little text to us as to the server."""
+    spelled = "utf8" if name == "utf8mb3" and isinstance(database, MySQL) else name
+    with database.connect() as connection, connection.cursor() as cursor:
+        different = {
+            code.hex(): (meaning(name, code), text)
+            for code, text in GENERATOR["converted"](cursor, spelled, unicode_codes(encoding))
+            if meaning(name, code) != text
+        }
+    assert not different
+
+
 def test_every_collation_is_known(database: MySQL | MariaDB) -> None:
     with database.connect() as connection:
         found = GENERATOR["collations"](connection)
