@@ -67,7 +67,7 @@ from millrace.binlog.statement import Statement, StatementKind, classify, xid_te
 from millrace.binlog.types import HeaderFlag
 from millrace.binlog.values import value
 
-__all__ = ["TransactionEnd", "TransactionStep", "TransactionTracker"]
+__all__ = ["HANDLERS", "TransactionEnd", "TransactionStep", "TransactionTracker"]
 
 
 class TransactionEnd(Enum):
@@ -162,7 +162,7 @@ class TransactionTracker:
 
     def feed(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
         """Take the next event of the log, which starts at ``position`` of ``log_file``."""
-        handle = _HANDLERS.get(type(event))
+        handle = HANDLERS.get(type(event))
         if handle is None:
             return self._step()
         return handle(self, header, event, log_file, position)
@@ -315,7 +315,7 @@ def _text_of(event: QueryEvent | QueryCompressedEvent) -> bytes:
         return b""
 
 
-_HANDLERS: dict[type[Event], Callable[..., TransactionStep]] = {
+HANDLERS: dict[type[Event], Callable[..., TransactionStep]] = {
     GtidLogEvent: TransactionTracker._gtid,
     AnonymousGtidLogEvent: TransactionTracker._gtid,
     GtidTaggedLogEvent: TransactionTracker._gtid,

@@ -40,13 +40,15 @@ class Charset:
 
     ``decode(bytes)`` and ``encode(text)`` raise :class:`UnicodeError` for what the set does not define.
     ``injective`` says that no two codes mean the same character, so that what was decoded encodes to the same
-    bytes again.
+    bytes again. ``texts`` has the UTF-8 of each code where all codes are single bytes, empty for those that
+    mean nothing; it is None for all other sets.
     """
 
     name: str
     decode: Callable[[bytes], str]
     encode: Callable[[str], bytes]
     injective: bool = True
+    texts: tuple[bytes, ...] | None = None
 
 
 def _python(name: str, codec: str, *, injective: bool = True) -> Charset:
@@ -91,7 +93,8 @@ def _single_byte(name: str, table: str) -> Charset:
     def encode(text: str) -> bytes:
         return codecs.charmap_encode(text, "strict", encoding_map)[0]
 
-    return Charset(name, decode, encode, injective=len(set(defined)) == len(defined))
+    texts = tuple(b"" if text == "\ufffe" else text.encode() for text in table)
+    return Charset(name, decode, encode, injective=len(set(defined)) == len(defined), texts=texts)
 
 
 _CODE = {

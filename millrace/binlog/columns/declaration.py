@@ -12,7 +12,8 @@ apart by the catalog alone; those are in ``VARIANTS``, by type code and name of 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from enum import IntEnum
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from millrace.binlog.columns.column import Column, Metadata, NoMetadata
 from millrace.binlog.columns.sql_types import SqlType
@@ -28,6 +29,8 @@ __all__ = [
     "ColumnCodec",
     "Convert",
     "MetadataLayout",
+    "Native",
+    "NativeKind",
     "avro_types",
     "codec_of",
     "declare",
@@ -72,6 +75,51 @@ def one_byte_metadata(make: Callable[[int], Metadata], field: str, description: 
     )
 
 
+class NativeKind(IntEnum):
+    """How Avro's binary form is made of a payload, where the kernel does it: see :class:`Native`."""
+
+    SIGNED = 1
+    """A little-endian integer to int or long."""
+    UNSIGNED = 2
+    """The same without a sign; 2^63 and more cannot be represented."""
+    UNSIGNED_DECIMAL = 3
+    """The same to a decimal's bytes."""
+    UNSIGNED_TEXT = 4
+    """The same to a string of decimal digits."""
+    REAL = 5
+    """4 or 8 bytes as they are, to float or double."""
+    YEAR = 6
+    DATE = 7
+    TIME = 8
+    """``a`` bytes of fraction; so in the next two."""
+    DATETIME = 9
+    TIMESTAMP = 10
+    DECIMAL = 11
+    """DECIMAL of ``a`` digits, ``b`` of them behind the point, to a decimal's bytes."""
+    BYTES = 12
+    """Bytes as they are, filled up with zero bytes to ``a``."""
+    UTF8 = 13
+    """UTF-8 in which no byte is above ``a``, to a string."""
+    CODES = 14
+    """Bytes of which each is a character, its UTF-8 in ``texts`` (empty: none), to a string.
+
+    ``a`` is 1 where the first 128 are those of ASCII.
+    """
+    MEMBER = 15
+    """The place in ``texts``, little-endian, to a string."""
+    MEMBERS = 16
+    """A bit for each of ``texts``, little-endian, to a string with commas between them."""
+
+
+class Native(NamedTuple):
+    """Facts by which the kernel makes Avro of a column's payloads: a kind, and its numbers and texts."""
+
+    kind: NativeKind
+    a: int = 0
+    b: int = 0
+    texts: tuple[bytes, ...] = ()
+
+
 class ColumnCodec(ABC):
     """The declaration of a column type, bound to one column.
 
@@ -108,6 +156,13 @@ class ColumnCodec(ABC):
         list or dict. The function raises :class:`UnrepresentableError` or :class:`UnicodeDecodeError` for a
         value that the type cannot hold.
         """
+
+    def native(self, options: AvroOptions) -> Native | None:  # noqa: ARG002 - for those that have one
+        """Say how the kernel does what :meth:`avro_decoder` and the Avro writer do; None where it does not.
+
+        A value that the latter refuse, it leaves to them.
+        """
+        return None
 
     @abstractmethod
     def text(self, value: Any) -> str | bytes:

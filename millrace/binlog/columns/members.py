@@ -16,6 +16,8 @@ from millrace.binlog.columns.declaration import (
     ColumnCodec,
     Convert,
     MetadataLayout,
+    Native,
+    NativeKind,
     declare,
     quoted,
 )
@@ -93,6 +95,12 @@ class Enum(_MemberCodec):
 
         return convert
 
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Take the member's text, else the number."""
+        if self.members is None:
+            return Native(NativeKind.UNSIGNED)
+        return Native(NativeKind.MEMBER, texts=(b"", *(member.encode() for member in self.members)))
+
     def text(self, value: int) -> str:
         """Give the member; its number where it has no name."""
         if self.members is None or value > len(self.members):
@@ -134,6 +142,12 @@ class Set(_MemberCodec):
             return ",".join(member for bit, member in enumerate(members) if value >> bit & 1)
 
         return convert
+
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Take the members' texts, else the bits."""
+        if self.members is None:
+            return Native(NativeKind.UNSIGNED)
+        return Native(NativeKind.MEMBERS, texts=tuple(member.encode() for member in self.members))
 
     def text(self, value: int) -> str:
         """Give the members with commas between them; the number where one has no name."""

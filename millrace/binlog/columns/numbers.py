@@ -16,6 +16,8 @@ from millrace.binlog.columns.declaration import (
     ColumnCodec,
     Convert,
     MetadataLayout,
+    Native,
+    NativeKind,
     declare,
     one_byte_metadata,
 )
@@ -28,7 +30,7 @@ __all__ = ["DecimalFormat", "Integer", "format_double", "format_float", "signed_
 
 def signed_bytes(value: int) -> bytes:
     """Write an integer in as few bytes of big-endian two's complement as hold it (Avro's decimal)."""
-    return value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True)
+    return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 
 _WIDTHS = {
@@ -84,6 +86,19 @@ class Integer(ColumnCodec):
             converts: dict[str, Convert] = {"decimal": signed_bytes, "long": _as_long, "string": str}
             return converts[options.bigint_unsigned]
         return None
+
+    def native(self, options: AvroOptions) -> Native:
+        """Take integers as they are, except BIGINT UNSIGNED."""
+        if self.signed:
+            return Native(NativeKind.SIGNED)
+        if self.size < 8:
+            return Native(NativeKind.UNSIGNED)
+        kinds = {
+            "decimal": NativeKind.UNSIGNED_DECIMAL,
+            "long": NativeKind.UNSIGNED,
+            "string": NativeKind.UNSIGNED_TEXT,
+        }
+        return Native(kinds[options.bigint_unsigned])
 
     def text(self, value: int) -> str:
         """Write decimal digits, with zeros in front where the catalog says ZEROFILL."""
@@ -220,9 +235,15 @@ class NewDecimal(ColumnCodec):
 
         def convert(payload: bytes) -> bytes:
             value = unscaled(payload)
-            return value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True)
+            return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
         return convert
+
+    def native(self, options: AvroOptions) -> Native | None:
+        """Read the groups of digits, but write no text."""
+        if self._is_string(options):
+            return None
+        return Native(NativeKind.DECIMAL, self.format.precision, self.format.scale)
 
     def text(self, value: Decimal) -> str:
         """Write all digits of the scale."""
@@ -304,6 +325,10 @@ class Real(ColumnCodec):
     def avro_decoder(self, options: AvroOptions) -> None:
         """Leave the number as it is."""
 
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Take the bytes."""
+        return Native(NativeKind.REAL)
+
     def text(self, value: float) -> str:
         """Write the number as the server shows it, FLOAT(M,D) with D digits behind the point."""
         if self.decimals is not None:
@@ -356,6 +381,10 @@ class Bit(ColumnCodec):
     def avro_decoder(self, options: AvroOptions) -> None:
         """Leave the bytes as they are."""
 
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Take the bytes."""
+        return Native(NativeKind.BYTES)
+
     def text(self, value: int) -> bytes:
         """Give the bytes that the server sends."""
         return self.encode(value)
@@ -392,6 +421,10 @@ class Year(ColumnCodec):
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert as for the natural value."""
         return self.decode
+
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Count from 1900."""
+        return Native(NativeKind.YEAR)
 
     def text(self, value: int) -> str:
         """Write four digits, or the two of YEAR(2), which MySQL 5.5 and older had."""

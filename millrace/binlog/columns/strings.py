@@ -26,6 +26,8 @@ from millrace.binlog.columns.declaration import (
     ColumnCodec,
     Convert,
     MetadataLayout,
+    Native,
+    NativeKind,
     declare,
     one_byte_metadata,
 )
@@ -63,6 +65,10 @@ VARCHAR_METADATA = MetadataLayout(
     lambda raw: LengthMetadata(int.from_bytes(raw, "little")),
     lambda metadata: metadata.max_length.to_bytes(2, "little"),
 )
+
+
+_HIGHEST_OF_UTF8 = {"utf8mb3": 0xEF, "utf8mb4": 0xF4}
+_ASCII = tuple(bytes((code,)) for code in range(128))
 
 
 class _StringCodec(ColumnCodec):
@@ -113,6 +119,17 @@ class _StringCodec(ColumnCodec):
             size = self.pad
             return lambda payload: payload.ljust(size, b"\0")
         return None
+
+    def native(self, options: AvroOptions) -> Native | None:  # noqa: ARG002 - the same for all options
+        """Check UTF-8, look up the codes of other sets where these are single bytes."""
+        if self.charset is None:
+            return Native(NativeKind.BYTES, self.pad)
+        if self.charset.name in _HIGHEST_OF_UTF8:
+            return Native(NativeKind.UTF8, _HIGHEST_OF_UTF8[self.charset.name])
+        if self.charset.texts is None:
+            return None
+        is_ascii = self.charset.texts[:128] == _ASCII
+        return Native(NativeKind.CODES, int(is_ascii), texts=self.charset.texts)
 
     def text(self, value: str | bytes) -> str | bytes:
         """Give the text, or the bytes."""
@@ -240,6 +257,9 @@ class _CompressedCodec(_StringCodec):
             return content if inner is None else inner(content)
 
         return convert
+
+    def native(self, options: AvroOptions) -> None:
+        """Leave zlib to the reference."""
 
     def text(self, value: Any) -> str | bytes:
         """Give the content as text, or its bytes; what does not inflate, as it is stored."""

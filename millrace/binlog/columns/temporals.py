@@ -23,6 +23,8 @@ from millrace.binlog.columns.declaration import (
     ColumnCodec,
     Convert,
     MetadataLayout,
+    Native,
+    NativeKind,
     declare,
     one_byte_metadata,
 )
@@ -198,6 +200,10 @@ class DateCodec(_Temporal):
 
         return convert
 
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Count the days."""
+        return Native(NativeKind.DATE)
+
     def text(self, value: Date) -> str:
         """Write year, month and day."""
         return str(value)
@@ -260,6 +266,10 @@ class Time2(_TimeCodec):
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to microseconds."""
         return self.micros
+
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Count the microseconds."""
+        return Native(NativeKind.TIME, self.fraction_bytes)
 
 
 _TIME_HIRES_SIZES = (3, 4, 4, 5, 5, 5, 6)
@@ -399,6 +409,10 @@ class DateTime2(_DateTimeCodec):
 
         return convert
 
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Count the microseconds."""
+        return Native(NativeKind.DATETIME, self.fraction_bytes)
+
 
 _MICROS_OF_MINUTE = {
     hour << 6 | minute: (hour * 60 + minute) * 60_000_000 for hour in range(24) for minute in range(60)
@@ -528,6 +542,10 @@ class Timestamp2(_TimestampCodec):
             return _timestamp_micros(int.from_bytes(payload[:4], "big") * 1_000_000 + _micros(payload[4:]))
 
         return convert
+
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Count the microseconds."""
+        return Native(NativeKind.TIMESTAMP, self.fraction_bytes)
 
 
 _TIMESTAMP_HIRES_FRACTION = (0, 1, 1, 2, 2, 3, 3)

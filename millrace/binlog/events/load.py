@@ -11,6 +11,7 @@ of 5.7. Fixed and variable parts are intermixed.
 
 from typing import Any, Self
 
+from millrace.binlog.cursor import Cursor
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
 from millrace.binlog.errors import InvalidValueError, TruncatedError
 from millrace.binlog.fields import (
@@ -22,7 +23,6 @@ from millrace.binlog.fields import (
     TextNul,
     decode_text,
     encode_text,
-    truncated,
 )
 from millrace.binlog.types import EventType
 
@@ -99,14 +99,14 @@ class LoadDataEvent(Event):
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
         """Read the event from ``data[offset:end]``."""
-        reader = _Reader(data, offset, end)
-        thread_id, exec_time, skip_lines = reader.uint(4), reader.uint(4), reader.uint(4)
-        table_size, database_size, column_count = reader.uint(1), reader.uint(1), reader.uint(4)
-        head = cls._read_file_id(reader)
-        options, opt_flags, more = cls._read_options(reader)
-        sizes = reader.take(column_count)
-        columns = tuple(reader.name(size) for size in sizes)
-        table, database = reader.name(table_size), reader.name(database_size)
+        cursor = Cursor(data, offset, end)
+        thread_id, exec_time, skip_lines = cursor.u32(), cursor.u32(), cursor.u32()
+        table_size, database_size, column_count = cursor.u8(), cursor.u8(), cursor.u32()
+        head = cls._read_file_id(cursor)
+        options, opt_flags, more = cls._read_options(cursor)
+        sizes = cursor.bytes(column_count, "sizes of column names")
+        columns = tuple(_name(cursor, size) for size in sizes)
+        table, database = _name(cursor, table_size), _name(cursor, database_size)
         make: Any = cls  # each subclass has fields of its own behind these
         made: Self = make(
             thread_id,
@@ -117,7 +117,7 @@ class LoadDataEvent(Event):
             columns,
             table,
             database,
-            *cls._read_file(reader),
+            *cls._read_file(cursor),
             *head,
             *more,
         )
@@ -146,15 +146,15 @@ class LoadDataEvent(Event):
         )
 
     @classmethod
-    def _read_file_id(cls, _reader: "_Reader") -> tuple[int, ...]:
+    def _read_file_id(cls, _cursor: Cursor) -> tuple[int, ...]:
         return ()
 
     def _write_file_id(self) -> bytes:
         return b""
 
     @classmethod
-    def _read_options(cls, reader: "_Reader") -> tuple[list[bytes], int, tuple[int, ...]]:
-        return [reader.take(reader.uint(1)) for _ in range(_OLD_OPTIONS)], reader.uint(1), ()
+    def _read_options(cls, cursor: Cursor) -> tuple[list[bytes], int, tuple[int, ...]]:
+        return [cursor.bytes(cursor.u8()) for _ in range(_OLD_OPTIONS)], cursor.u8(), ()
 
     def _write_options(self) -> bytes:
         written = [len(option).to_bytes(1, "little") + option for option in self._options()]
@@ -164,41 +164,21 @@ class LoadDataEvent(Event):
         return self.field_terminated, self.enclosed, self.line_terminated, self.line_starting, self.escaped
 
     @classmethod
-    def _read_file(cls, reader: "_Reader") -> tuple[str | bytes, ...]:
-        return (decode_text(reader.rest()),)
+    def _read_file(cls, cursor: Cursor) -> tuple[str | bytes, ...]:
+        return (decode_text(cursor.rest()),)
 
     def _write_file(self) -> bytes:
         return encode_text(self.file_name)
 
 
-class _Reader:
-    """Takes one part after the other, and no byte more than there is."""
-
-    __slots__ = ("data", "end", "offset")
-
-    def __init__(self, data: bytes, offset: int, end: int) -> None:
-        self.data, self.offset, self.end = data, offset, end
-
-    def take(self, size: int) -> bytes:
-        start, self.offset = self.offset, self.offset + size
-        if self.offset > self.end:
-            raise truncated("LOAD DATA", size, start, self.end)
-        return self.data[start : self.offset]
-
-    def uint(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
-
-    def name(self, size: int) -> str:
-        """Read a name of known size and the zero byte behind it."""
-        name = self.take(size)
-        if self.take(1) != b"\0":
-            raise InvalidValueError(
-                f"a name at offset {self.offset - size - 1} does not end with a zero byte"
-            )
-        return decode_text(name)
-
-    def rest(self) -> bytes:
-        return self.take(self.end - self.offset)
+def _name(cursor: Cursor, size: int) -> str:
+    """Read a name of known size and the zero byte behind it."""
+    name = cursor.bytes(size, "name in LOAD DATA")
+    if cursor.u8("end of a name in LOAD DATA"):
+        raise InvalidValueError(
+            f"a name at offset {cursor.position - size - 1} does not end with a zero byte"
+        )
+    return decode_text(name)
 
 
 @event(EventType.LOAD_EVENT, post_header_lengths=(_LOAD_HEADER,))
@@ -211,9 +191,9 @@ class LoadEvent(LoadDataEvent):
     empty_flags: U8 = body()
 
     @classmethod
-    def _read_options(cls, reader: _Reader) -> tuple[list[bytes], int, tuple[int, ...]]:
-        options = [reader.take(1) for _ in range(_OLD_OPTIONS)]
-        return options, reader.uint(1), (reader.uint(1),)
+    def _read_options(cls, cursor: Cursor) -> tuple[list[bytes], int, tuple[int, ...]]:
+        options = [cursor.bytes(1) for _ in range(_OLD_OPTIONS)]
+        return options, cursor.u8(), (cursor.u8(),)
 
     def _write_options(self) -> bytes:
         if any(len(option) != 1 for option in self._options()):
@@ -238,15 +218,15 @@ class CreateFileEvent(LoadDataEvent):
     file_id: U32 = post_header()
 
     @classmethod
-    def _read_file_id(cls, reader: _Reader) -> tuple[int, ...]:
-        return (reader.uint(4),)
+    def _read_file_id(cls, cursor: Cursor) -> tuple[int, ...]:
+        return (cursor.u32(),)
 
     def _write_file_id(self) -> bytes:
         return self.file_id.to_bytes(4, "little")
 
     @classmethod
-    def _read_file(cls, reader: _Reader) -> tuple[str | bytes, ...]:
-        name, zero, block = reader.rest().partition(b"\0")
+    def _read_file(cls, cursor: Cursor) -> tuple[str | bytes, ...]:
+        name, zero, block = cursor.rest().partition(b"\0")
         if not zero:
             raise TruncatedError("the name of the file to load does not end with a zero byte")
         return decode_text(name), block

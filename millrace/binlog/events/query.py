@@ -42,6 +42,7 @@ from millrace.binlog.fields import (
 from millrace.binlog.types import EventType
 
 __all__ = [
+    "VARIABLES",
     "AnnotateRowsEvent",
     "AutoIncrement",
     "CollationOfCharset",
@@ -239,7 +240,7 @@ class StatusVariables:
         """Write the variables in the order of ``codes``."""
         parts = []
         for code in self.codes:
-            name, field_type = _VARIABLES[code]
+            name, field_type = VARIABLES[code]
             value = getattr(self, name)
             if value is None:
                 raise InvalidValueError(f"status variable {code} ({name}) is announced in codes and is None")
@@ -247,7 +248,7 @@ class StatusVariables:
         return b"".join(parts) + self.unknown
 
 
-_VARIABLES = {
+VARIABLES = {
     field.metadata["code"]: (declared.name, declared.type)
     for field, declared in zip(
         dataclasses.fields(StatusVariables),
@@ -256,6 +257,7 @@ _VARIABLES = {
     )
     if "code" in field.metadata
 }
+"""Name and type of each status variable by its code, in declared order."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -266,9 +268,9 @@ def _parse_status_variables(data: bytes) -> StatusVariables:
     offset, end = 0, len(data)
     while offset < end:
         code = data[offset]
-        if code not in _VARIABLES or code in codes:
+        if code not in VARIABLES or code in codes:
             break
-        name, field_type = _VARIABLES[code]
+        name, field_type = VARIABLES[code]
         try:
             values[name], offset = field_type.read(data, offset + 1, end)
         except BinlogError as error:

@@ -12,12 +12,20 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from millrace.binlog.events import FormatDescriptionEvent, QueryEvent, StartEventV3, XidEvent
+from millrace.binlog.events import (
+    FormatDescriptionEvent,
+    IntvarEvent,
+    LoadEvent,
+    QueryEvent,
+    RotateEvent,
+    StartEventV3,
+    XidEvent,
+)
 from millrace.binlog.file import MAGIC, check_magic, decode_file, is_in_use, iter_events, iter_pieces
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import decode_event, encode_event
-from tests.unit.binlog.cases import MYSQL_97, make_event, state_of
+from tests.unit.binlog.cases import CASES, MYSQL_97, make_event, state_of
 from tests.unit.binlog.vectors import FORMATS
 
 FIRST = bytes.fromhex(FORMATS[MYSQL_97])
@@ -108,6 +116,36 @@ def test_in_use() -> None:
     assert not is_in_use(FIRST)
     assert is_in_use(FIRST[:17] + b"\1\0" + FIRST[19:])
     assert not is_in_use(XID)
+
+
+def v1_event(type_code: int, body: bytes) -> bytes:
+    size = 13 + len(body)
+    numbers = (900000000, 4), (type_code, 1), (1, 4), (size, 4)
+    return b"".join(number.to_bytes(width, "little") for number, width in numbers) + body
+
+
+def test_log_of_mysql_3_23() -> None:
+    """Headers of 13 bytes, no status variables, options of LOAD of one byte each, ROTATE without position."""
+    load = next(case for case in CASES if isinstance(case.event, LoadEvent))
+    events = [
+        v1_event(1, b"\1\0" + b"3.23.58-log".ljust(50, b"\0") + (900000000).to_bytes(4, "little")),
+        v1_event(5, b"\2" + (7).to_bytes(8, "little")),
+        v1_event(2, (3).to_bytes(4, "little") + bytes(4) + b"\1\0\0" + b"d\0INSERT INTO t VALUES (NULL)"),
+        v1_event(6, load.data[19:]),
+        v1_event(4, b"log.002"),
+    ]
+    state, writing = StreamState(), StreamState()
+    decoded = [each for _, each in decode_file(io.BytesIO(MAGIC + b"".join(events)), state=state)]
+    assert [each.event for each in decoded] == [
+        StartEventV3(1, "3.23.58-log", 900000000),
+        IntvarEvent(2, 7),
+        QueryEvent(3, 0, 0, None, "d", b"INSERT INTO t VALUES (NULL)"),
+        load.event,
+        RotateEvent(4, "log.002"),
+    ]
+    assert all(each.header.next_position == each.header.flags == 0 for each in decoded)
+    assert [encode_event(each, writing) for each in decoded] == events
+    assert StreamState.restore(state.save()).save() == state.save()
 
 
 def v3_event(type_code: int, body: bytes, position: int) -> bytes:
