@@ -10,24 +10,30 @@ insert (``c``) with the new one, so that folding the topic by key gives the tabl
 There are no tombstones: a deleted key's last record is the ``d``, whose ``after`` is null.
 
 :class:`RowEncoder` is the hottest code of the product. Avro's binary form has neither names nor padding, so a
-record is a join of pieces, and what is the same for all rows of an event is written once.
+record is a join of pieces, and what is the same for all rows of an event is written once. Where the kernel
+is built, it writes the rows, and what is here only those that are out of the ordinary.
 """
 
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from millrace import kernel
 from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
 from millrace.avro.registry import wire_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
 from millrace.binlog.columns.column import ABSENT
-from millrace.binlog.columns.declaration import AvroOptions, codec_of
-from millrace.binlog.errors import MissingStateError, UnrepresentableError
+from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Native, codec_of
+from millrace.binlog.errors import BinlogError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
-from millrace.binlog.rows import AvroRows, Row, Values
+from millrace.binlog.rows import AvroRows, Row, RowImages, Values, present_ordinals
 from millrace.binlog.table import ResolvedTable
 from millrace.contract import escape_name
+
+if TYPE_CHECKING:
+    from millrace.kernel.rows import RowsKernel
 
 __all__ = ["EventPlace", "EventWriter", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
 
@@ -164,7 +170,9 @@ class RowEncoder:
         record_limit: int,
     ) -> None:
         self.names = [str(column.name) for column in table.columns]
-        types = [codec_of(column).avro_type(options) for column in table.columns]
+        self._codecs = [codec_of(column) for column in table.columns]
+        self._options = options
+        types = [codec.avro_type(options) for codec in self._codecs]
         self.prefix = wire_prefix(value_id)
         self.record_limit = record_limit
         self._writers = [binary.writer(["null", avro]) for avro in types]
@@ -172,6 +180,10 @@ class RowEncoder:
         self._table = string(table.database) + string(table.table)
         self._key_prefix = None if key_id is None else wire_prefix(key_id)
         self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
+        self._key_parts = [
+            (column.ordinal, _key_type(types[column.ordinal]) is not types[column.ordinal])
+            for column in table.key_columns
+        ]
         self._single_key: tuple[int, Writer] | None = None
         if len(table.key_columns) == 1:
             ordinal = table.key_columns[0].ordinal
@@ -211,6 +223,36 @@ class RowEncoder:
             bound = self._sides[present] = (writers, missing)
         return bound
 
+    def kernel(self, before: bytes | None, after: bytes | None) -> "RowsKernel | None":
+        """Make what writes the rows of events with these images natively; None where there is no such thing.
+
+        The bitmaps say which columns an image has; None stands for an image that the kind of event lacks.
+        """
+        if not (any(before or b"") or any(after or b"")) or not kernel.has("rows"):
+            return None
+        from millrace.kernel.rows import RowsKernel  # noqa: PLC0415 - whether it is built shows when it runs
+
+        natives = [codec.native(self._options) for codec in self._codecs]
+        return RowsKernel(
+            [_plan(codec, native) for codec, native in zip(self._codecs, natives, strict=True)],
+            [
+                _converter(codec, self._options, write) if native is None else None
+                for codec, native, write in zip(self._codecs, natives, self._writers, strict=True)
+            ],
+            self._present(before),
+            self._present(after),
+            None if self._key_prefix is None else self._key_parts,
+            self._key_prefix,
+            self.prefix,
+            self.record_limit,
+        )
+
+    def _present(self, bitmap: bytes | None) -> list[bool] | None:
+        if bitmap is None:
+            return None
+        ordinals = present_ordinals(bitmap, len(self._codecs))
+        return [ordinal in ordinals for ordinal in range(len(self._codecs))]
+
     def start(self, place: EventPlace) -> bytes:
         """Write the source block up to ``row``."""
         return b"".join(
@@ -224,6 +266,20 @@ class RowEncoder:
                 long(place.position),
             )
         )
+
+
+def _plan(codec: ColumnCodec, native: Native | None) -> tuple[int, int, int, int, int, tuple[bytes, ...]]:
+    size = struct.calcsize("<" + codec.struct_code) if codec.struct_code else 0
+    return (native.kind if native else 0, codec.length_bytes, size, *(native[1:] if native else (0, 0, ())))
+
+
+def _converter(codec: ColumnCodec, options: AvroOptions, write: Writer) -> Callable[[bytes], bytes]:
+    """Bind the way from the bytes of a value to its Avro form, for types that the kernel does not have."""
+    convert = codec.avro_decoder(options) or (lambda payload: payload)
+    if codec.struct_code and not codec.struct_code.endswith("s"):
+        unpack = struct.Struct("<" + codec.struct_code).unpack
+        return lambda data: write(convert(*unpack(data)))
+    return lambda data: write(convert(data))
 
 
 def _absent(_: object) -> bytes:
@@ -289,19 +345,63 @@ class EventWriter:
         self._lost = images.unrepresentable
         if operation is RowsOperation.UPDATE:
             self._updates(images.rows)
-        elif operation is RowsOperation.WRITE:
-            self._one_sided(self._frame("c", _NULL, self._after_missing), images.rows, 1)
         else:
-            self._one_sided(self._frame("d", self._before_missing, _NULL), images.rows, 0)
+            side = int(operation is RowsOperation.WRITE)
+            self._one_sided(self._frames(operation)[0], images.rows, side)
+
+    def write_bytes(
+        self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel | None"
+    ) -> None:
+        """Read rows by ``images`` and write them, with the kernel where there is one for these images.
+
+        Raises :class:`MalformedError` as :meth:`RowImages.avro` does, and what :meth:`write` does.
+        """
+        if native is None or not self._write_natively(operation, rows, images, native):
+            self.records.clear()
+            self.write(operation, images.avro(rows))
+
+    def _write_natively(
+        self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel"
+    ) -> bool:
+        """Say whether that worked; what went wrong comes to light when the reference reads the event."""
+        frames = self._frames(operation)
+
+        def slowly(number: int, start: int, end: int) -> None:
+            read = images.avro(rows[start:end])
+            self._lost = {(number, side): lost for (_, side), lost in read.unrepresentable.items()}
+            ((before, after),) = read.rows
+            if before is not None and after is not None:
+                self._update(frames, number, before, after)
+            else:
+                self._append_one_sided(frames[0], number, (before, after))
+
+        try:
+            return native.write(rows, self.records, frames, self._total_order, self._collection_order, slowly)
+        except BinlogError:
+            return False
+
+    def _frames(self, operation: RowsOperation) -> tuple[_Frame, ...]:
+        """Give the frame of inserts or deletes; of updates, and of what updates of the key become."""
+        if operation is RowsOperation.WRITE:
+            return (self._frame("c", _NULL, self._after_missing),)
+        delete = self._frame("d", self._before_missing, _NULL)
+        if operation is RowsOperation.DELETE:
+            return (delete,)
+        update = self._frame("u", self._before_missing, self._after_missing)
+        return update, delete, self._frame("c", _NULL, self._after_missing)
 
     def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
         if not self._lost:
             self._one_sided_ordinary(frame, rows, side)
             return
         for number, row in enumerate(rows):
-            values = row[side]
-            assert values is not None
-            self._append(frame, self._encoder.key(values, self._lost.get((number, side))), number, *row)
+            self._append_one_sided(frame, number, row)
+
+    def _append_one_sided(self, frame: _Frame, number: int, row: Row) -> None:
+        side = int(row[0] is None)
+        values = row[side]
+        assert values is not None
+        self._append(frame, self._encoder.key(values, self._lost.get((number, side))), number, *row)
 
     def _one_sided_ordinary(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
         """Write rows without notes: what :meth:`_append` does, in one loop, since most rows come by here."""
@@ -322,23 +422,23 @@ class EventWriter:
             self.records.append((key(values, None), value))
 
     def _updates(self, rows: Iterable[Row]) -> None:
-        append, key = self._append, self._encoder.key
-        update = self._frame("u", self._before_missing, self._after_missing)
-        delete = self._frame("d", self._before_missing, _NULL)
-        insert = self._frame("c", _NULL, self._after_missing)
-        is_ordinary = self._after_missing == _NULL and not self._lost
+        frames = self._frames(RowsOperation.UPDATE)
         for number, (before, after) in enumerate(rows):
             assert before is not None
             assert after is not None
-            if is_ordinary:
-                old, new = key(before, None), key(after, None)
-            else:
-                old, new = self._keys(number, before, after)
-            if old == new:
-                append(update, new, number, before, after)
-            else:
-                append(delete, old, number, before, None)
-                append(insert, new, number, None, after)
+            self._update(frames, number, before, after)
+
+    def _update(self, frames: tuple[_Frame, ...], number: int, before: Values, after: Values) -> None:
+        if self._after_missing == _NULL and not self._lost:
+            old, new = self._encoder.key(before, None), self._encoder.key(after, None)
+        else:
+            old, new = self._keys(number, before, after)
+        update, delete, insert = frames
+        if old == new:
+            self._append(update, new, number, before, after)
+        else:
+            self._append(delete, old, number, before, None)
+            self._append(insert, new, number, None, after)
 
     def _keys(self, number: int, before: Values, after: Values) -> tuple[bytes | None, bytes | None]:
         """Write the keys before and after an update; what the image after it lacks has not changed."""

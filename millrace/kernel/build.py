@@ -66,9 +66,13 @@ def _include_folders() -> list[str]:
     return list(dict.fromkeys((paths["include"], paths["platinclude"])))
 
 
-def build(*, force: bool = False) -> int:
-    """Build what is not current, saying a line for each; return how many. Raises :class:`BuildError`."""
-    stale = [source for source in sources() if force or not _is_current(source)]
+def build(names: Sequence[str] = (), *, force: bool = False) -> int:
+    """Build what is not current, saying a line for each; return how many. Raises :class:`BuildError`.
+
+    ``names`` are those of the modules; none means all.
+    """
+    wanted = [source for source in sources() if not names or source.stem in names]
+    stale = [source for source in wanted if force or not _is_current(source)]
     if stale:
         _require_tools()
     for source in stale:
@@ -116,11 +120,12 @@ def _run(command: list[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m millrace.kernel.build", description="Build the kernel.")
+    parser.add_argument("module", nargs="*", help="the modules to build; all, where none is named")
     parser.add_argument("--if-possible", action="store_true", help="succeed where it cannot be built")
     parser.add_argument("--force", action="store_true", help="build what is current as well")
     options = parser.parse_args(arguments)
     try:
-        build(force=options.force)
+        build(options.module, force=options.force)
     except BuildError as error:
         if not options.if_possible:
             print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command

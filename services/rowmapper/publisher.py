@@ -158,7 +158,7 @@ class _Publication:
         try:
             bound = tables.bind(table_map, incoming.position)
             writer = self._writer(incoming, event, bound, query)
-            writer.write(event.operation, bound.rows(event))
+            bound.write(event, writer)
         except BinlogError as error:
             self._set_aside(incoming, name, error)
             return

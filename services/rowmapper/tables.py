@@ -10,16 +10,16 @@ letter topic, behind the first of them, while all other tables go on.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import millrace
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import SchemaRegistry, key_subject, value_subject
 from millrace.avro.state import QuarantinedTable
-from millrace.avro.tables import RowEncoder, table_schemas
+from millrace.avro.tables import EventWriter, RowEncoder, table_schemas
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
-from millrace.binlog.rows import AvroRows, RowImages
+from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable, TableDefinition, resolve_columns
 from millrace.contract import Topics
 from millrace.kafka.topics import TopicInfo
@@ -27,6 +27,9 @@ from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
 from services.rowmapper.locate import locate_value
 from services.rowmapper.settings import RowMapperSettings
+
+if TYPE_CHECKING:
+    from millrace.kernel.rows import RowsKernel
 
 __all__ = ["BoundTable", "Tables"]
 
@@ -46,22 +49,24 @@ class BoundTable:
     schema_source: str
     found: Found | None
     options: AvroOptions
-    _images: dict[tuple[bytes, bytes, bool], RowImages] = field(default_factory=dict)
+    _images: dict[tuple[bytes, bytes, bool], "tuple[RowImages, RowsKernel | None]"] = field(
+        default_factory=dict
+    )
 
-    def rows(self, event: RowsEvent) -> AvroRows:
-        """Read the rows of an event; raises BinlogError where its images are malformed."""
+    def write(self, event: RowsEvent, writer: EventWriter) -> None:
+        """Write the rows of an event; raises BinlogError where its images are malformed or lack the key."""
         partial = isinstance(event, PartialUpdateRowsEvent)
         kind = (event.columns_before_image, event.columns_after_image, partial)
-        images = self._images.get(kind)
-        if images is None:
-            images = self._images[kind] = RowImages(
-                self.table.columns,
-                None if event.operation is RowsOperation.WRITE else event.columns_before_image,
-                None if event.operation is RowsOperation.DELETE else event.columns_after_image,
-                options=self.options,
-                partial_json=partial,
-            )
-        return images.avro(event.rows)
+        bound = self._images.get(kind)
+        if bound is None:
+            bound = self._images[kind] = self._bind(event, partial=partial)
+        writer.write_bytes(event.operation, event.rows, *bound)
+
+    def _bind(self, event: RowsEvent, *, partial: bool) -> "tuple[RowImages, RowsKernel | None]":
+        before = None if event.operation is RowsOperation.WRITE else event.columns_before_image
+        after = None if event.operation is RowsOperation.DELETE else event.columns_after_image
+        images = RowImages(self.table.columns, before, after, options=self.options, partial_json=partial)
+        return images, None if partial else self.encoder.kernel(before, after)
 
     def locate(self, event: RowsEvent, row: int, side: int, ordinal: int) -> tuple[int, int]:
         """Find the bytes of a value in the rows of an event; see :func:`locate_value`."""

@@ -1,0 +1,29 @@
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+NATIVE_KINDS: dict[str, int]
+
+Plan: TypeAlias = tuple[int, int, int, int, int, tuple[bytes, ...]]
+Frame: TypeAlias = tuple[bytes, bytes, bytes]
+
+class RowsKernel:
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        converters: Sequence[Callable[[bytes], bytes] | None],
+        before: Sequence[bool] | None,
+        after: Sequence[bool] | None,
+        key: Sequence[tuple[int, bool]] | None,
+        key_prefix: bytes | None,
+        value_prefix: bytes,
+        record_limit: int,
+    ) -> None: ...
+    def write(
+        self,
+        rows: bytes,
+        records: list[tuple[bytes | None, bytes]],
+        frames: tuple[Frame, ...],
+        total_order: int,
+        collection_order: int,
+        slowly: Callable[[int, int, int], None],
+    ) -> bool: ...

@@ -1,0 +1,950 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=True, cdivision=True
+"""Row images to the records of row topics: what ``RowImages.avro`` and ``EventWriter.write`` do, in one pass.
+
+A :class:`RowsKernel` holds a plan: one small struct per column, made from the column's declaration
+(``ColumnCodec.native``). It reads the rows of an event and writes Avro's binary form into one buffer, from
+which the records are cut. The layout of rows is that of :mod:`millrace.binlog.rows`, that of the records that
+of :mod:`millrace.avro.tables`; both stay the reference. What a plan does not cover is left to them: a type
+without a native form is converted by the reference's functions, and a row with a value that its Avro type
+cannot hold, without its whole key, or too large for a record is handed back whole. Bytes that are no rows end
+the work, and the reference says what is wrong with them.
+
+No byte is read or written but through :func:`take` and :func:`room`, which prove that it is there.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from millrace.binlog.errors import MalformedError, UnrepresentableError
+
+__all__ = ["NATIVE_KINDS", "RowsKernel"]
+
+cdef enum Kind:
+    PYTHON = 0
+    SIGNED = 1
+    UNSIGNED = 2
+    UNSIGNED_DECIMAL = 3
+    UNSIGNED_TEXT = 4
+    REAL = 5
+    YEAR = 6
+    DATE = 7
+    TIME = 8
+    DATETIME = 9
+    TIMESTAMP = 10
+    DECIMAL = 11
+    BYTES = 12
+    UTF8 = 13
+    CODES = 14
+    MEMBER = 15
+    MEMBERS = 16
+
+NATIVE_KINDS = {
+    "SIGNED": SIGNED,
+    "UNSIGNED": UNSIGNED,
+    "UNSIGNED_DECIMAL": UNSIGNED_DECIMAL,
+    "UNSIGNED_TEXT": UNSIGNED_TEXT,
+    "REAL": REAL,
+    "YEAR": YEAR,
+    "DATE": DATE,
+    "TIME": TIME,
+    "DATETIME": DATETIME,
+    "TIMESTAMP": TIMESTAMP,
+    "DECIMAL": DECIMAL,
+    "BYTES": BYTES,
+    "UTF8": UTF8,
+    "CODES": CODES,
+    "MEMBER": MEMBER,
+    "MEMBERS": MEMBERS,
+}
+"""The kinds by the names of ``NativeKind``, to prove that both number them alike."""
+
+cdef enum Status:
+    DONE = 0
+    UNUSUAL = 1  # the value, or the row, is left to the reference
+    TRUNCATED = 2
+    NO_MEMORY = 3
+
+_UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
+
+cdef enum:
+    MAX_LIMBS = 9  # 65 digits, the most that DECIMAL has, take 216 bits: 7 limbs of 32
+
+cdef enum:
+    NO_DAY = -1_000_000_000  # before all days that there are
+
+cdef uint32_t[10] POWERS = [
+    1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000
+]
+cdef int[10] BYTES_OF_DIGITS = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+cdef int64_t[4] MICROS_OF_FRACTION = [0, 10_000, 100, 1]
+
+
+# -- reading and writing memory -----------------------------------------------------------------------
+
+cdef struct Cursor:
+    const uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t position
+
+
+cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
+    """Step over ``size`` bytes; NULL where they are not there."""
+    cdef const uint8_t* found
+    if size < 0 or size > cursor.size - cursor.position:
+        return NULL
+    found = cursor.data + cursor.position
+    cursor.position += size
+    return found
+
+
+cdef struct Output:
+    uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef inline uint8_t* room(Output* out, Py_ssize_t size) noexcept nogil:
+    """Make the output ``size`` bytes longer and give the first of them; NULL where memory is short."""
+    cdef uint8_t* found
+    if size < 0 or (size > out.capacity - out.size and not _grow(out, size)):
+        return NULL
+    found = out.data + out.size
+    out.size += size
+    return found
+
+
+cdef bint _grow(Output* out, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t wanted
+    cdef uint8_t* data
+    if size > PY_SSIZE_T_MAX // 4 - out.size:
+        return False
+    wanted = (out.size + size) * 2
+    data = <uint8_t*>realloc(out.data, wanted)
+    if data == NULL:
+        return False
+    out.data = data
+    out.capacity = wanted
+    return True
+
+
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
+
+cdef inline int put(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append bytes that the caller has proven to be there."""
+    cdef uint8_t* into
+    if size == 0:
+        return DONE
+    into = room(out, size)
+    if into == NULL:
+        return NO_MEMORY
+    memcpy(into, data, size)
+    return DONE
+
+
+cdef inline int put_byte(Output* out, uint8_t value) noexcept nogil:
+    cdef uint8_t* into = room(out, 1)
+    if into == NULL:
+        return NO_MEMORY
+    into[0] = value
+    return DONE
+
+
+cdef inline int write_varint(uint8_t* into, uint64_t number) noexcept nogil:
+    """Write a varint into 10 bytes; returns how many it took."""
+    cdef int size = 0
+    while number > 127:
+        into[size] = <uint8_t>(number & 127 | 128)
+        number >>= 7
+        size += 1
+    into[size] = <uint8_t>number
+    return size + 1
+
+
+cdef inline int write_long(uint8_t* into, int64_t value) noexcept nogil:
+    """Write a long of Avro into 10 bytes; returns how many it took."""
+    return write_varint(into, (<uint64_t>value << 1) ^ (0 - <uint64_t>(value < 0)))
+
+
+cdef inline int put_long(Output* out, int64_t value) noexcept nogil:
+    cdef uint8_t* into = room(out, 10)
+    if into == NULL:
+        return NO_MEMORY
+    out.size += write_long(into, value) - 10
+    return DONE
+
+
+cdef inline int put_sized(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append bytes or a string of Avro."""
+    cdef uint8_t* into = room(out, 10)
+    if into == NULL:
+        return NO_MEMORY
+    out.size += write_long(into, size) - 10
+    return put(out, data, size)
+
+
+cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
+    """Read up to 8 bytes, the lowest first."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value |= <uint64_t>data[i] << 8 * i
+    return value
+
+
+cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
+    """Read up to 8 bytes, the highest first."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = value << 8 | data[i]
+    return value
+
+
+# -- the plan -----------------------------------------------------------------------------------------
+
+cdef struct Plan:
+    int kind
+    int length_bytes  # size of the length in front of a value; 0 where all have one size
+    Py_ssize_t size  # of a value, where it is fixed
+    Py_ssize_t a
+    Py_ssize_t b
+    Py_ssize_t first_text  # the column's texts are those from here on
+    Py_ssize_t texts  # their number
+
+
+cdef struct Side:
+    bint exists
+    Py_ssize_t null_size
+    uint8_t* present  # for each column of the table, whether the image has it
+    Py_ssize_t* start  # for each, and the end: where in the output its value begins
+
+
+cdef struct Texts:
+    Output pool
+    Py_ssize_t* start  # where each text begins in the pool, and where the last ends
+
+
+cdef inline Py_ssize_t find_text(const Texts* texts, const Plan* plan, Py_ssize_t index, const uint8_t** data) noexcept nogil:
+    """Give the size of a text of a column; -1 where it has no such text."""
+    cdef Py_ssize_t at
+    if index < 0 or index >= plan.texts:
+        return -1
+    at = plan.first_text + index
+    data[0] = texts.pool.data + texts.start[at]
+    return texts.start[at + 1] - texts.start[at]
+
+
+# -- values ---------------------------------------------------------------------------------------------
+
+cdef int64_t days_of(int64_t year, int64_t month, int64_t day) noexcept nogil:
+    """Count the days from 1970-01-01 of a day that exists in the years 1 to 9999; else INT64_MIN."""
+    cdef int64_t last, y, m
+    if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
+        return NO_DAY
+    if month == 2:
+        last = 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    elif month == 4 or month == 6 or month == 9 or month == 11:
+        last = 30
+    else:
+        last = 31
+    if day > last:
+        return NO_DAY
+    # The year begins in March here, so that a leap day is its last.
+    y = year if month > 2 else year - 1
+    m = month - 3 if month > 2 else month + 9
+    return y * 365 + y // 4 - y // 100 + y // 400 + (153 * m + 2) // 5 + day - 1 - 719468
+
+
+cdef inline int put_date(Output* out, const uint8_t* data) noexcept nogil:
+    cdef uint64_t packed = little(data, 3)
+    cdef int64_t days = days_of(packed >> 9, packed >> 5 & 15, packed & 31)
+    return UNUSUAL if days == NO_DAY else put_long(out, days)
+
+
+cdef inline int put_time(Output* out, const uint8_t* data, int fraction_bytes) noexcept nogil:
+    cdef int64_t packed = <int64_t>big(data, 3 + fraction_bytes) - (<int64_t>0x800000 << 8 * fraction_bytes)
+    cdef int64_t magnitude = -packed if packed < 0 else packed
+    cdef int64_t whole = magnitude >> 8 * fraction_bytes
+    cdef int64_t micros = (magnitude & ((<int64_t>1 << 8 * fraction_bytes) - 1)) * MICROS_OF_FRACTION[fraction_bytes]
+    if whole >> 12 > 1023 or (whole >> 6 & 63) > 59 or (whole & 63) > 59 or micros > 999_999:
+        return UNUSUAL
+    micros += ((whole >> 12) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)) * 1_000_000
+    return put_long(out, -micros if packed < 0 else micros)
+
+
+cdef inline int put_datetime(Output* out, const uint8_t* data, int fraction_bytes) noexcept nogil:
+    cdef int64_t packed = <int64_t>big(data, 5) - (<int64_t>1 << 39)
+    cdef int64_t days
+    if packed < 0 or (packed >> 12 & 31) > 23 or (packed >> 6 & 63) > 59 or (packed & 63) > 59:
+        return UNUSUAL
+    days = days_of((packed >> 22) // 13, (packed >> 22) % 13, packed >> 17 & 31)
+    if days == NO_DAY:
+        return UNUSUAL
+    return put_long(
+        out,
+        days * 86_400 * 1_000_000
+        + ((packed >> 12 & 31) * 3600 + (packed >> 6 & 63) * 60 + (packed & 63)) * 1_000_000
+        + <int64_t>big(data + 5, fraction_bytes) * MICROS_OF_FRACTION[fraction_bytes],
+    )
+
+
+cdef inline int put_timestamp(Output* out, const uint8_t* data, int fraction_bytes) noexcept nogil:
+    cdef int64_t micros = <int64_t>big(data, 4) * 1_000_000
+    micros += <int64_t>big(data + 4, fraction_bytes) * MICROS_OF_FRACTION[fraction_bytes]
+    return UNUSUAL if micros == 0 else put_long(out, micros)
+
+
+cdef int put_integer(Output* out, const uint32_t* limbs, int count, bint negative) noexcept nogil:
+    """Append a number of up to nine limbs, the lowest first, as Avro's decimal: big-endian two's complement."""
+    cdef int bits, size, i
+    cdef uint32_t top, byte
+    cdef uint32_t carry = 1
+    cdef uint8_t* into
+    while count and limbs[count - 1] == 0:
+        count -= 1
+    bits = 0
+    if count:
+        bits = 32 * (count - 1)
+        top = limbs[count - 1]
+        while top:
+            bits += 1
+            top >>= 1
+        # Of a negative number one bit less is needed where it is a power of two.
+        if negative and limbs[count - 1] & (limbs[count - 1] - 1) == 0:
+            for i in range(count - 1):
+                if limbs[i]:
+                    break
+            else:
+                bits -= 1
+    size = bits // 8 + 1
+    if put_long(out, size):
+        return NO_MEMORY
+    into = room(out, size)
+    if into == NULL:
+        return NO_MEMORY
+    for i in range(size):
+        byte = limbs[i >> 2] >> 8 * (i & 3) & 0xFF if i >> 2 < count else 0
+        if negative:
+            byte = (byte ^ 0xFF) + carry
+            carry = byte >> 8
+        into[size - 1 - i] = <uint8_t>(byte & 0xFF)
+    return DONE
+
+
+cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
+    """Append a DECIMAL, whose groups of digits are read one by one."""
+    cdef uint32_t[MAX_LIMBS] limbs
+    cdef uint64_t sum
+    cdef uint32_t group, flip
+    cdef int count = 0
+    cdef int digits, width, i
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t whole = precision - scale
+    cdef bint negative = not data[0] & 0x80
+    while whole or scale:
+        if whole:
+            digits = <int>(whole % 9) if whole % 9 else 9
+            whole -= digits
+        else:
+            digits = 9 if scale > 9 else <int>scale
+            scale -= digits
+        width = BYTES_OF_DIGITS[digits]
+        if width > size - at:
+            return UNUSUAL
+        group = 0
+        for i in range(width):
+            flip = 0xFF if negative else 0
+            if at == 0:
+                flip ^= 0x80
+            group = group << 8 | (data[at] ^ flip)
+            at += 1
+        if group >= POWERS[digits]:
+            return UNUSUAL
+        sum = group
+        for i in range(count):
+            sum += <uint64_t>limbs[i] * POWERS[digits]
+            limbs[i] = <uint32_t>sum
+            sum >>= 32
+        if sum:
+            if count >= MAX_LIMBS:
+                return UNUSUAL
+            limbs[count] = <uint32_t>sum
+            count += 1
+    return put_integer(out, limbs, count, negative)
+
+
+cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Count the bytes below 0x80 that the data begins with."""
+    cdef Py_ssize_t at = 0
+    cdef uint64_t eight
+    while size - at >= 8:
+        memcpy(&eight, data + at, 8)
+        if eight & 0x8080808080808080ULL:
+            break
+        at += 8
+    while at < size and data[at] < 0x80:
+        at += 1
+    return at
+
+
+cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcept nogil:
+    """Say whether the data is UTF-8 as Python reads it, with no first byte above ``highest``."""
+    cdef Py_ssize_t at = ascii_run(data, size)
+    cdef Py_ssize_t more, i
+    cdef uint8_t lead, second
+    while at < size:
+        lead = data[at]
+        if lead < 0x80:
+            at += ascii_run(data + at, size - at)
+            continue
+        if lead < 0xC2 or lead > highest:
+            return False
+        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+        if more > size - at - 1:
+            return False
+        second = data[at + 1]
+        # Forms that are longer than they need be, surrogates, and what lies behind U+10FFFF.
+        if (
+            (lead == 0xE0 and second < 0xA0)
+            or (lead == 0xED and second > 0x9F)
+            or (lead == 0xF0 and second < 0x90)
+            or (lead == 0xF4 and second > 0x8F)
+        ):
+            return False
+        for i in range(1, more + 1):
+            if data[at + i] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
+cdef int put_codes(Output* out, const Texts* texts, const Plan* plan, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append text of a set of 256 codes; those that mean nothing have an empty text.
+
+    ``a`` says that the codes of ASCII mean what they do there.
+    """
+    cdef const uint8_t* text = NULL
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t i, length
+    if plan.a and ascii_run(data, size) == size:
+        return put_sized(out, data, size)
+    for i in range(size):
+        length = find_text(texts, plan, data[i], &text)
+        if length <= 0:
+            return UNUSUAL
+        total += length
+    if put_long(out, total):
+        return NO_MEMORY
+    for i in range(size):
+        length = find_text(texts, plan, data[i], &text)
+        if put(out, text, length):
+            return NO_MEMORY
+    return DONE
+
+
+cdef int put_members(Output* out, const Texts* texts, const Plan* plan, uint64_t bits) noexcept nogil:
+    """Append the members of a SET with commas between them."""
+    cdef const uint8_t* text = NULL
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t i, length
+    cdef Py_ssize_t count = plan.texts if plan.texts < 64 else 64
+    cdef bint is_first = True
+    if count < 64 and bits >> count:
+        return UNUSUAL
+    for i in range(count):
+        if bits >> i & 1:
+            total += find_text(texts, plan, i, &text) + (0 if is_first else 1)
+            is_first = False
+    if put_long(out, total):
+        return NO_MEMORY
+    is_first = True
+    for i in range(count):
+        if bits >> i & 1:
+            if not is_first and put_byte(out, 0x2C):
+                return NO_MEMORY
+            is_first = False
+            length = find_text(texts, plan, i, &text)
+            if put(out, text, length):
+                return NO_MEMORY
+    return DONE
+
+
+cdef inline bint is_nan(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint64_t bits
+    if size == 4:
+        return (little(data, 4) & 0x7FFFFFFF) > 0x7F800000
+    bits = little(data, 8)
+    return (bits & 0x7FFFFFFFFFFFFFFFULL) > 0x7FF0000000000000ULL
+
+
+cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append the value of ``size`` bytes, which the caller has proven to be there."""
+    cdef int kind = plan.kind
+    cdef uint64_t number
+    cdef uint32_t[2] limbs
+    cdef uint8_t[20] digits
+    cdef uint8_t* into
+    cdef const uint8_t* text = NULL
+    cdef int shift
+    cdef Py_ssize_t length
+    if kind == SIGNED:
+        shift = 64 - 8 * <int>size
+        return put_long(out, <int64_t>(little(data, <int>size) << shift) >> shift)
+    if kind == UTF8:
+        return put_sized(out, data, size) if is_utf8(data, size, <uint8_t>plan.a) else UNUSUAL
+    if kind == UNSIGNED:
+        number = little(data, <int>size)
+        return UNUSUAL if number >> 63 else put_long(out, <int64_t>number)
+    if kind == DATETIME:
+        return put_datetime(out, data, <int>plan.a)
+    if kind == TIMESTAMP:
+        return put_timestamp(out, data, <int>plan.a)
+    if kind == DECIMAL:
+        return put_decimal(out, data, size, plan.a, plan.b)
+    if kind == CODES:
+        return put_codes(out, texts, plan, data, size)
+    if kind == BYTES:
+        length = plan.a if plan.a > size else size
+        if put_long(out, length):
+            return NO_MEMORY
+        into = room(out, length)
+        if into == NULL:
+            return NO_MEMORY
+        memcpy(into, data, size)
+        memset(into + size, 0, length - size)
+        return DONE
+    if kind == MEMBER:
+        length = find_text(texts, plan, <Py_ssize_t>little(data, <int>size), &text)
+        return UNUSUAL if length < 0 else put_sized(out, text, length)
+    if kind == MEMBERS:
+        return put_members(out, texts, plan, little(data, <int>size))
+    if kind == DATE:
+        return put_date(out, data)
+    if kind == TIME:
+        return put_time(out, data, <int>plan.a)
+    if kind == YEAR:
+        return put_long(out, data[0] + 1900 if data[0] else 0)
+    if kind == REAL:
+        return UNUSUAL if is_nan(data, size) else put(out, data, size)
+    if kind == UNSIGNED_DECIMAL:
+        number = little(data, <int>size)
+        limbs[0] = <uint32_t>number
+        limbs[1] = <uint32_t>(number >> 32)
+        return put_integer(out, limbs, 2, False)
+    if kind == UNSIGNED_TEXT:
+        number = little(data, <int>size)
+        length = 0
+        while True:
+            length += 1
+            digits[20 - length] = <uint8_t>(0x30 + number % 10)
+            number //= 10
+            if not number:
+                break
+        return put_sized(out, digits + 20 - length, length)
+    return UNUSUAL
+
+
+# -- rows -----------------------------------------------------------------------------------------------
+
+cdef struct Piece:
+    const uint8_t* data
+    Py_ssize_t size
+
+
+cdef struct Frame:
+    Piece start
+    Piece end
+    Piece missing
+
+
+cdef inline Piece piece_of(bytes data):
+    """Point into ``data``, which the caller holds for as long as the piece is used."""
+    cdef Piece piece
+    piece.data = <const uint8_t*>PyBytes_AS_STRING(data)
+    piece.size = PyBytes_GET_SIZE(data)
+    return piece
+
+
+cdef Frame frame_of(frame) except *:
+    cdef Frame made
+    start, end, missing = frame
+    made.start = piece_of(<bytes?>start)
+    made.end = piece_of(<bytes?>end)
+    made.missing = piece_of(<bytes?>missing)
+    return made
+
+
+cdef inline uint8_t* copy(uint8_t* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Copy into memory that the caller has measured; gives what is behind it."""
+    memcpy(into, data, size)
+    return into + size
+
+
+cdef class RowsKernel:
+    """Writes the rows of the events that share a table and the bitmaps of present columns.
+
+    ``plans`` has for each column kind, size of the length in front (or 0), size (where it is fixed), the
+    kind's two numbers and its texts; ``converters`` a function from a value's bytes to its Avro form for those
+    of kind 0. ``before`` and ``after`` say which columns the images have, None for an image that the kind of
+    event does not have; one column must be there at least. ``key`` has for each part of the key its ordinal
+    and whether it is the first branch of a union, None for a table without a key; ``key_prefix`` and
+    ``value_prefix`` stand in front of keys and values, of which none is larger than ``record_limit``.
+    """
+
+    cdef Plan* plans
+    cdef Py_ssize_t columns
+    cdef Texts texts
+    cdef Side before
+    cdef Side after
+    cdef Output out
+    cdef list converters
+    cdef Py_ssize_t* key_ordinals
+    cdef uint8_t* key_branches
+    cdef Py_ssize_t key_parts
+    cdef bint has_key
+    cdef bytes key_prefix
+    cdef bytes value_prefix
+    cdef Py_ssize_t record_limit
+    cdef bint busy
+
+    def __cinit__(self, plans, converters, before, after, key, key_prefix, value_prefix, record_limit):
+        cdef Py_ssize_t i, text
+        cdef Plan* plan
+        texts = []
+        self.columns = len(plans)
+        self.converters = list(converters)
+        if len(self.converters) != self.columns or not self.columns:
+            raise ValueError("there must be a converter, or None, for each of some columns")
+        self.plans = <Plan*>calloc(self.columns, sizeof(Plan))
+        if self.plans == NULL:
+            raise MemoryError
+        for i, (kind, length_bytes, size, a, b, own_texts) in enumerate(plans):
+            plan = &self.plans[i]
+            plan.kind, plan.length_bytes, plan.size, plan.a, plan.b = kind, length_bytes, size, a, b
+            plan.first_text = len(texts)
+            plan.texts = len(own_texts)
+            texts.extend(own_texts)
+            _check_plan(plan)
+        self.texts.start = <Py_ssize_t*>calloc(len(texts) + 1, sizeof(Py_ssize_t))
+        if self.texts.start == NULL:
+            raise MemoryError
+        for text, data in enumerate(texts):
+            if put(&self.texts.pool, piece_of(<bytes?>data).data, len(data)):
+                raise MemoryError
+            self.texts.start[text + 1] = self.texts.pool.size
+        if before is None and after is None:
+            raise ValueError("rows have a before image, an after image or both")
+        self._use_side(&self.before, before)
+        self._use_side(&self.after, after)
+        if not self.before.null_size and not self.after.null_size:
+            raise ValueError("no column is present")
+        self.has_key = key is not None
+        if key is not None:
+            self.key_parts = len(key)
+            self.key_ordinals = <Py_ssize_t*>calloc(self.key_parts + 1, sizeof(Py_ssize_t))
+            self.key_branches = <uint8_t*>calloc(self.key_parts + 1, 1)
+            if self.key_ordinals == NULL or self.key_branches == NULL:
+                raise MemoryError
+            for i, (ordinal, is_branch) in enumerate(key):
+                if not 0 <= ordinal < self.columns:
+                    raise ValueError(f"there is no column {ordinal}")
+                self.key_ordinals[i] = ordinal
+                self.key_branches[i] = 1 if is_branch else 0
+        self.key_prefix = key_prefix
+        self.value_prefix = value_prefix
+        self.record_limit = record_limit
+
+    cdef int _use_side(self, Side* side, present) except -1:
+        cdef Py_ssize_t i
+        cdef Py_ssize_t count = 0
+        if present is None:
+            return 0
+        if len(present) != self.columns:
+            raise ValueError(f"{len(present)} columns, not {self.columns}")
+        side.exists = True
+        side.present = <uint8_t*>calloc(self.columns, 1)
+        side.start = <Py_ssize_t*>calloc(self.columns + 1, sizeof(Py_ssize_t))
+        if side.present == NULL or side.start == NULL:
+            raise MemoryError
+        for i in range(self.columns):
+            if present[i]:
+                side.present[i] = 1
+                count += 1
+        side.null_size = (count + 7) // 8
+        return 0
+
+    def __dealloc__(self):
+        free(self.plans)
+        free(self.texts.start)
+        free(self.texts.pool.data)
+        free(self.before.present)
+        free(self.before.start)
+        free(self.after.present)
+        free(self.after.start)
+        free(self.out.data)
+        free(self.key_ordinals)
+        free(self.key_branches)
+
+    def write(self, bytes rows not None, list records not None, tuple frames not None,
+              int64_t total_order, int64_t collection_order, slowly):
+        """Append the records of all rows, as pairs of key and value; say whether the rows were well formed.
+
+        ``frames`` are what the records have around images and numbers (start, end, missing): one for inserts
+        and deletes; for updates that of an update, and those of the delete and the insert that an update of
+        the key becomes. ``slowly(number, start, end)`` appends the records of the row that lies there.
+        Where False comes back, the reference must do all of it.
+        """
+        if self.busy:
+            raise RuntimeError("the kernel writes rows already")
+        self.busy = True
+        try:
+            return self._write(rows, records, frames, total_order, collection_order, slowly)
+        finally:
+            self.busy = False
+
+    cdef bint _write(self, bytes rows, list records, tuple frames, int64_t total_order,
+                     int64_t collection_order, slowly) except -1:
+        cdef Cursor cursor
+        cdef Frame[3] made
+        cdef Py_ssize_t number = 0
+        cdef Py_ssize_t start, i
+        cdef int status, second
+        cdef bint is_update = self.before.exists and self.after.exists
+        if len(frames) != (3 if is_update else 1):
+            raise ValueError("one frame for an image, three for two")
+        for i in range(len(frames)):
+            made[i] = frame_of(frames[i])
+        cursor.data = <const uint8_t*>PyBytes_AS_STRING(rows)
+        cursor.size = PyBytes_GET_SIZE(rows)
+        cursor.position = 0
+        while cursor.position < cursor.size:
+            start = cursor.position
+            self.out.size = 0
+            status = DONE
+            if self.before.exists:
+                status = self._image(&self.before, &cursor)
+                if status == TRUNCATED:
+                    return False
+            if self.after.exists:
+                second = self._image(&self.after, &cursor)
+                if second == TRUNCATED:
+                    return False
+                status = status or second
+            if status == DONE:
+                if is_update:
+                    status = self._update(records, made, total_order, collection_order)
+                else:
+                    status = self._one_sided(records, &made[0], total_order, collection_order)
+            if status == UNUSUAL:
+                slowly(number, start, cursor.position)
+            number += 1
+        return True
+
+    cdef int _image(self, Side* side, Cursor* cursor) except -1:
+        """Append one image to the output; what is unusual in it is stepped over all the same."""
+        cdef Output* out = &self.out
+        cdef const uint8_t* data
+        cdef const Plan* plan
+        cdef Py_ssize_t ordinal, size
+        cdef Py_ssize_t index = 0
+        cdef int status
+        cdef bint is_unusual = False
+        cdef const uint8_t* null_bits = take(cursor, side.null_size)
+        if null_bits == NULL:
+            return TRUNCATED
+        for ordinal in range(self.columns):
+            side.start[ordinal] = out.size
+            if not side.present[ordinal]:
+                status = put_byte(out, 0)
+            else:
+                # As many columns are present as the bitmap's size was made for.
+                index += 1
+                if null_bits[(index - 1) >> 3] >> ((index - 1) & 7) & 1:
+                    status = put_byte(out, 0)
+                else:
+                    plan = &self.plans[ordinal]
+                    size = plan.size
+                    if plan.length_bytes:
+                        data = take(cursor, plan.length_bytes)
+                        if data == NULL:
+                            return TRUNCATED
+                        size = <Py_ssize_t>little(data, plan.length_bytes)
+                    data = take(cursor, size)
+                    if data == NULL:
+                        return TRUNCATED
+                    if is_unusual:
+                        continue
+                    if plan.kind == PYTHON:
+                        status = self._convert(ordinal, data, size)
+                    else:
+                        status = put_byte(out, 2) or put_value(out, &self.texts, plan, data, size)
+            if status == NO_MEMORY:
+                raise MemoryError
+            if status == UNUSUAL:
+                is_unusual = True
+        side.start[self.columns] = out.size
+        return UNUSUAL if is_unusual else DONE
+
+    cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1:
+        """Let the reference convert a value; what it gives has the union's branch in front."""
+        cdef bytes written
+        try:
+            written = self.converters[ordinal](PyBytes_FromStringAndSize(<const char*>data, size))
+        except _UNREPRESENTABLE:
+            return UNUSUAL
+        return put(&self.out, piece_of(written).data, PyBytes_GET_SIZE(written))
+
+    cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
+                        int64_t collection_order) except -1:
+        cdef Side* side = &self.before if self.before.exists else &self.after
+        if not self._has_whole_key(side, NULL):
+            return UNUSUAL
+        record = self._record(frame, self.before.exists, self.after.exists, len(records),
+                              total_order, collection_order)
+        if record is None:
+            return UNUSUAL
+        records.append((self._key(side, NULL), record))
+        return DONE
+
+    cdef int _update(self, list records, const Frame* frames, int64_t total_order,
+                     int64_t collection_order) except -1:
+        cdef Py_ssize_t count = len(records)
+        if not self._has_whole_key(&self.before, NULL) or not self._has_whole_key(&self.after, &self.before):
+            return UNUSUAL
+        old = self._key(&self.before, NULL)
+        new = self._key(&self.after, &self.before)
+        if old == new:
+            record = self._record(&frames[0], True, True, count, total_order, collection_order)
+            if record is None:
+                return UNUSUAL
+            records.append((new, record))
+            return DONE
+        deleted = self._record(&frames[1], True, False, count, total_order, collection_order)
+        inserted = self._record(&frames[2], False, True, count + 1, total_order, collection_order)
+        if deleted is None or inserted is None:
+            return UNUSUAL
+        records.append((old, deleted))
+        records.append((new, inserted))
+        return DONE
+
+    cdef inline Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept:
+        """What an image after an update lacks has not changed."""
+        return other if other != NULL and not side.present[ordinal] else side
+
+    cdef bint _has_whole_key(self, Side* side, Side* other) noexcept:
+        """Say whether no part of the key is NULL or lacking."""
+        cdef Py_ssize_t i, ordinal
+        for i in range(self.key_parts):
+            ordinal = self.key_ordinals[i]
+            if self.out.data[self._side_of_key(ordinal, side, other).start[ordinal]] != 2:
+                return False
+        return True
+
+    cdef _key(self, Side* side, Side* other):
+        """Make the key of parts that are there; None for a table without a key."""
+        cdef Py_ssize_t i, ordinal
+        cdef Py_ssize_t size = 0
+        cdef Side* from_side
+        cdef bytes key
+        cdef uint8_t* into
+        cdef Piece prefix
+        if not self.has_key:
+            return None
+        prefix = piece_of(self.key_prefix)
+        size = prefix.size
+        for i in range(self.key_parts):
+            ordinal = self.key_ordinals[i]
+            from_side = self._side_of_key(ordinal, side, other)
+            size += from_side.start[ordinal + 1] - from_side.start[ordinal] - 1 + self.key_branches[i]
+        key = PyBytes_FromStringAndSize(NULL, size)
+        into = copy(<uint8_t*>PyBytes_AS_STRING(key), prefix.data, prefix.size)
+        for i in range(self.key_parts):
+            ordinal = self.key_ordinals[i]
+            from_side = self._side_of_key(ordinal, side, other)
+            if self.key_branches[i]:
+                into[0] = 0
+                into += 1
+            # Without the branch of the column's union.
+            size = from_side.start[ordinal + 1] - from_side.start[ordinal] - 1
+            into = copy(into, self.out.data + from_side.start[ordinal] + 1, size)
+        return key
+
+    cdef _record(self, const Frame* frame, bint has_before, bint has_after, int64_t number,
+                 int64_t total_order, int64_t collection_order):
+        """Make the value of a record; None where it is too large."""
+        cdef uint8_t[30] numbers
+        cdef int row_size = write_long(numbers, number)
+        cdef int orders_size = write_long(numbers + 10, total_order + number)
+        cdef Py_ssize_t before_size = 0
+        cdef Py_ssize_t after_size = 0
+        cdef Py_ssize_t size
+        cdef bytes record
+        cdef uint8_t* into
+        cdef Piece prefix = piece_of(self.value_prefix)
+        orders_size += write_long(numbers + 10 + orders_size, collection_order + number)
+        if has_before:
+            before_size = self.before.start[self.columns] - self.before.start[0]
+        if has_after:
+            after_size = self.after.start[self.columns] - self.after.start[0]
+        size = prefix.size + before_size + after_size + frame.start.size + frame.end.size + frame.missing.size
+        size += 3 + row_size + orders_size
+        if size > self.record_limit:
+            return None
+        record = PyBytes_FromStringAndSize(NULL, size)
+        into = copy(<uint8_t*>PyBytes_AS_STRING(record), prefix.data, prefix.size)
+        into[0] = 2 if has_before else 0
+        into += 1
+        if has_before:
+            into = copy(into, self.out.data + self.before.start[0], before_size)
+        into[0] = 2 if has_after else 0
+        into += 1
+        if has_after:
+            into = copy(into, self.out.data + self.after.start[0], after_size)
+        into = copy(into, frame.start.data, frame.start.size)
+        into = copy(into, numbers, row_size)
+        into = copy(into, frame.end.data, frame.end.size)
+        into = copy(into, numbers + 10, orders_size)
+        into[0] = 0
+        copy(into + 1, frame.missing.data, frame.missing.size)
+        return record
+
+
+cdef int _check_plan(const Plan* plan) except -1:
+    """Prove that a plan's sizes are those that its kind reads, before anything is read by it."""
+    cdef int kind = plan.kind
+    cdef bint ok
+    if not 0 <= plan.length_bytes <= 4 or plan.size < 0 or (plan.length_bytes and plan.size):
+        raise ValueError(f"a length of {plan.length_bytes} bytes, a size of {plan.size}")
+    if kind in (SIGNED, UNSIGNED, MEMBER, MEMBERS):
+        ok = 1 <= plan.size <= 8
+    elif kind in (UNSIGNED_DECIMAL, UNSIGNED_TEXT):
+        ok = plan.size == 8
+    elif kind == REAL:
+        ok = plan.size == 4 or plan.size == 8
+    elif kind == YEAR:
+        ok = plan.size == 1
+    elif kind == DATE:
+        ok = plan.size == 3
+    elif kind == TIME:
+        ok = 0 <= plan.a <= 3 and plan.size == 3 + plan.a
+    elif kind == DATETIME:
+        ok = 0 <= plan.a <= 3 and plan.size == 5 + plan.a
+    elif kind == TIMESTAMP:
+        ok = 0 <= plan.a <= 3 and plan.size == 4 + plan.a
+    elif kind == DECIMAL:
+        ok = plan.size >= 1 and 0 <= plan.b <= plan.a <= 65
+    elif kind == CODES:
+        ok = plan.length_bytes > 0 and plan.texts == 256
+    elif kind == UTF8:
+        ok = plan.length_bytes > 0 and 0 <= plan.a <= 0xF4
+    elif kind == BYTES:
+        ok = plan.a >= 0
+    else:
+        ok = kind == PYTHON
+    if not ok:
+        raise ValueError(f"sizes that do not fit values of kind {kind}")
+    return 0
