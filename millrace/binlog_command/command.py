@@ -196,6 +196,13 @@ class Input(Protocol):
 )
 @option(
     _INPUT,
+    "--key-cipher",
+    type=click.Choice(["AES_CTR", "AES_CBC"]),
+    default="AES_CTR",
+    help="MariaDB's file_key_management_encryption_algorithm.",
+)
+@option(
+    _INPUT,
     "--verify-binlog-checksum/--no-verify-binlog-checksum",
     "-c",
     default=True,
@@ -334,7 +341,7 @@ def _files(options: Options, names: list[str], *, follow: bool) -> Input:
         follow=follow,
         note=note,
         accept_in_use=options.force_if_open,
-        keys=None if options.key_file is None else _read_keys(options.key_file),
+        keys=None if options.key_file is None else _read_keys(options.key_file, options.key_cipher),
     )
 
 
@@ -357,20 +364,20 @@ def _password(options: Options) -> str | None:
     return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
 
 
-def _read_keys(name: str) -> LogKeys:
+def _read_keys(name: str, cipher: str) -> LogKeys:
     """Read keys as MariaDB's file_key_management has them; MySQL's ids are texts."""
     keys: dict[KeyId, bytes] = {}
     try:
         for line in Path(name).read_text("utf-8").splitlines():
             text = line.partition("#")[0].strip()
             if text:
-                key_id, _, digits = (part.strip() for part in text.partition(";"))
+                key_id, digits = (part.strip() for part in text.split(";"))
                 keys[int(key_id) if key_id.isdecimal() else key_id] = bytes.fromhex(digits)
     except OSError as error:
         raise UserError(f"{name} cannot be read: {error.strerror}", ExitCode.SETTINGS) from error
     except ValueError:
         raise UserError(f"{name} has a line that is not id;hexadecimal key", ExitCode.SETTINGS) from None
-    return LogKeys(keys)
+    return LogKeys(keys, "AES_CBC" if cipher == "AES_CBC" else "AES_CTR")
 
 
 # --------------------------------------------------------------------------------------------- from in to out
@@ -408,8 +415,10 @@ class _Run:
         if self._options.stats or self._options.verify:
             records = progress(records, self)
         try:
-            for record in records:
+            for number, record in enumerate(records):
                 if isinstance(record.event, BinlogError) and not self._goes_on(record.event):
+                    if not number:
+                        return
                     break
                 self._output.write(record)
                 if self._buffer:

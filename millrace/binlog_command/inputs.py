@@ -130,7 +130,7 @@ class FileInput:
                 self._raw = None
                 self._successor = None if growing is None else growing.successor
         except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-            raise TruncatedError(f"the compressed file cannot be unpacked: {error}").at(name, None) from error
+            raise TruncatedError(f"the file cannot be unpacked further: {error}", log_file=name) from error
         except OSError as error:
             raise _unreadable(name, error) from error
 
@@ -164,10 +164,21 @@ def _unpacked(raw: io.BufferedReader) -> BinaryIO:
     """Look at the first bytes and unpack what is compressed."""
     head = raw.peek(len(_ZSTD))
     if head.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+        return cast("BinaryIO", _Gunzipped(raw))
     if head.startswith(_ZSTD):
         return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
     return raw
+
+
+class _Gunzipped:
+    """A gzip file; where it is cut short, what there is of it is read before that is an error."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=raw)
+
+    def read(self, size: int) -> bytes:
+        """Read up to ``size`` bytes; none at the end."""
+        return self._file.read1(size)
 
 
 class _Growing:
@@ -201,7 +212,8 @@ class _Growing:
             following = _numbered_successor(self._path)
             if following is not None and following.exists():
                 self.successor = str(following)
-        return self.successor is not None and Path(self.successor).exists()
+        # A copy under another name may end with a ROTATE that names the copy.
+        return self.successor not in (None, str(self._path)) and Path(self.successor or "").exists()
 
 
 def _rotated_to(name: str, rotate: bytes) -> str | None:

@@ -56,6 +56,7 @@ class Options:
     after_gtids: str | None
     password: bool
     key_file: str | None
+    key_cipher: str
     verify_binlog_checksum: bool
     force_if_open: bool
     force_read: bool

@@ -111,9 +111,9 @@ class LogDecoder:
                 elif type(decoded.event) is PartialRowDataEvent:
                     yield from self._inside(raw, self._joined(decoded.event))
         except BinlogError as error:
-            at = position + len(data) if error.position is None else error.position
-            path = error.log_file or path
-            yield LogRecord(path, file or path, at, b"", 0, error, None, None, self._state)
+            error.at(error.log_file or path, position + len(data))
+            where = error.log_file or path
+            yield LogRecord(where, file or where, error.position or 0, b"", 0, error, None, None, self._state)
 
     def _joined(self, fragment: PartialRowDataEvent) -> Iterator[bytes]:
         """Give the rows event whose last fragment this is."""

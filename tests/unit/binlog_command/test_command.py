@@ -1,0 +1,214 @@
+"""``millrace binlog`` as a command: help, options that contradict, errors, endings, colours."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millrace.binlog_command.terminal import coloured
+from millrace.cli import main
+
+LOGS = Path(__file__).parent / "logs"
+MYSQL = str(LOGS / "mysql.000001")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["binlog", *arguments], catch_exceptions=False)
+
+
+def test_help_has_groups_and_examples() -> None:
+    text = run("--help").output
+    groups = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert [group.partition(" (")[0].rstrip(":") for group in groups] == [
+        "Output",
+        "Text",
+        "Which events",
+        "Input",
+        "Screen",
+        "Other",
+        "Examples",
+    ]
+    assert "  millrace binlog -v binlog.000042\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stats", "--verify"], "--stats and --verify exclude each other"),
+        (["--json", "--flashback"], "exclude each other"),
+        (["--verify", "--table", "t"], "--verify works on whole logs, without filters"),
+        (["--raw"], "--raw copies from one server"),
+        (["--after-gtids", "0-1-1"], "--after-gtids is for servers"),
+        (["--stop-position", "x"], "'x' is neither a position nor file:position"),
+        (["--start-datetime", "yesterday"], "--start-datetime"),
+        (["--include-gtids", "1-2"], "'1-2' in a GTID set is not a uuid"),
+        (["--type", "TEA_EVENT"], "'TEA_EVENT' is no event type"),
+    ],
+)
+def test_what_the_command_line_gets_wrong(arguments: list[str], message: str) -> None:
+    outcome = run(*arguments, MYSQL)
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "mysql://u:secret@/x",
+        "mysql://u:secret@host:port/",
+        "mysql://u:secret@h/a/b",
+        "kafka:///x",
+        "kafka://h/",
+    ],
+)
+def test_an_address_that_is_none_is_said_without_its_password(address: str) -> None:
+    outcome = run("--json", address)
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith("error: ")
+    assert "is not " in outcome.stderr
+    assert "secret" not in outcome.stderr
+
+
+def test_a_file_that_is_no_log_is_one_line(tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("hello")
+    outcome = run(str(foreign))
+    assert outcome.exit_code == 1
+    assert outcome.stderr == (
+        f"error: {foreign} at 0: not a binary log: it begins with 68 65 6c 6c, not with fe 62 69 6e\n"
+    )
+    assert outcome.stdout == ""
+
+
+def test_a_missing_file_is_one_line() -> None:
+    outcome = run("--stats", "/nowhere/binlog.000001")
+    assert outcome.exit_code == 3
+    assert outcome.stderr == "error: /nowhere/binlog.000001 cannot be read: No such file or directory\n"
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--stats",), ("-vv", "--hexdump")])
+def test_a_truncated_log_is_read_as_far_as_it_goes(form: tuple[str, ...], tmp_path: Path) -> None:
+    cut = tmp_path / "cut.000001"
+    cut.write_bytes(Path(MYSQL).read_bytes()[:-5])
+    outcome = run(*form, str(cut))
+    assert outcome.exit_code == 1
+    assert outcome.stderr == (
+        f"error: {cut} at 4688: the log ends in the middle of an event of 47 bytes, 42 bytes are there\n"
+    )
+    assert "4597" in outcome.stdout or "57 events" in outcome.stdout
+
+
+def test_events_that_cannot_be_read_stop_the_output_unless_forced(tmp_path: Path) -> None:
+    data = bytearray(Path(MYSQL).read_bytes())
+    data[1600] ^= 1
+    damaged = tmp_path / "bad.000001"
+    damaged.write_bytes(data)
+    stopped = run("--json", str(damaged))
+    assert stopped.exit_code == 1
+    assert f"error: {damaged} at 1513: checksum" in stopped.stderr
+    assert len(stopped.stdout.splitlines()) == 14
+    forced = run("--json", "--force-read", str(damaged))
+    assert forced.exit_code == 1
+    assert len(forced.stdout.splitlines()) == 58
+    assert '"position":1513,"sub_index":0,"error":"checksum' in forced.stdout
+    unchecked = run("--json", "--no-verify-binlog-checksum", str(damaged))
+    assert unchecked.exit_code == 0
+
+
+def test_a_log_in_use_is_noted_or_refused(tmp_path: Path) -> None:
+    data = bytearray(Path(MYSQL).read_bytes())
+    data[21] |= 1
+    used = tmp_path / "used.000001"
+    used.write_bytes(data)
+    noted = run("--json", "--no-verify-binlog-checksum", str(used))
+    assert noted.exit_code == 0
+    assert noted.stderr == f"note: {used}: the log is in use, or was not closed properly\n"
+    refused = run("--json", "--no-force-if-open", str(used))
+    assert refused.exit_code == 1
+    assert "is in use, or was not closed properly" in refused.stderr
+
+
+def test_output_goes_to_a_file(tmp_path: Path) -> None:
+    result = tmp_path / "out.json"
+    assert run("--json", "--result-file", str(result), MYSQL).output == ""
+    assert result.read_text() == run("--json", MYSQL).stdout
+    nowhere = run("--json", "--result-file", str(tmp_path / "no" / "folder"), MYSQL)
+    assert nowhere.exit_code == 2
+    assert "cannot be written" in nowhere.stderr
+
+
+def test_colours_are_added_around_lines_and_change_nothing_else() -> None:
+    plain = run(MYSQL).stdout
+    styled = run("--color", "always", MYSQL).stdout
+    assert "\x1b[" not in plain
+    assert "\x1b[33m# at 4\x1b[0m\n" in styled
+    assert b"".join(coloured([b"SELECT 1\n### x\n"])) == b"SELECT 1\n\x1b[32m### x\x1b[0m\n"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "millrace.cli", "binlog", *arguments]
+
+
+def test_a_reader_that_leaves_ends_it_quietly() -> None:
+    many = [MYSQL] * 40
+    with subprocess.Popen(command("-vv", *many), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_an_interrupt_ends_it_quietly(tmp_path: Path) -> None:
+    growing = tmp_path / "growing.000001"
+    growing.write_bytes(Path(MYSQL).read_bytes()[:-47])
+    with subprocess.Popen(
+        command("--json", "--follow", str(growing)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 140
+        assert process.stderr.read() == b""
+
+
+def read_terminal(environment: dict[str, str], *arguments: str) -> str:
+    """Run on a terminal, and give what it shows."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        process.wait(60)
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_text_is_coloured_and_paged_on_a_terminal() -> None:
+    environment = {"TERM": "xterm", "NO_COLOR": "", "PAGER": "sed s/at.4/PAGED/"}
+    shown = read_terminal(environment, MYSQL)
+    assert "\x1b[33m# PAGED\x1b[0m\n" in shown
+    assert "# PAGED" not in read_terminal(environment, "--no-pager", MYSQL)
+    assert "\x1b[" not in read_terminal(environment | {"NO_COLOR": "1"}, "--no-pager", MYSQL)
+
+
+def test_progress_is_shown_on_a_terminal() -> None:
+    shown = read_terminal({"TERM": "xterm"}, "--stats", MYSQL)
+    assert "100%" in shown
+    assert "58 events" in shown

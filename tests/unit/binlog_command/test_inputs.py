@@ -1,0 +1,148 @@
+"""Log files as input: names, compression, standard input, several in a row, growth."""
+
+import gzip
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from click.testing import CliRunner, Result
+
+from millrace.binlog.errors import TruncatedError
+from millrace.binlog_command.inputs import FileInput, find_files
+from millrace.binlog_command.records import RawEvent
+from millrace.cli import main
+from millrace.runtime.errors import UserError
+
+LOGS = Path(__file__).parent / "logs"
+MYSQL = LOGS / "mysql.000001"
+MARIADB = LOGS / "mariadb.000001"
+ENCRYPTED = Path(__file__).parents[1] / "binlog" / "encrypted"
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["binlog", *arguments], env=environment, catch_exceptions=False)
+
+
+def events(source: FileInput) -> Iterator[RawEvent]:
+    for log in source.logs():
+        yield from log
+
+
+def test_names_of_files_folders_and_indexes(tmp_path: Path) -> None:
+    for name in ("log.1000000", "log.999999", "other.txt"):
+        (tmp_path / name).touch()
+    assert find_files("-") == ["-"]
+    assert find_files("missing") == ["missing"]
+    assert find_files(str(tmp_path)) == [str(tmp_path / "log.999999"), str(tmp_path / "log.1000000")]
+    index = tmp_path / "log.index"
+    index.write_text("./log.1000000\n")
+    assert find_files(str(index)) == [str(tmp_path / "log.1000000")]
+    assert find_files(str(tmp_path)) == [str(tmp_path / "log.1000000")]
+    (tmp_path / "relay.index").touch()
+    with pytest.raises(UserError, match=r"a folder with log.index, relay.index: name the files"):
+        find_files(str(tmp_path))
+    with pytest.raises(UserError, match="cannot be read"):
+        find_files("nowhere.index")
+
+
+def test_several_files_are_read_in_order() -> None:
+    lines = [json.loads(line) for line in run("--json", str(MARIADB), str(MYSQL)).stdout.splitlines()]
+    assert [line["file"] for line in lines] == ["mariadb.000001"] * 59 + ["mysql.000001"] * 58
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_compressed_files_are_unpacked(pack, tmp_path: Path) -> None:
+    packed = tmp_path / "mysql.000001"
+    packed.write_bytes(pack(MYSQL.read_bytes()))
+    assert run("--json", str(packed)).stdout == run("--json", str(MYSQL)).stdout
+
+
+def test_several_frames_are_one_file(tmp_path: Path) -> None:
+    data = MYSQL.read_bytes()
+    packed = tmp_path / "mysql.000001"
+    packed.write_bytes(zstandard.compress(data[:1000]) + zstandard.compress(data[1000:]))
+    assert run("--json", str(packed)).stdout == run("--json", str(MYSQL)).stdout
+
+
+def test_a_compressed_file_cut_short_gives_what_there_is(tmp_path: Path) -> None:
+    packed = tmp_path / "mysql.000001.gz"
+    packed.write_bytes(gzip.compress(MYSQL.read_bytes())[:-20])
+    outcome = run("--json", str(packed))
+    assert outcome.exit_code == 1
+    assert outcome.stdout.count("\n") > 20
+    assert outcome.stderr.startswith(f"error: {packed} at ")
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    packed = tmp_path / "log.zst"
+    packed.write_bytes(zstandard.compress(MYSQL.read_bytes()))
+    with packed.open("rb") as file, io.TextIOWrapper(file) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        found = list(events(FileInput(["-"])))
+    assert [event.data for event in found] == [event.data for event in events(FileInput([str(MYSQL)]))]
+    assert {event.file for event in found} == {"stdin"}
+
+
+def test_what_has_been_read_is_counted() -> None:
+    source = FileInput([str(MYSQL), str(MARIADB)])
+    assert source.total_bytes == MYSQL.stat().st_size + MARIADB.stat().st_size
+    assert sum(len(event.data) for event in events(source)) == source.total_bytes - 8
+    assert source.done_bytes == source.total_bytes
+
+
+def test_events_before_a_cut_are_given(tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    cut.write_bytes(MYSQL.read_bytes()[:300])
+    found = []
+    with pytest.raises(TruncatedError, match=f"{cut} at 232"):
+        found.extend(events(FileInput([str(cut)])))
+
+
+def test_a_file_is_followed_to_the_one_that_its_rotate_names(tmp_path: Path) -> None:
+    """The log grows event by event, in pieces, and goes on in another file, which ends without ROTATE."""
+    data, stopped = MYSQL.read_bytes(), MARIADB.read_bytes()[:4277]
+    first, second, third = (tmp_path / f"mysql-bin.00000{number}" for number in (1, 2, 3))
+    first.write_bytes(data[:100])
+
+    def grow() -> None:
+        with first.open("ab", buffering=0) as file:
+            for start in range(100, len(data), 1500):
+                file.write(data[start : start + 1500])
+                time.sleep(0.02)
+        time.sleep(0.2)
+        second.write_bytes(stopped)
+        time.sleep(0.2)
+        third.write_bytes(data)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    found = []
+    for event in events(FileInput([str(first)], follow=True)):
+        found.append(event)
+        if event.path == str(third) and event.position == 4688:
+            break
+    thread.join()
+    assert b"".join(event.data for event in found) == data[4:] + stopped[4:] + data[4:]
+
+
+def test_encrypted_logs_are_opened_with_keys(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    log = ENCRYPTED / "mariadb-ctr256.000001"
+    refused = run("--json", str(log))
+    assert refused.exit_code == 1
+    assert "encrypted" in refused.stderr
+    for name, key, cipher in (("ctr256", 32, "AES_CTR"), ("cbc128", 16, "AES_CBC")):
+        log = ENCRYPTED / f"mariadb-{name}.000001"
+        keys.write_text(f"# keys of the server\n1;{bytes(range(key)).hex()}\n")
+        opened = run("--json", "--key-file", str(keys), "--key-cipher", cipher, str(log))
+        assert opened.exit_code == 0, opened.stderr
+        assert '"type":"XID_EVENT"' in opened.stdout
+    keys.write_text("no key\n")
+    assert (
+        "has a line that is not id;hexadecimal key" in run("--json", "--key-file", str(keys), str(log)).stderr
+    )
