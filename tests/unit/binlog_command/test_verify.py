@@ -1,0 +1,162 @@
+"""``--verify``: sound logs are sound, and each kind of damage is found where it is."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millrace.binlog.checksum import compute_checksum
+from millrace.cli import main
+
+LOGS = Path(__file__).parent / "logs"
+MYSQL = LOGS / "mysql.000001"
+MARIADB = LOGS / "mariadb.000001"
+
+
+def verify(*paths: Path) -> Result:
+    return CliRunner().invoke(main, ["binlog", "--verify", *map(str, paths)], catch_exceptions=False)
+
+
+def changed(tmp_path: Path, change: Callable[[bytearray], None]) -> Path:
+    data = bytearray(MYSQL.read_bytes())
+    change(data)
+    path = tmp_path / "log.000001"
+    path.write_bytes(data)
+    return path
+
+
+def reseal(data: bytearray, position: int) -> None:
+    size = int.from_bytes(data[position + 9 : position + 13], "little")
+    data[position + size - 4 : position + size] = compute_checksum(
+        bytes(data[position : position + size - 4])
+    )
+
+
+def test_sound_logs() -> None:
+    outcome = verify(MYSQL)
+    assert outcome.exit_code == 0
+    assert outcome.stdout == "sound: 58 events, 4731 bytes in 1 log\n"
+
+
+def test_a_log_that_does_not_go_on_is_noted() -> None:
+    outcome = verify(MYSQL, MARIADB)
+    assert outcome.exit_code == 0
+    assert outcome.stdout.splitlines() == [
+        f"{MARIADB}:4: note: the log before it goes on in mysql-bin.000002",
+        "sound, 1 note: 117 events, 9051 bytes in 2 logs",
+    ]
+
+
+def test_a_wrong_checksum(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[1880] ^= 1
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    first, *_ = outcome.stdout.splitlines()
+    assert first.startswith(f"{path}:1859: checksum ")
+
+
+def test_a_wrong_position(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[1859 + 13] ^= 1
+        reseal(data, 1859)
+
+    path = changed(tmp_path, change)
+    assert verify(path).stdout.splitlines() == [
+        f"{path}:1859: next_position is 1891, not 1890",
+        "1 finding: 58 events, 4731 bytes in 1 log",
+    ]
+
+
+def test_a_transaction_that_does_not_end(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        del data[1859:1890]
+
+    path = changed(tmp_path, change)
+    findings = verify(path).stdout.splitlines()
+    assert f"{path}:1859: next_position is 1969, not 1938" in findings
+    assert any(f"{path}:1859: the transaction " in line and " is cut off here" in line for line in findings)
+
+
+def test_a_log_that_ends_in_a_transaction(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        del data[1859:]
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    assert outcome.stdout.splitlines()[0].startswith(f"{path}:1793: the log ends within the transaction ")
+
+    def change_in_use(data: bytearray) -> None:
+        change(data)
+        data[21] |= 1
+        reseal(data, 4)
+
+    outcome = verify(changed(tmp_path, change_in_use))
+    assert outcome.exit_code == 0
+    assert ": note: the log ends within the transaction " in outcome.stdout
+
+
+def test_a_cut_event(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        del data[-3:]
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    assert (
+        f"{path}:4688: the log ends in the middle of an event of 47 bytes, 44 bytes are there\n"
+        in outcome.stdout
+    )
+
+
+def test_rows_that_are_not_what_they_say(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        del data[1635 + 40]
+        data[1635 + 9] -= 1
+        reseal(data, 1635)
+
+    path = changed(tmp_path, change)
+    assert f"{path}:1635: the rows cannot be read: " in verify(path).stdout
+
+
+def test_bits_that_mean_nothing(tmp_path: Path) -> None:
+    """A bit behind the bitmap of NULL columns is set in the second row, not in the first."""
+
+    def change(data: bytearray) -> None:
+        event = bytes(data[1635:1692])
+        nulls = event.index(b"\x3e\x02\0\0\0")
+        data[1635 + nulls] |= 0x80
+        reseal(data, 1635)
+
+    path = changed(tmp_path, change)
+    assert (
+        verify(path)
+        .stdout.splitlines()[0]
+        .startswith(f"{path}:1635: the rows, encoded again, differ from byte ")
+    )
+
+
+def test_types_that_are_not_known_are_noted(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[1859 + 4] = 99
+        reseal(data, 1859)
+
+    path = changed(tmp_path, change)
+    assert (
+        f"{path}:1859: note: event type 99 is not known; such events are kept as they are"
+        in verify(path).stdout.splitlines()
+    )
+
+
+@pytest.mark.parametrize("damaged_first", [True, False])
+def test_a_foreign_file_does_not_hide_the_others(damaged_first: bool, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(b"hello")
+    outcome = verify(*((foreign, MYSQL) if damaged_first else (MYSQL, foreign)))
+    assert outcome.exit_code == 1
+    assert f"{foreign}:0: not a binary log" in outcome.stdout
+    assert outcome.stdout.splitlines()[-1].endswith(": 58 events, 4731 bytes in 2 logs")
