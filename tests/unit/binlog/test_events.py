@@ -14,20 +14,28 @@ from millrace.binlog.errors import (
 )
 from millrace.binlog.events import (
     EVENTS,
+    AutoIncrement,
+    CollationOfCharset,
+    CollationsOfCharsets,
     FormatDescriptionEvent,
+    GtidFlags3,
     GtidLogEvent,
+    Invoker,
     MariadbGtidEvent,
     QueryEvent,
     RotateEvent,
     RowsEvent,
+    SessionCharset,
     StartEventV3,
     StatusVariables,
     TableMapEvent,
     UnknownEvent,
+    UpdatedDbNames,
     WriteRowsCompressedEvent,
     WriteRowsEvent,
     XidEvent,
 )
+from millrace.binlog.events.query import VARIABLES
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
@@ -261,6 +269,57 @@ def test_status_variables_stop_at_an_unknown_code() -> None:
     variables, _ = StatusVariables.read(block, 0, len(block))
     assert variables == StatusVariables(codes=b"\0", unknown=b"\xfa\1\2\3", flags2=0)
     assert variables.write() == block
+
+
+# Bytes and what they say, for each code, by MySQL's statement_events.h and MariaDB's log_event.cc.
+VARIABLE_VECTORS = {
+    0: ("00400000", 0x4000),
+    1: ("0000204500000000", 0x45200000),
+    2: ("0373746400", "std"),
+    3: ("02000100", AutoIncrement(2, 1)),
+    4: ("2d002d000800", SessionCharset(45, 45, 8)),
+    5: ("062b30323a3030", "+02:00"),
+    6: ("03737464", "std"),
+    7: ("0a00", 10),
+    8: ("0800", 8),
+    9: ("0300000000000000", 3),
+    10: ("78000000", 120),
+    11: ("01750168", Invoker("u", "h")),
+    12: ("0261006200", UpdatedDbNames(2, ("a", "b"))),
+    13: ("40e201", 123456),
+    14: ("0100000000000000", 1),
+    15: ("0200000000000000", 2),
+    16: ("01", 1),
+    17: ("0700000000000000", 7),
+    18: ("ff00", 255),
+    19: ("01", 1),
+    20: ("01", 1),
+    21: ("00", 0),
+    128: ("40e201", 123456),
+    129: ("0900000000000000", 9),
+    130: ("00", GtidFlags3(0, None)),
+    131: ("012d000201", CollationsOfCharsets((CollationOfCharset(45, 258),))),
+}
+
+
+def test_every_status_variable_has_a_vector() -> None:
+    assert set(VARIABLE_VECTORS) == set(VARIABLES)
+
+
+@pytest.mark.parametrize("code", VARIABLE_VECTORS)
+def test_status_variable(code: int) -> None:
+    """In both directions, with another behind it, and cut short."""
+    raw, value = VARIABLE_VECTORS[code]
+    block = bytes([code]) + bytes.fromhex(raw)
+    name = VARIABLES[code][0]
+    following = b"\x13\1" if code != 19 else b""
+    variables, _ = StatusVariables.read(block + following, 0, len(block + following))
+    assert getattr(variables, name) == value
+    assert variables.codes == block[:1] + following[:1]
+    assert StatusVariables(codes=block[:1], **{name: value}).write() == block
+    for size in range(1, len(block)):
+        with pytest.raises(BinlogError, match=rf"status variable {code} \({name}\)"):
+            StatusVariables.read(block[:size], 0, size)
 
 
 def test_names_that_are_not_utf8() -> None:

@@ -1715,4 +1715,40 @@ REAL = [
         "6f9d016ba407000000280000002801000000000101000000fa243956ff4da87fef5985738dc2063f",
         StartEncryptionEvent(crypto_scheme=1, key_version=1, nonce=bytes.fromhex("fa243956ff4da87fef598573")),
     ),
+    Vector(
+        "10.11.19-MariaDB-0+deb12u1-log",
+        "b956016b0e0100000031000000040c00000000030000006e656700020800000008000000f9ffffffffffffff00791349fd",
+        UserVarEvent(name="neg", is_null=0, type=2, charset=8, value=b"\xf9" + b"\xff" * 7, flags=0),
+    ),
+    Vector(
+        "10.11.19-MariaDB-0+deb12u1-log",
+        "b956016b0e010000002f000000670d00000000010000007500020800000008000000ffffffffffffffff0100de4da1",
+        UserVarEvent(name="u", is_null=0, type=2, charset=8, value=b"\xff" * 8, flags=1),
+    ),
+    Vector(
+        "9.7.4-2",
+        "a256016b1e010000002f000000e63300000000a100000000001000050001000002ff000100000001000000edeba87b",
+        WriteRowsEvent(
+            table_id=161,
+            flags=16,
+            extra_row_info=bytes.fromhex("010000"),
+            column_count=2,
+            columns_before_image=b"",
+            columns_after_image=b"\xff",
+            rows=bytes.fromhex("000100000001000000"),
+        ),
+    ),
+    Vector(
+        "9.7.4-2",
+        "a256016b1f010000003b000000723500000000a1000000000011000700010100000002ffff000100000001000000000c00000001000000a929e78c",
+        UpdateRowsEvent(
+            table_id=161,
+            flags=17,
+            extra_row_info=bytes.fromhex("0101000000"),
+            column_count=2,
+            columns_before_image=b"\xff",
+            columns_after_image=b"\xff",
+            rows=bytes.fromhex("000100000001000000000c00000001000000"),
+        ),
+    ),
 ]
