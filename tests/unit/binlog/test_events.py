@@ -39,7 +39,7 @@ from millrace.binlog.events.query import VARIABLES
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
-from millrace.binlog.types import EventType
+from millrace.binlog.types import EventType, HeaderFlag
 from tests.unit.binlog.cases import CASES, MYSQL_97, Case, make_event, state_of
 from tests.unit.binlog.vectors import FORMATS
 
@@ -381,3 +381,40 @@ def test_gtids_as_text() -> None:
     sid = bytes.fromhex("cc0e7efde58511f1886502fc00000001")
     assert GtidLogEvent(0, sid, 5).gtid == "cc0e7efd-e585-11f1-8865-02fc00000001:5"
     assert MariadbGtidEvent(9, 1, 0).gtid(4000000000) == "1-4000000000-9"
+
+
+def test_dummy_rows_event_ends_its_statement() -> None:
+    """MySQL writes one, without rows and table map, where the last table of a statement is filtered out."""
+    state = state_of(MYSQL_97)
+    state.observe(TableMapEvent(70, 1, "db", "t", b"\3", b"", b"\0"))
+    dummy = WriteRowsEvent((1 << 48) - 1, 1, b"", 0, b"", b"", b"")
+    data = seal(BinlogEvent(EventHeader(1, 30, 1, 0), dummy), state_of(MYSQL_97))
+    decoded = decode_event(data, state)
+    assert decoded.event == dummy
+    assert decoded.table_map is None
+    assert state.table_maps == {}
+
+
+def test_table_id_of_another_table() -> None:
+    """The latest table map of an id counts, also in the middle of a statement."""
+    state = state_of(MYSQL_97)
+    rows = seal(
+        BinlogEvent(EventHeader(1, 30, 1, 0), WriteRowsEvent(70, 0, b"", 1, b"", b"\1", b"\1")),
+        state_of(MYSQL_97),
+    )
+    for name in ("first", "second"):
+        state.observe(TableMapEvent(70, 1, "db", name, b"\3", b"", b"\0"))
+        table_map = decode_event(rows, state).table_map
+        assert table_map is not None
+        assert table_map.table == name
+
+
+def test_unknown_type_that_may_be_ignored() -> None:
+    """IGNORABLE_F is in its header; the bytes are kept all the same, and server ids above 2^31 are positive."""
+    state = state_of(MYSQL_97)
+    header = EventHeader(1, 99, 4_000_000_000, 0, 0, HeaderFlag.IGNORABLE_F)
+    data = seal(BinlogEvent(header, UnknownEvent(b"news")), state)
+    decoded = decode_event(data, state)
+    assert decoded.event == UnknownEvent(b"news")
+    assert decoded.header.flags & HeaderFlag.IGNORABLE_F
+    assert decoded.header.server_id == 4_000_000_000
