@@ -384,7 +384,7 @@ def test_gtids_as_text() -> None:
 
 
 def test_dummy_rows_event_ends_its_statement() -> None:
-    """MySQL writes one, without rows and table map, where the last table of a statement is filtered out."""
+    """A rows event with the largest table id has neither rows nor a table map; it ends those of others."""
     state = state_of(MYSQL_97)
     state.observe(TableMapEvent(70, 1, "db", "t", b"\3", b"", b"\0"))
     dummy = WriteRowsEvent((1 << 48) - 1, 1, b"", 0, b"", b"", b"")
@@ -410,7 +410,7 @@ def test_table_id_of_another_table() -> None:
 
 
 def test_unknown_type_that_may_be_ignored() -> None:
-    """IGNORABLE_F is in its header; the bytes are kept all the same, and server ids above 2^31 are positive."""
+    """IGNORABLE_F in its header changes nothing: its bytes are kept. Server ids are unsigned."""
     state = state_of(MYSQL_97)
     header = EventHeader(1, 99, 4_000_000_000, 0, 0, HeaderFlag.IGNORABLE_F)
     data = seal(BinlogEvent(header, UnknownEvent(b"news")), state)
