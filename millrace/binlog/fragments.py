@@ -6,6 +6,7 @@ header included (nothing else tells its type), without a checksum. Format: "PART
 MariaDB's replication protocol.
 """
 
+from millrace.binlog.checksum import CHECKSUM_LENGTH, checksum_matches
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.header import HEADER_LENGTH
@@ -40,9 +41,9 @@ class PartialRowsAssembler:
     def feed(self, event: PartialRowDataEvent) -> bytes | None:
         """Take the next piece; give the bytes of the rows event if it is the last one, else None.
 
-        Decode them in the state of :meth:`millrace.binlog.state.StreamState.for_payload`. The ``event_size``
-        in their header is put right: it cannot hold what is larger than 4 GiB, which is the lower 32 bits
-        then. Raises InvalidValueError where a piece is missing or the sizes do not agree, and forgets the
+        Decode them in the state of :meth:`millrace.binlog.state.StreamState.for_payload`: a checksum behind
+        them is left out. The ``event_size`` in their header is put right; of what is larger than 4 GiB it
+        holds the lower 32 bits. Raises InvalidValueError where a piece is missing or the sizes do not agree, and forgets the
         event.
         """
         if event.seq_no == 1:
@@ -64,6 +65,8 @@ class PartialRowsAssembler:
             raise InvalidValueError(f"the fragments of a rows event have {len(whole)} of {expected} bytes")
         if len(whole) < HEADER_LENGTH:
             raise InvalidValueError(f"the fragments of a rows event have {len(whole)} bytes, no whole header")
+        if checksum_matches(whole):
+            whole = whole[:-CHECKSUM_LENGTH]
         return whole[:9] + (len(whole) & 0xFFFFFFFF).to_bytes(4, "little") + whole[13:]
 
     def _check(self, event: PartialRowDataEvent) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events import PartialRowDataEvent, TableMapEvent, WriteRowsEventV1
 from millrace.binlog.fragments import PartialRowsAssembler
@@ -46,6 +47,13 @@ def test_fragments_join_to_the_event(size: int) -> None:
 
 def test_size_in_the_header_is_put_right() -> None:
     parts = fragments(WHOLE[:9] + b"\xff\xff\xff\xff" + WHOLE[13:], 300)
+    assembler = PartialRowsAssembler()
+    assert [assembler.feed(part) for part in parts] == [None, WHOLE]
+
+
+def test_checksum_of_the_whole_is_left_out() -> None:
+    whole = WHOLE[:9] + (len(WHOLE) + 4).to_bytes(4, "little") + WHOLE[13:]
+    parts = fragments(whole + compute_checksum(whole), 300)
     assembler = PartialRowsAssembler()
     assert [assembler.feed(part) for part in parts] == [None, WHOLE]
 
