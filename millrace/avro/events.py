@@ -21,21 +21,26 @@ import re
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
+from millrace import kernel
 from millrace.avro.binary import long
+from millrace.avro.plans import event_plans, field_kinds, variable_plans
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import NAMESPACE, load_schema, parsed_schema, schema_folder
 from millrace.binlog.declaration import DeclaredField, Event, declared_fields
 from millrace.binlog.errors import InvalidValueError, TruncatedError
-from millrace.binlog.events import EVENTS, StatusVariables, UnknownEvent
+from millrace.binlog.events import EVENTS, StatusVariables, TableMapEvent, UnknownEvent
 from millrace.binlog.fields import FieldType
 from millrace.binlog.header import EventHeader
 from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType
+
+if TYPE_CHECKING:
+    from millrace.kernel.events import EventWriter
 
 __all__ = ["EventDeserializer", "EventRecord", "EventSerializer", "binlog_event_schema"]
 
@@ -303,6 +308,23 @@ class EventSerializer:
         self._branches = _branches()
         self._type_names = _type_names()
 
+    def compiled(self) -> "EventWriter | None":
+        """Give the kernel's writer of the same records, from raw events; None where there is no kernel."""
+        if not kernel.has("events"):
+            return None
+        from millrace.kernel.events import EventWriter  # noqa: PLC0415 - only where it is built
+
+        branches = {event_class: index for event_class, (index, _) in self._branches.items()}
+        write_variables = _record_writer(StatusVariables)
+        return EventWriter(
+            self._prefix,
+            lambda log_format: event_plans(log_format, branches, self._type_names),
+            variable_plans(),
+            _write_text,
+            _record_writer(TableMapEvent),
+            lambda block: write_variables(StatusVariables.read(block, 0, len(block))[0]),
+        )
+
     def __call__(  # noqa: PLR0917  # a hot path: positional arguments cost least
         self,
         decoded: BinlogEvent,
@@ -390,6 +412,10 @@ _read_names: dict[bytes, str] = {}
 
 def _read_text(data: bytes, offset: int) -> tuple[str, int]:
     raw, offset = _read_bytes(data, offset)
+    return _text_of(raw), offset
+
+
+def _text_of(raw: bytes) -> str:
     text = _read_names.get(raw)
     if text is None:
         text = raw.decode()
@@ -398,7 +424,7 @@ def _read_text(data: bytes, offset: int) -> tuple[str, int]:
         if len(_read_names) >= _CACHED:
             _read_names.clear()
         _read_names[raw] = text
-    return text, offset
+    return text
 
 
 def _read_double(data: bytes, offset: int) -> tuple[float, int]:
@@ -687,7 +713,7 @@ def _long_of(varint: bytes) -> int:
     return _read_long(varint, 0)[0] if value is None else value
 
 
-_REPEATED: Final = {EventType.TABLE_MAP_EVENT, EventType.QUERY_EVENT}
+_REPEATED: Final = frozenset({EventType.TABLE_MAP_EVENT, EventType.QUERY_EVENT})
 _REPEATED_SIZE: Final = 512
 _repeated: dict[bytes, Event] = {}
 """Small events that come again and again with the same bytes: table maps, BEGIN."""
@@ -695,6 +721,28 @@ _repeated: dict[bytes, Event] = {}
 _read_optional_bytes = _optional_reader(_read_bytes)
 _read_optional_text = _optional_reader(_read_text)
 _ENDS: Final = {each.value: each for each in TransactionEnd}
+
+
+def _head_reader() -> "Callable[[bytes, int], EventRecord]":
+    """Give the function that reads the record at an offset: the kernel's where there is one."""
+    readers = [_record_reader(each) for each in _event_classes()]
+
+    def read(data: bytes, offset: int) -> EventRecord:
+        return EventRecord(data, offset, readers)
+
+    if not kernel.has("events"):
+        return read
+    from millrace.kernel.events import HeadReader, RecordReader  # noqa: PLC0415 - only where it is built
+
+    return HeadReader(
+        read,
+        [RecordReader(each, *field_kinds(each, _type_reader), _text_of) for each in _event_classes()],
+        _text_of,
+        _ENDS,
+        _REPEATED,
+        EventHeader,
+        BinlogEvent,
+    )
 
 
 class EventDeserializer:
@@ -706,20 +754,20 @@ class EventDeserializer:
 
     def __init__(self, registry: SchemaRegistry | None = None) -> None:
         self._registry = registry
-        self._readers = [_record_reader(each) for each in _event_classes()]
+        self._read = _head_reader()
         self._writers: dict[bytes, Any] = {}  # by prefix; None for our own schema
 
     def __call__(self, value: bytes) -> EventRecord:
         """Read one record; raises InvalidValueError where it is none."""
         if self._registry is None:
-            return EventRecord(value, 0, self._readers)
+            return self._read(value, 0)
         prefix = value[:5]
         if prefix not in self._writers:
             schema_id, _ = split_wire_format(value)
             self._writers[prefix] = self._other_schema(self._registry.schema(schema_id))
         writer = self._writers[prefix]
         if writer is None:
-            return EventRecord(value, 5, self._readers)
+            return self._read(value, 5)
         return self._other_version(value, writer)
 
     def _other_schema(self, schema: dict[str, Any]) -> Any:
@@ -739,7 +787,7 @@ class EventDeserializer:
             raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
         out = io.BytesIO()
         fastavro.schemaless_writer(out, reader, record)
-        return EventRecord(out.getvalue(), 0, self._readers)
+        return self._read(out.getvalue(), 0)
 
 
 def main() -> None:

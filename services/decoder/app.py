@@ -37,13 +37,15 @@ def run(service: Service[DecoderSettings]) -> None:
         InputReader(settings.kafka, topics.raw, f"millrace-decoder-{settings.source}") as reader,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):
+        serialize_event = EventSerializer(registry, topics.events)
         output = Output(
             producer,
             topics,
-            EventSerializer(registry, topics.events),
+            serialize_event,
             RecordSerializer(registry, topics.deadletter, "DeadLetter"),
             events_limit=infos[topics.events].record_limit,
             deadletter_limit=infos[topics.deadletter].record_limit,
+            write_events=serialize_event.compiled(),
         )
         stored = producer.open()
         state = None if stored is None else DecoderState.from_bytes(stored)

@@ -10,7 +10,7 @@ head of the raw topic (its retention was lowered) events go to the dead letter t
 description, which is that of the next file at the latest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,7 @@ from services.decoder.metrics import DecoderMetrics
 if TYPE_CHECKING:
     from millrace.avro.events import EventSerializer
     from millrace.avro.records import RecordSerializer
+    from millrace.kernel.events import EventWriter
 
 __all__ = ["Decoder", "Output"]
 
@@ -51,20 +52,25 @@ class Output:
     serialize_dead_letter: "RecordSerializer"
     events_limit: int
     deadletter_limit: int
-    _events: list[tuple[bytes, bytes, int]] = field(default_factory=list)
+    write_events: "EventWriter | None" = None
+    waiting: list[tuple[bytes, bytes, int]] = field(default_factory=list)
     _size: int = 0
 
     def event(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
         """Write a record of the events topic, in chunks where it is too large; the latest with a flush."""
         size = len(value)
         if size <= self.events_limit:
-            self._events.append((key, value, timestamp_ms))
-            self._size += size
-            if self._size > _BATCH_BYTES:
-                self.flush()
+            self.waiting.append((key, value, timestamp_ms))
+            self.added(size)
         else:
             self.flush()
             self._chunks(self.topics.events, key, value, timestamp_ms, self.events_limit)
+
+    def added(self, size: int) -> None:
+        """Take note that records of ``size`` bytes together were put behind those in ``waiting``."""
+        self._size += size
+        if self._size > _BATCH_BYTES:
+            self.flush()
 
     def marker(self, key: bytes, value: bytes, timestamp_ms: int, header: bytes) -> None:
         """Write a marker to the events topic."""
@@ -73,9 +79,9 @@ class Output:
 
     def flush(self) -> None:
         """Hand the events at hand over to Kafka."""
-        if self._events:
-            self.producer.produce_batch(self.topics.events, self._events)
-            self._events = []
+        if self.waiting:
+            self.producer.produce_batch(self.topics.events, self.waiting)
+            self.waiting = []
             self._size = 0
 
     def dead_letter(self, letter: DeadLetter, timestamp_ms: int) -> None:
@@ -126,7 +132,7 @@ class Decoder:
 
     def process(self, records: Sequence[Record]) -> None:
         """Take raw records, write what follows from them."""
-        for record in records:
+        for record in self._left_by_kernel(records):
             key, value = record.key() or b"", record.value() or b""
             headers = record.headers()
             if headers is not None or self._joiner.first_offset is not None:
@@ -139,6 +145,44 @@ class Decoder:
         self._metrics.events.inc(self._events)
         self._metrics.bytes.inc(self._bytes)
         self._events = self._bytes = 0
+
+    def _left_by_kernel(self, records: Sequence[Record]) -> Iterable[Record]:
+        """Give the records that the kernel leaves, in their turn; it takes those before and between."""
+        writer = self._output.write_events
+        if writer is None:
+            yield from records
+            return
+        records = list(records)
+        index, count = 0, len(records)
+        while index < count:
+            before = index
+            if self._joiner.first_offset is None and self._written == 0 and self._head is not None:
+                index = self._take(writer, records, index)
+            if index == before:
+                yield records[index]
+                index += 1
+
+    def _take(self, writer: "EventWriter", records: list[Record], index: int) -> int:
+        """Let the kernel take records from ``index`` on; give the index of the first that it leaves."""
+        output = self._output
+        after = writer.take(
+            records,
+            index,
+            self._head or b"",
+            self._scope,
+            self._stream,
+            self._tracker.save(),
+            output.events_limit,
+            _BATCH_BYTES,
+            output.waiting,
+        )
+        if after > index:
+            output.added(writer.written_bytes)
+            self._tracker = TransactionTracker.restore(writer.tracker())
+            self._events += after - index
+            self._bytes += writer.taken_bytes
+            self.next_offset = records[after - 1].offset() + 1
+        return after
 
     def _special(self, record: Record, key: bytes, value: bytes, headers: dict[str, bytes]) -> None:
         """Take a record with headers, or one that comes where the next chunk of an event should be."""
