@@ -43,8 +43,8 @@ class PartialRowsAssembler:
 
         Decode them in the state of :meth:`millrace.binlog.state.StreamState.for_payload`: a checksum behind
         them is left out. The ``event_size`` in their header is put right; of what is larger than 4 GiB it
-        holds the lower 32 bits. Raises InvalidValueError where a piece is missing or the sizes do not agree, and forgets the
-        event.
+        holds the lower 32 bits. Raises InvalidValueError where a piece is missing or the sizes do not agree,
+        and forgets the event.
         """
         if event.seq_no == 1:
             self.clear()
