@@ -52,7 +52,7 @@ from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType, RowsFlag
-from millrace.binlog_command.generation import generation_of
+from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.row_text import RowPrinter
@@ -225,6 +225,9 @@ class FlashbackOutput:
     def _describe(self, record: LogRecord, event: FormatDescriptionEvent) -> None:
         """Keep the BINLOG statement that tells a server how to read the events of this log."""
         text = b"BINLOG '\n%b'%b\n" % (base64.encodebytes(record.data), DELIMITER)
+        if Generation.MYSQL_5_6 <= generation_of(event.server_version) <= Generation.MYSQL_8_0:
+            # A format description leaves MySQL without an identifier for what follows.
+            text += b"/*!50616 SET @@SESSION.GTID_NEXT='AUTOMATIC'*/%b\n" % DELIMITER
         self._descriptions.append(text)
         self._format = LogFormat(event)
         self._state = StreamState(self._format)
