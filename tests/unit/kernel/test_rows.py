@@ -1,0 +1,490 @@
+"""The kernel for rows gives what the reference gives: bytes and errors; for damaged and odd images too."""
+
+import datetime as dt
+import random
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace import kernel
+from millrace.avro.tables import EventPlace, EventWriter, RowEncoder
+from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
+from millrace.binlog.columns.charsets import charset
+from millrace.binlog.columns.column import (
+    BitMetadata,
+    BlobMetadata,
+    DecimalMetadata,
+    FractionMetadata,
+    LengthMetadata,
+    Metadata,
+    NoMetadata,
+    PackMetadata,
+    RealMetadata,
+)
+from millrace.binlog.columns.declaration import NativeKind
+from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
+from millrace.binlog.errors import BinlogError, UnrepresentableError
+from millrace.binlog.events.rows import RowsOperation
+from millrace.binlog.rows import RowImages
+from millrace.binlog.table import ResolvedTable
+from tests.unit.columns.test_vectors import VECTORS, Vector, image_of
+
+compiled_rows = pytest.importorskip(
+    "millrace.kernel.rows",
+    reason="the kernel for rows is not built (make kernel): the reference is tested alone",
+)
+
+PLACE = EventPlace(
+    1_700_000_000_000, 7, "u:5", "bin.000001", 4, 2, 3, None, "a ö", "u:5", "7:2:bin.000001:4:3"
+)
+OPTIONS = [
+    AvroOptions(bigint_unsigned=unsigned, wide_decimal=wide)
+    for unsigned in ("decimal", "long", "string")
+    for wide in ("string", "decimal")
+]
+
+
+def column(column_type: ColumnType, metadata: Metadata | None = None, **more: Any) -> Column:
+    return Column(0, column_type, metadata or NoMetadata(), **more)
+
+
+def table(columns: Sequence[Column], key: Sequence[int] = ()) -> ResolvedTable:
+    """Number and name columns; ``key`` has the ordinals of the key's."""
+    made = tuple(
+        Column(**{**fields(one), "ordinal": ordinal, "name": f"c{ordinal}"})
+        for ordinal, one in enumerate(columns)
+    )
+    return ResolvedTable("shop", "orders", made, tuple(made[ordinal] for ordinal in key), "table_map")
+
+
+def fields(one: Column) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__slots__}
+
+
+def everything(count: int) -> bytes:
+    return ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+
+
+class Way:
+    """Writes the rows of events with the kernel or without it; ``slow`` counts the rows handed back."""
+
+    def __init__(
+        self,
+        resolved: ResolvedTable,
+        operation: RowsOperation,
+        options: AvroOptions | None = None,
+        *,
+        compiled: bool,
+        before: bytes | None = None,
+        after: bytes | None = None,
+        limit: int = 1 << 20,
+    ) -> None:
+        present = everything(len(resolved.columns))
+        options = options or AvroOptions()
+        self.operation = operation
+        self.before = None if operation is RowsOperation.WRITE else before or present
+        self.after = None if operation is RowsOperation.DELETE else after or present
+        self.encoder = RowEncoder(
+            "s",
+            "1",
+            resolved,
+            options,
+            key_id=5 if resolved.key_columns else None,
+            value_id=6,
+            record_limit=limit,
+        )
+        self.images = RowImages(resolved.columns, self.before, self.after, options=options)
+        with patch.object(kernel, "_enabled", compiled):
+            self.native = self.encoder.kernel(self.before, self.after)
+
+    def __call__(self, rows: bytes) -> list[tuple[bytes | None, bytes]] | type[Exception]:
+        writer = EventWriter(
+            self.encoder,
+            PLACE,
+            "table_map",
+            ts_ms=99,
+            before_present=self.before or b"",
+            after_present=self.after or b"",
+            total_order=8190,
+            collection_order=63,
+            locate=lambda row, side, ordinal: (row, 100 * side + ordinal),
+        )
+        try:
+            writer.write_bytes(self.operation, rows, self.images, self.native)
+        except BinlogError as error:
+            return type(error)
+        return writer.records
+
+
+def ways(*arguments: Any, **options: Any) -> tuple[Way, Way]:
+    compiled, reference = (Way(*arguments, compiled=which, **options) for which in (True, False))
+    assert compiled.native is not None
+    assert reference.native is None
+    return compiled, reference
+
+
+def test_kinds_have_the_same_numbers() -> None:
+    assert {kind.name: kind.value for kind in NativeKind} == compiled_rows.NATIVE_KINDS
+
+
+@pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: f"{options.bigint_unsigned}-{options.wide_decimal}"
+)
+@pytest.mark.parametrize(
+    "vector", VECTORS, ids=lambda vector: f"{vector.column.type.name}-{vector.payload[:24]}"
+)
+def test_real_values(vector: Vector, options: AvroOptions) -> None:
+    for key in ((), (0,)):
+        compiled, reference = ways(table([vector.column], key), RowsOperation.WRITE, options)
+        for rows in (image_of(vector), image_of(vector) * 3, image_of(vector) + b"\x01"):
+            assert compiled(rows) == reference(rows)
+
+
+TEXT = st.text(max_size=6)
+INTEGERS = {
+    ColumnType.TINY: 8,
+    ColumnType.SHORT: 16,
+    ColumnType.INT24: 24,
+    ColumnType.LONG: 32,
+    ColumnType.LONGLONG: 64,
+}
+DAYS = st.builds(Date, st.integers(0, 10000), st.integers(0, 13), st.integers(0, 31))
+
+
+def times(digits: int) -> st.SearchStrategy[dt.timedelta]:
+    unit = 10 ** (6 - digits)
+    return st.integers(-3_020_399_999_999 // unit, 3_020_399_999_999 // unit).map(
+        lambda units: dt.timedelta(microseconds=units * unit)
+    )
+
+
+def datetimes(digits: int) -> st.SearchStrategy[DateTime]:
+    unit = 10 ** (6 - digits)
+    clock = (st.integers(0, 24), st.integers(0, 60), st.integers(0, 60))
+    fraction = st.integers(0, 999_999 // unit).map(lambda units: units * unit)
+    return st.builds(DateTime, st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), *clock, fraction)
+
+
+def timestamps(digits: int) -> st.SearchStrategy[Timestamp]:
+    unit = 10 ** (6 - digits)
+    fraction = st.integers(0, 999_999 // unit).map(lambda units: units * unit)
+    return st.builds(Timestamp, st.integers(0, 2**32 - 1), fraction)
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    powers = st.integers(0, precision * 3).map(lambda bits: min(2**bits, 10**precision - 1))
+    numbers = st.integers(0, 10**precision - 1) | powers
+    return st.builds(
+        lambda number, sign: Decimal((sign, tuple(map(int, str(number))), -scale)), numbers, st.integers(0, 1)
+    )
+
+
+def texts(name: str) -> st.SearchStrategy[bytes]:
+    """Text of a character set, and bytes that may be none."""
+    codes = st.text(max_size=8).map(lambda text: text.encode("utf-8", "surrogatepass"))
+    parts = [
+        b"a",
+        b"\x80",
+        b"\xc3\xa9",
+        b"\xed\xa0\x80",
+        b"\xf0\x9f\x92\xa9",
+        b"\xf4\x90\x80\x80",
+        b"\xe0\x80\x80",
+        b"\xc0\xaf",
+        b"\xf0\x80\x80\x80",
+        b"\xff",
+    ]
+    joined = st.lists(st.sampled_from(parts), max_size=12).map(b"".join)
+    return codes | joined | st.binary(max_size=12) | st.binary(min_size=120, max_size=140)
+
+
+MEMBERS = ("", "é", "x,y", "long member")
+
+COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
+    *((column(one), st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)) for one, bits in INTEGERS.items()),
+    *((column(one, unsigned=True), st.integers(0, (1 << bits) - 1)) for one, bits in INTEGERS.items()),
+    *(
+        (column(ColumnType.NEWDECIMAL, DecimalMetadata(*form)), decimals(*form))
+        for form in (
+            (1, 0),
+            (1, 1),
+            (9, 0),
+            (10, 2),
+            (18, 9),
+            (20, 19),
+            (38, 10),
+            (38, 38),
+            (39, 1),
+            (65, 30),
+        )
+    ),
+    (column(ColumnType.FLOAT, RealMetadata(4)), st.floats(width=32)),
+    (column(ColumnType.DOUBLE, RealMetadata(8)), st.floats()),
+    (column(ColumnType.YEAR), st.just(0) | st.integers(1901, 2155)),
+    (column(ColumnType.DATE), DAYS),
+    *((column(ColumnType.TIME2, FractionMetadata(digits)), times(digits)) for digits in (0, 2, 4, 6)),
+    *((column(ColumnType.DATETIME2, FractionMetadata(digits)), datetimes(digits)) for digits in (0, 2, 4, 6)),
+    *(
+        (column(ColumnType.TIMESTAMP2, FractionMetadata(digits)), timestamps(digits))
+        for digits in (0, 2, 4, 6)
+    ),
+    (column(ColumnType.TIME, FractionMetadata(0)), times(0)),
+    (column(ColumnType.BIT, BitMetadata(1)), st.integers(0, 1)),
+    (column(ColumnType.BIT, BitMetadata(61)), st.integers(0, 2**61 - 1)),
+    *(
+        (column(ColumnType.VARCHAR, LengthMetadata(length), charset=name), texts(name))
+        for name in (
+            "utf8mb4",
+            "utf8mb3",
+            "latin1",
+            "ascii",
+            "cp1251",
+            "swe7",
+            "gbk",
+            "utf16",
+            "binary",
+            None,
+        )
+        for length in (255, 256)
+    ),
+    (column(ColumnType.STRING, LengthMetadata(16), charset="binary"), st.binary(max_size=16)),
+    (column(ColumnType.STRING, LengthMetadata(40), charset="utf8mb4"), texts("utf8mb4")),
+    *(
+        (column(ColumnType.BLOB, BlobMetadata(size), charset=name), texts("utf8mb4"))
+        for size in (1, 2, 3, 4)
+        for name in ("binary", "utf8mb4")
+    ),
+    (column(ColumnType.ENUM, PackMetadata(1), members=MEMBERS), st.integers(0, 6)),
+    (column(ColumnType.ENUM, PackMetadata(2), members=MEMBERS), st.integers(0, 6)),
+    (column(ColumnType.ENUM, PackMetadata(1)), st.integers(0, 255)),
+    *(
+        (column(ColumnType.SET, PackMetadata(size), members=members), st.integers(0, (1 << bits) - 1))
+        for size, members, bits in (
+            (1, MEMBERS, 5),
+            (3, MEMBERS, 4),
+            (8, tuple(map(str, range(64))), 64),
+            (8, None, 64),
+        )
+    ),
+    (column(ColumnType.JSON, BlobMetadata(4)), st.binary(max_size=3) | st.just(b"\x05\x2a\x00")),
+]
+
+
+def raw_value(one: Column, value: Any) -> bytes:
+    codec = codec_of(one)
+    payload = value if isinstance(value, bytes) else codec.encode(value)
+    if codec.struct_code:
+        return struct.pack("<" + codec.struct_code, payload)
+    return len(payload).to_bytes(codec.length_bytes, "little") + payload
+
+
+@st.composite
+def tables_and_rows(draw: st.DrawFn) -> tuple[ResolvedTable, RowsOperation, bytes, bytes, bytes]:
+    """A table, an operation, the bitmaps of present columns, rows."""
+    chosen = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=12))
+    key = draw(st.lists(st.integers(0, len(chosen) - 1), max_size=3, unique=True))
+    resolved = table([one for one, _ in chosen], key)
+    operation = draw(st.sampled_from(list(RowsOperation)))
+    count = len(chosen)
+    bitmaps = st.just((1 << count) - 1) | st.integers(1, (1 << count) - 1)
+    before, after = draw(bitmaps), draw(bitmaps)
+    rows = b""
+    for _ in range(draw(st.integers(1, 4))):
+        for bits, missing in ((before, RowsOperation.WRITE), (after, RowsOperation.DELETE)):
+            if operation is missing:
+                continue
+            present = [ordinal for ordinal in range(count) if bits >> ordinal & 1]
+            nulls = draw(st.just(0) | st.integers(0, (1 << len(present)) - 1))
+            rows += nulls.to_bytes((len(present) + 7) // 8, "little")
+            for index, ordinal in enumerate(present):
+                if not nulls >> index & 1:
+                    one, values = chosen[ordinal]
+                    rows += raw_value(one, draw(values))
+    size = (count + 7) // 8
+    return resolved, operation, before.to_bytes(size, "little"), after.to_bytes(size, "little"), rows
+
+
+@given(tables_and_rows(), st.sampled_from(OPTIONS), st.sampled_from([120, 200, 1 << 20]), st.randoms())
+def test_any_table(
+    case: tuple[ResolvedTable, RowsOperation, bytes, bytes, bytes],
+    options: AvroOptions,
+    limit: int,
+    chance: random.Random,
+) -> None:
+    resolved, operation, before, after, rows = case
+    compiled, reference = ways(resolved, operation, options, before=before, after=after, limit=limit)
+    assert compiled(rows) == reference(rows)
+    damaged = bytearray(rows)
+    for _ in range(chance.randint(1, 3)):
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    del damaged[chance.randint(1, 2 * len(damaged)) :]
+    assert compiled(bytes(damaged)) == reference(bytes(damaged))
+
+
+@pytest.mark.parametrize("operation", list(RowsOperation))
+def test_damaged_images(operation: RowsOperation) -> None:
+    """Thousands of changes of the bytes of real values, all types in one row."""
+    chance = random.Random(4)
+    vectors = [vector for vector in VECTORS if len(vector.payload) < 200]
+    made = 0
+    while made < 2000:
+        chosen = chance.sample(vectors, 9)
+        resolved = table([vector.column for vector in chosen], [chance.randrange(9)])
+        compiled, reference = ways(resolved, operation)
+        image = b"\0\0" + b"".join(image_of(vector)[1:] for vector in chosen)
+        rows = image * (6 if operation is RowsOperation.UPDATE else 3)
+        assert compiled(rows) == reference(rows)
+        for _ in range(50):
+            damaged = bytearray(rows)
+            for _ in range(chance.choice((1, 1, 2, 8))):
+                damaged[chance.randrange(len(damaged))] = chance.choice(
+                    (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
+                )
+            if chance.random() < 0.3:
+                del damaged[chance.randrange(len(damaged)) :]
+            assert compiled(bytes(damaged)) == reference(bytes(damaged))
+            made += 1
+
+
+@pytest.mark.parametrize("name", ["utf8mb3", "utf8mb4", "latin1", "ascii", "koi8r", "tis620"])
+def test_every_code(name: str) -> None:
+    one = column(ColumnType.VARCHAR, LengthMetadata(255), charset=name)
+    compiled, reference = ways(table([one]), RowsOperation.WRITE)
+    codes = [bytes((first,)) for first in range(256)]
+    if name.startswith("utf8"):
+        assert charset(name).texts is None
+        seconds = (0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xFF)
+        ends = (b"", b"\x80", b"\x80\x80", b"\x80a", b"\xc2\x80")
+        codes += [
+            bytes((first, second)) + end for first in range(0x80, 256) for second in seconds for end in ends
+        ]
+    rows = b"".join(b"\0" + raw_value(one, b"12345678" + code) for code in codes)
+    assert compiled(rows) == reference(rows)
+
+
+def test_days_of_the_calendar() -> None:
+    one = column(ColumnType.DATE)
+    compiled, reference = ways(table([one]), RowsOperation.WRITE)
+    years = (
+        0,
+        1,
+        4,
+        100,
+        400,
+        1582,
+        1600,
+        1899,
+        1900,
+        1969,
+        1970,
+        1999,
+        2000,
+        2023,
+        2024,
+        2100,
+        9999,
+        10_000,
+    )
+    rows = b"".join(
+        b"\0" + raw_value(one, Date(year, month, day))
+        for year in years
+        for month in range(14)
+        for day in range(32)
+    )
+    assert compiled(rows) == reference(rows)
+
+
+def test_what_is_unusual_goes_by_the_reference_row_by_row() -> None:
+    """A zero date among others does not make the whole event slow, nor the numbers wrong."""
+    resolved = table([column(ColumnType.LONG), column(ColumnType.DATE)], [0])
+    compiled, reference = ways(resolved, RowsOperation.UPDATE)
+    good, zero = (raw_value(resolved.columns[1], day) for day in (Date(2024, 2, 29), Date(0, 0, 0)))
+    same = b"\0\x01\0\0\0" + good
+    other_key = b"\0\x02\0\0\0" + good
+    lost = b"\0\x03\0\0\0" + zero
+    rows = same + same + same + other_key + lost + lost + lost + other_key + same + same
+    records = compiled(rows)
+    assert isinstance(records, list)
+    assert len(records) == 7
+    assert records == reference(rows)
+    with patch.object(compiled.images, "avro", wraps=compiled.images.avro) as read:
+        compiled(rows)
+    assert read.call_count == 2
+
+
+def test_key_columns_that_an_image_lacks() -> None:
+    resolved = table([column(ColumnType.TINY), column(ColumnType.TINY), column(ColumnType.TINY)], [2, 0])
+    for operation, before, after, rows in (
+        (RowsOperation.UPDATE, b"\x05", b"\x02", b"\0\x01\x02\0\x03"),
+        (RowsOperation.UPDATE, b"\x05", b"\x06", b"\0\x01\x02\0\x03\x04"),
+        (RowsOperation.UPDATE, b"\x01", b"\x02", b"\0\x01\0\x02"),
+        (RowsOperation.DELETE, b"\x05", None, b"\0\x01\x02"),
+        (RowsOperation.DELETE, b"\x04", None, b"\0\x01"),
+        (RowsOperation.WRITE, None, b"\x07", b"\x04\x01\x02"),
+    ):
+        compiled, reference = ways(resolved, operation, before=before, after=after)
+        assert compiled(rows) == reference(rows)
+
+
+def test_the_largest_records() -> None:
+    """Up to the limit natively; beyond it the largest column becomes a reference, or the row is refused."""
+    resolved = table([column(ColumnType.BLOB, BlobMetadata(2), charset="binary"), column(ColumnType.TINY)])
+    for limit in (5, 200, 250):
+        compiled, reference = ways(resolved, RowsOperation.WRITE, limit=limit)
+        outcomes = [
+            compiled(b"\0" + raw_value(resolved.columns[0], bytes(size)) + b"\x01") for size in range(200)
+        ]
+        assert outcomes == [
+            reference(b"\0" + raw_value(resolved.columns[0], bytes(size)) + b"\x01") for size in range(200)
+        ]
+        assert (UnrepresentableError in outcomes) == (limit == 5)
+
+
+def test_large_values() -> None:
+    columns = [
+        column(ColumnType.BLOB, BlobMetadata(4), charset=name) for name in ("binary", "utf8mb4", "latin1")
+    ]
+    compiled, reference = ways(table(columns), RowsOperation.WRITE, limit=1 << 26)
+    row = b"\0" + raw_value(columns[0], bytes(3_000_000)) + raw_value(columns[1], "€".encode() * 700_000)
+    rows = (row + raw_value(columns[2], b"\xe9" * 900_000)) * 2
+    assert compiled(rows) == reference(rows)
+
+
+def test_no_rows_and_no_columns() -> None:
+    compiled, reference = ways(table([column(ColumnType.TINY)]), RowsOperation.WRITE)
+    assert compiled(b"") == reference(b"") == []
+    assert (
+        Way(table([column(ColumnType.TINY)]), RowsOperation.WRITE, compiled=True, after=b"\0").native is None
+    )
+
+
+def test_a_plan_whose_sizes_do_not_fit_is_refused() -> None:
+    def make(*plan: Any, present: Any = (True,), key: Any = None) -> None:
+        compiled_rows.RowsKernel([plan], [None], None, present, key, None, b"", 100)
+
+    make(NativeKind.SIGNED, 0, 4, 0, 0, ())
+    for plan in (
+        (NativeKind.SIGNED, 0, 9, 0, 0, ()),
+        (NativeKind.SIGNED, 1, 0, 0, 0, ()),
+        (NativeKind.DATETIME, 0, 5, 1, 0, ()),
+        (NativeKind.DECIMAL, 0, 0, 1, 0, ()),
+        (NativeKind.DECIMAL, 0, 4, 66, 0, ()),
+        (NativeKind.CODES, 1, 0, 0, 0, (b"a",)),
+        (NativeKind.BYTES, 5, 0, 0, 0, ()),
+        (NativeKind.BYTES, 0, -1, 0, 0, ()),
+        (99, 0, 1, 0, 0, ()),
+    ):
+        with pytest.raises(ValueError, match="size"):
+            make(*plan)
+    with pytest.raises(ValueError, match="columns"):
+        make(NativeKind.SIGNED, 0, 4, 0, 0, (), present=(True, True))
+    with pytest.raises(ValueError, match="present"):
+        make(NativeKind.SIGNED, 0, 4, 0, 0, (), present=(False,))
+    with pytest.raises(ValueError, match="no column"):
+        make(NativeKind.SIGNED, 0, 4, 0, 0, (), key=[(1, False)])
