@@ -28,7 +28,6 @@ from millrace.binlog_command.terminal import Buffer, coloured, deliver, note, pr
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.logging import configure_logging
 
 __all__ = ["binlog"]
 
@@ -240,7 +239,6 @@ def binlog(logs: tuple[str, ...], **given: Any) -> None:
       mysql://user:password@host:port/ for all logs of a server, with a file's name behind it for one;
       kafka://host:port/SOURCE for what the reader has written to SOURCE.raw.
     """  # noqa: D301 - click's mark for lines that stay as they are
-    configure_logging("ERROR")
     options = Options(**given)
     _check(options, logs)
     try:
@@ -348,7 +346,9 @@ def _files(options: Options, names: list[str], *, follow: bool) -> Input:
 def _remote(options: Options, name: str, *, follow: bool) -> Input:
     if name.startswith("kafka://"):
         from millrace.binlog_command.topic import TopicInput  # noqa: PLC0415 - Kafka's client loads slowly
+        from millrace.runtime.logging import configure_logging  # noqa: PLC0415 - likewise
 
+        configure_logging("ERROR")
         return TopicInput(name, follow=follow, note=note)
     from millrace.binlog_command.server import ServerAddress, ServerInput  # noqa: PLC0415 - likewise
 

@@ -219,7 +219,8 @@ class StatsOutput:
         event, timestamp = decoded.event, decoded.header.timestamp
         if timestamp:
             took = event.exec_time if isinstance(event, StatementEvent) else 0
-            one.first_time = min(one.first_time or timestamp, timestamp)
+            if timestamp < one.first_time or not one.first_time:
+                one.first_time = timestamp
             one.last_time = max(one.last_time, timestamp + took)
         if step.ends is not None:
             self._end_transaction()
