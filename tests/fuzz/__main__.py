@@ -11,11 +11,13 @@ import contextlib
 import gc
 import hashlib
 import json
+import logging
 import multiprocessing
 import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import tracemalloc
@@ -25,6 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, TypeAlias
 
+import structlog
+
+from millrace.binlog.checksum import checksum_matches, compute_checksum
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.file import MAGIC, iter_events
 from tests.fuzz.targets import check_event, check_log
@@ -59,6 +64,10 @@ class HangError(BaseException):
 
 class GreedyError(Exception):
     """An input took too much memory."""
+
+
+class DeadError(Exception):
+    """An input ended the process."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,7 @@ class Mutator:
             server, data = choose.choice(self.seeds.events)
             return Input(server, self.event(data))
         log = choose.choice(self.seeds.logs)
+        with_checksums = len(log) > 1 and checksum_matches(log[1]) and choose.random() < 0.8
         start = choose.randrange(len(log))
         events = [log[0], *log[max(start, 1) : start + choose.randint(1, EVENTS_OF_A_LOG)]]
         for _ in range(choose.randint(1, 3)):
@@ -134,6 +144,8 @@ class Mutator:
                     events = events or [log[0]]
                 case _:
                     events[which] = self.event(events[which])
+        if with_checksums:
+            events = [data[:-4] + compute_checksum(data[:-4]) if len(data) > 18 else data for data in events]
         data = MAGIC + b"".join(events)
         if choose.random() < 0.1:
             data = self.bytes(data)
@@ -206,6 +218,8 @@ def keep(one: Input, error: BaseException, folder: Path) -> None:
 
 def _place(error: BaseException) -> str:
     """Tell a finding from others: what was raised where."""
+    if error.__traceback__ is None:
+        return type(error).__name__
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}"
 
@@ -213,8 +227,9 @@ def _place(error: BaseException) -> str:
 Results: TypeAlias = "multiprocessing.Queue[tuple[int, Counter[str]]]"
 
 
-def work(seed: int, until: float, folder: Path, results: Results) -> None:
+def work(seed: int, until: float, folder: Path, running: Path, results: Results) -> None:
     """Try inputs until a time; tell how many there were and what was found, some of each kept."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     signal.signal(signal.SIGALRM, _hang)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     mutator = Mutator(seeds(), seed)
@@ -223,6 +238,7 @@ def work(seed: int, until: float, folder: Path, results: Results) -> None:
     while time.monotonic() < until:
         one = mutator.next()
         tried += 1
+        running.write_bytes(one.server.encode() + b"\n" + one.data)  # to be found if the process dies of it
         measured = tried % MEASURED == 0
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S * (5 if measured else 1))
         try:
@@ -236,6 +252,7 @@ def work(seed: int, until: float, folder: Path, results: Results) -> None:
                 keep(one, error, folder)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+    running.unlink(missing_ok=True)
     results.put((tried, found))
 
 
@@ -253,19 +270,25 @@ def main() -> int:
     sys.stdout.flush()
     until = time.monotonic() + options.minutes * 60
     results: Results = multiprocessing.Queue()
-    processes = [
-        multiprocessing.Process(target=work, args=(options.seed + number, until, options.findings, results))
-        for number in range(options.processes)
-    ]
-    for process in processes:
-        process.start()
     tried, found = 0, Counter[str]()
-    for _ in processes:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as shared:
+        processes = {}
+        for number in range(options.processes):
+            running = Path(shared) / str(number)
+            arguments = options.seed + number, until, options.findings, running, results
+            processes[running] = multiprocessing.Process(target=work, args=arguments)
+            processes[running].start()
+        for running, process in processes.items():
+            process.join()
+            if process.exitcode:
+                server, _, data = running.read_bytes().partition(b"\n")
+                error = DeadError(f"the process died with exit code {process.exitcode}")
+                keep(Input(server.decode(), data), error, options.findings)
+                found["DeadError"] += 1
+    while not results.empty():
         count, places = results.get()
         tried += count
         found += places
-    for process in processes:
-        process.join()
     sys.stdout.write(f"{tried} inputs, {sum(found.values())} findings\n")
     for place, count in found.most_common():
         sys.stdout.write(f"{count:8} {place}\n")

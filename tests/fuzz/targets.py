@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import zlib
 from collections.abc import Iterator
 from typing import TypeVar
 
+from millrace import kernel
 from millrace.binlog.columns import ABSENT, AvroOptions, codec_of
 from millrace.binlog.columns.json_binary import JsonValue
 from millrace.binlog.columns.json_diffs import JsonDiffs
@@ -12,6 +14,7 @@ from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     PartialRowDataEvent,
+    PartialUpdateRowsEvent,
     QueryCompressedEvent,
     QueryEvent,
     RowsEvent,
@@ -36,6 +39,7 @@ KEYS = {
     "AES_CBC": LogKeys(lambda _: bytes(range(16)), "AES_CBC"),
 }
 _UNPACKED_LIMIT = 1 << 22
+_COMPARED = 8
 
 T = TypeVar("T")
 
@@ -69,12 +73,23 @@ def check_log(log: bytes) -> None:
                 if whole is not None:
                     _look_into(decode_event(whole, state.for_payload()), state)
         _look_into(decoded, state)
-    state = StreamState.restore(state.save())
+    _compare_with_kernel(log)
     read = b"".join(piece.data for piece in _until_damaged(iter_pieces(io.BytesIO(log), 64)))
     assert log[4:].startswith(read)
     for keys in KEYS.values():
         for _ in _until_damaged(decode_file(io.BytesIO(log), keys=keys)):
             pass
+
+
+def _compare_with_kernel(log: bytes) -> None:
+    """The compiled kernel decodes events as the reference does, damaged ones too."""
+    if not kernel.built("events") or zlib.crc32(log) % _COMPARED:  # making decoders takes long
+        return
+    from tests.unit.kernel.both import compare, raw_records  # noqa: PLC0415 - both need the kernel
+
+    events = list(_until_damaged(iter_events(io.BytesIO(log))))
+    if events:
+        compare(raw_records(events))
 
 
 def _until_damaged(items: Iterator[T]) -> Iterator[T]:
@@ -120,13 +135,35 @@ def _resolve(table_map: TableMapEvent, state: StreamState) -> ResolvedTable:
     return table
 
 
+def _compare_rows_with_kernel(table: ResolvedTable, event: RowsEvent, rows: bytes) -> None:
+    """The compiled kernel writes rows as the reference does, or refuses them as it does."""
+    if isinstance(event, PartialUpdateRowsEvent) or not kernel.built("rows") or not table.columns:
+        return
+    from tests.unit.kernel.test_rows import Way  # noqa: PLC0415 - it needs the kernel
+
+    with contextlib.suppress(BinlogError):
+        compiled, reference = (
+            Way(
+                table,
+                event.operation,
+                compiled=which,
+                before=event.columns_before_image,
+                after=event.columns_after_image,
+            )
+            for which in (True, False)
+        )
+        assert compiled(rows) == reference(rows)
+
+
 def _read_rows(table_map: TableMapEvent, event: RowsEvent, state: StreamState) -> None:
-    images = RowImages.of_event(_resolve(table_map, state).columns, event)
+    table = _resolve(table_map, state)
+    images = RowImages.of_event(table.columns, event)
     rows = event.rows
     with contextlib.suppress(BinlogError):
         images.count(rows)
     with contextlib.suppress(BinlogError):
         images.avro(rows)
+    _compare_rows_with_kernel(table, event, rows)
     natural = images.natural(rows)
     codecs = [codec_of(column) for column in images.columns]
     for values in (image for row in natural for image in row if image is not None):
