@@ -354,7 +354,11 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
 
     address = ServerAddress.parse(name, _password(options))
     return ServerInput(
-        address, after_gtids=options.after_gtids, to_last_log=options.to_last_log, follow=follow
+        address,
+        after_gtids=options.after_gtids,
+        to_last_log=options.to_last_log,
+        follow=follow,
+        note=note,
     )
 
 
@@ -506,5 +510,6 @@ def _download(options: Options, name: str) -> int:
         follow=options.follow,
         note=note,
     )
-    download.run()
+    for _ in download.copy() if options.follow else progress(download.copy(), download):
+        pass
     return 0

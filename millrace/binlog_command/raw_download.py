@@ -8,7 +8,8 @@ What is there already is taken up to its last whole event, so that a run may be 
 are completed one after the other: of those without a gap the last is the one to go on with.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -35,27 +36,29 @@ class RawDownload:
         to_last_log: bool = False,
         follow: bool = False,
         note: Callable[[str], None] = lambda _: None,
-        progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Copy the log that ``address`` names, or all.
 
         ``prefix`` is put in front of the names; where it is a folder the files are in it. With
         ``to_last_log`` the logs behind the named one are copied too, with ``follow`` also what the server
-        writes later. ``note`` is told of each file that is begun, ``progress`` how many bytes were written.
+        writes later. ``note`` is told of each file that is begun, and of lost connections.
         """
         self._address = address
         self._prefix = prefix
         self._only_file = None if to_last_log or follow else address.log_file
-        self._log = ServerLog(address.mysql, follow=follow)
+        self._log = ServerLog(address.mysql, follow=follow, note=note)
         self._note = note
-        self._progress = progress
+        self.total_bytes = self.done_bytes = 0
         self._follow = follow
         self._file: BinaryIO | None = None
         self._name = ""
         self._at = 0
 
-    def run(self) -> None:
-        """Copy; raises SourceError, and UserError where a file here belongs to another log."""
+    def copy(self) -> Iterator[None]:
+        """Copy, piece by piece; raises SourceError, and UserError where a file here is of another log.
+
+        ``done_bytes`` of ``total_bytes``, as far as these are known at the beginning, are here by then.
+        """
         name, position = self._place()
         try:
             for file, start, piece in self._log.pieces(name, position):
@@ -68,15 +71,10 @@ class RawDownload:
                 self._at += len(piece.data)
                 if self._follow and piece.last:
                     self._file.flush()
-                self._progress(len(piece.data))
+                self.done_bytes += len(piece.data)
+                yield
         finally:
             self._close()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the logs that are to be copied, as far as they are known now."""
-        logs = self._log.binary_logs()
-        return sum(log.size for log in logs if self._address.log_file in (None, log.name))
 
     def path(self, file: str) -> Path:
         """Where a log file of the server is copied to."""
@@ -86,19 +84,19 @@ class RawDownload:
 
     def _place(self) -> tuple[str, int]:
         """Find out with which file, and where in it, to go on."""
-        names = [log.name for log in self._log.binary_logs()]
+        sizes = {log.name: log.size for log in self._log.binary_logs()}
+        names = list(sizes)
         first = self._address.log_file or names[0]
         if first not in names:
             raise UserError(f"{self._address} has no log {first}; it has {', '.join(names)}", ExitCode.SOURCE)
         wanted = names[names.index(first) :] if self._only_file is None else [first]
-        going_on: str | None = None
-        for name in wanted:
-            if not self.path(name).exists():
-                break
-            going_on = name
-        if going_on is None:
+        self.total_bytes = sum(sizes[name] for name in wanted)
+        here = list(itertools.takewhile(lambda name: self.path(name).exists(), wanted))
+        if not here:
             return first, len(MAGIC)
-        return going_on, self._end_of(going_on)
+        end = self._end_of(here[-1])
+        self.done_bytes = sum(sizes[name] for name in here[:-1]) + end
+        return here[-1], end
 
     def _end_of(self, name: str) -> int:
         """Give the end of what is here of a log, having made sure that it is the server's log."""

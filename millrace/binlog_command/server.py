@@ -6,7 +6,7 @@ that one. TLS and defaults come from the settings ``MILLRACE_MYSQL_…``, as for
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -108,8 +108,12 @@ class ServerLog:
     connection that was lost.
     """
 
-    def __init__(self, address: MysqlAddress, *, follow: bool = False) -> None:
+    def __init__(
+        self, address: MysqlAddress, *, follow: bool = False, note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Read the log of the server at ``address``; ``note`` is told of connections that were lost."""
         self._address = address
+        self._note = note
         self._follow = follow
         # A new one each time: the server throws out whoever has the same as the latest to come.
         number = uuid.uuid4()
@@ -145,9 +149,11 @@ class ServerLog:
                     file, position = placed.file, placed.position
                     if placed.piece.last:
                         position += placed.piece.event_size
-            except RetriableError:
+            except RetriableError as error:
                 if not self._follow or attempts == _RECONNECTS:
                     raise
+                if not attempts:
+                    self._note(f"{error}; connecting again")
             else:
                 return
             attempts += 1
@@ -197,11 +203,12 @@ class ServerInput:
         after_gtids: str | None = None,
         to_last_log: bool = False,
         follow: bool = False,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Read the log that ``address`` names alone, unless told ``to_last_log`` or to ``follow``."""
         self._address = address
         self._after_gtids = after_gtids
-        self._log = ServerLog(address.mysql, follow=follow)
+        self._log = ServerLog(address.mysql, follow=follow, note=note)
         self._only_file = None if to_last_log or follow else address.log_file
         self.last_path = ""
         self.total_bytes = self.done_bytes = 0

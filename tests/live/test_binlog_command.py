@@ -168,7 +168,7 @@ def test_a_server_is_followed_over_a_rotation_and_a_lost_connection(database: Se
         database.execute("INSERT INTO command_follow.t (v) VALUES ('second')")
         following.wait_for(lambda lines: any(new in line and "WRITE_ROWS" in line for line in lines))
         assert following.stop(signal.SIGINT) == 130
-        assert following.errors() == ""
+        assert following.errors().endswith("; connecting again\n")
         places = [(line["file"], line["position"]) for line in map(json.loads, following.lines)]
     assert len(set(places)) == len(places), "nothing comes twice"
     files = lines_of(run("--json", *map(str, database.binlog_files)))
@@ -312,6 +312,13 @@ def test_a_raw_topic_gives_what_the_files_hold(kafka: Kafka, mysql: MySQL, sourc
     world = ReaderWorld.of(kafka, source_name, mysql)
     with world.reader() as reader:
         world.wait_until_at(mysql, reader)
+        address = f"kafka://{kafka.bootstrap_servers}/{source_name}"
+        with process("--json", "--follow", address) as following:
+            following.wait_for(lambda lines: any('"command_kafka"' in line for line in lines))
+            mysql.execute("INSERT INTO command_kafka.t (v) VALUES ('followed')")
+            following.wait_for(lambda lines: any('"Zm9sbG93ZWQ="' in line for line in lines))
+            assert following.stop(signal.SIGINT) == 130
+            assert following.errors() == ""
     topic = lines_of(run("--json", f"kafka://{kafka.bootstrap_servers}/{source_name}"))
     files = lines_of(run("--json", *map(str, mysql.binlog_files)))
     for line in files:
