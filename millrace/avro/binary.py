@@ -10,9 +10,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from millrace import kernel
 from millrace.avro.schemas import Schema
 
-__all__ = ["Writer", "array_of_strings", "long", "string", "writer"]
+__all__ = ["Pack", "Writer", "array_of_strings", "long", "packer", "string", "writer"]
 
 Writer = Callable[[Any], bytes]
 """From a value to its bytes."""
@@ -78,6 +79,26 @@ def array_of_strings(values: Sequence[str]) -> bytes:
     return long(len(values)) + b"".join(map(string, values)) + b"\x00" if values else b"\x00"
 
 
+Pack = Callable[..., bytes]
+"""Writes values one behind the other, each by its letter in the form, which comes first.
+
+b: bytes that are written already; l: a long; s: a string; L and S: the same behind null, or None.
+"""
+
+
+def packer() -> Pack:
+    """Give the function that packs: the kernel's where there is one."""
+    if not kernel.has("rows"):
+        return _pack
+    from millrace.kernel.rows import pack  # noqa: PLC0415 - only where it is built
+
+    return pack
+
+
+def _pack(form: str, *values: Any) -> bytes:
+    return b"".join([_PACKED[letter](value) for letter, value in zip(form, values, strict=True)])
+
+
 def _bytes(value: bytes) -> bytes:
     return long(len(value)) + value
 
@@ -89,6 +110,14 @@ def _null(_: None) -> bytes:
 def _boolean(value: bool) -> bytes:
     return b"\x01" if value else b"\x00"
 
+
+_PACKED: Final[dict[str, Writer]] = {
+    "b": bytes,
+    "l": long,
+    "s": string,
+    "L": lambda value: _NULL if value is None else _SOME + long(value),
+    "S": lambda value: _NULL if value is None else _SOME + string(value),
+}
 
 _PLAIN: Final[dict[str, Writer]] = {
     "null": _null,

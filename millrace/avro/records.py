@@ -7,7 +7,7 @@ from typing import Any
 
 import fastavro
 
-from millrace.avro.binary import long, string, writer
+from millrace.avro.binary import packer, writer
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import load_schema
 
@@ -58,13 +58,14 @@ class TransactionSerializer:
     """
 
     def __init__(self, registry: SchemaRegistry, topic: str) -> None:
-        self._prefix = wire_prefix(registry.register(value_subject(topic), load_schema("Transaction")))
+        prefix = wire_prefix(registry.register(value_subject(topic), load_schema("Transaction")))
+        self._pack = packer()
+        self._begin = prefix + b"\x0aBEGIN"
+        self._end = prefix + b"\x06END"
 
     def begin(self, transaction: str, where: tuple[int, int, int, str, int]) -> bytes:
         """Return the value of the record before the first change."""
-        return b"".join(
-            (self._prefix, b"\x0aBEGIN", string(transaction), _NULL, _NULL, *_where(where), _NULL)
-        )
+        return self._pack("bsblllslb", self._begin, transaction, _NULL + _NULL, *where, _NULL)
 
     def end(
         self,
@@ -74,29 +75,22 @@ class TransactionSerializer:
         non_row_changes: int,
     ) -> bytes:
         """Return the value of the record behind the last change."""
-        collections = [
-            string(f"{database}.{table}") + long(rows) for (database, table), rows in per_table.items()
-        ]
-        return b"".join(
-            (
-                self._prefix,
-                b"\x06END",
-                string(transaction),
-                _SOME,
-                long(sum(per_table.values())),
-                _SOME,
-                *((long(len(collections)), *collections) if collections else ()),
-                _NULL,
-                *_where(where),
-                _SOME,
-                long(non_row_changes),
-            )
+        collections = _NULL
+        if per_table:
+            counts = (part for (db, table), rows in per_table.items() for part in (f"{db}.{table}", rows))
+            collections = self._pack("l" + "sl" * len(per_table) + "b", len(per_table), *counts, _NULL)
+        return self._pack(
+            "bsblbblllslbl",
+            self._end,
+            transaction,
+            _SOME,
+            sum(per_table.values()),
+            _SOME,
+            collections,
+            *where,
+            _SOME,
+            non_row_changes,
         )
-
-
-def _where(where: tuple[int, int, int, str, int]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    ts_ms, server_id, epoch, log_file, position = where
-    return long(ts_ms), long(server_id), long(epoch), string(log_file), long(position)
 
 
 def deserialize(registry: SchemaRegistry, data: bytes) -> Any:

@@ -173,6 +173,7 @@ class RowEncoder:
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options
         types = [codec.avro_type(options) for codec in self._codecs]
+        self.pack = binary.packer()
         self.prefix = wire_prefix(value_id)
         self.record_limit = record_limit
         self._writers = [binary.writer(["null", avro]) for avro in types]
@@ -255,16 +256,15 @@ class RowEncoder:
 
     def start(self, place: EventPlace) -> bytes:
         """Write the source block up to ``row``."""
-        return b"".join(
-            (
-                self._origin,
-                long(place.ts_ms),
-                self._table,
-                long(place.server_id),
-                _nullable_string(place.gtid),
-                string(place.log_file),
-                long(place.position),
-            )
+        return self.pack(
+            "blblSsl",
+            self._origin,
+            place.ts_ms,
+            self._table,
+            place.server_id,
+            place.gtid,
+            place.log_file,
+            place.position,
         )
 
 
@@ -286,8 +286,6 @@ def _absent(_: object) -> bytes:
     return _NULL
 
 
-_nullable_string: Final = binary.writer(["null", "string"])
-_nullable_long: Final = binary.writer(["null", "long"])
 _SIDES: Final = ("before", "after")
 _NO_NOTE: Final[dict[str, Any]] = {"text": None, "bytes": None, "reference": None}
 _unrepresentable: Final = binary.writer(
@@ -325,20 +323,25 @@ class EventWriter:
         self._locate = locate
         self._before, self._before_missing = encoder.side(before_present)
         self._after, self._after_missing = encoder.side(after_present)
+        self._schema_source = schema_source
+        self._ts_ms = ts_ms
         self._start = encoder.start(place)
-        self._middle = b"".join(
-            (
-                _nullable_long(place.thread),
-                _nullable_string(place.query),
-                long(place.epoch),
-                long(place.sub_index),
-                string(schema_source),
-            )
-        )
-        self._end = _nullable_long(ts_ms) + _SOME + string(place.transaction)
 
     def _frame(self, op: str, before_missing: bytes, after_missing: bytes) -> _Frame:
-        return _Frame(self._start, self._middle + string(op) + self._end, before_missing + after_missing)
+        place = self._place
+        end = self._encoder.pack(
+            "LSllssLbs",
+            place.thread,
+            place.query,
+            place.epoch,
+            place.sub_index,
+            self._schema_source,
+            op,
+            self._ts_ms,
+            _SOME,
+            place.transaction,
+        )
+        return _Frame(self._start, end, before_missing + after_missing)
 
     def write(self, operation: RowsOperation, images: AvroRows) -> None:
         """Write all rows of the event; raises :class:`MissingStateError` where an image lacks the key."""

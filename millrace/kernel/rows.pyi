@@ -6,6 +6,8 @@ NATIVE_KINDS: dict[str, int]
 Plan: TypeAlias = tuple[int, int, int, int, int, tuple[bytes, ...]]
 Frame: TypeAlias = tuple[bytes, bytes, bytes]
 
+def pack(form: str, *values: bytes | int | str | None) -> bytes: ...
+
 class RowsKernel:
     def __init__(
         self,

@@ -19,7 +19,7 @@ from libc.string cimport memcpy, memset
 
 from millrace.binlog.errors import MalformedError, UnrepresentableError
 
-__all__ = ["NATIVE_KINDS", "RowsKernel"]
+__all__ = ["NATIVE_KINDS", "RowsKernel", "pack"]
 
 cdef enum Kind:
     PYTHON = 0
@@ -546,6 +546,70 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
                 break
         return put_sized(out, digits + 20 - length, length)
     return UNUSUAL
+
+
+# -- what is the same for all rows of an event ------------------------------------------------------------
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+
+cdef int put_string(Output* out, str text) except -1:
+    """Append a string of Avro; a lone surrogate, which has no UTF-8, as an escape."""
+    cdef const char* data
+    cdef Py_ssize_t size
+    cdef bytes escaped
+    if text is None:
+        raise TypeError("a string is missing")
+    try:
+        data = PyUnicode_AsUTF8AndSize(text, &size)
+    except UnicodeEncodeError:
+        escaped = text.encode(errors="backslashreplace")
+        return put_sized(out, <const uint8_t*>PyBytes_AS_STRING(escaped), PyBytes_GET_SIZE(escaped))
+    return put_sized(out, <const uint8_t*>data, size)
+
+
+def pack(str form not None, *values):
+    """Write values one behind the other, each by its letter in ``form``: see ``millrace.avro.binary.Pack``."""
+    cdef Output out
+    cdef Py_ssize_t i
+    cdef Py_UCS4 letter
+    cdef bytes written
+    cdef int status
+    if len(form) != len(values):
+        raise ValueError(f"{len(values)} values by {len(form)} letters")
+    out.data = NULL
+    out.size = out.capacity = 0
+    try:
+        if not _grow(&out, 128):
+            raise MemoryError
+        for i in range(len(form)):
+            letter = form[i]
+            value = values[i]
+            if letter == u"L" or letter == u"S":
+                status = put_byte(&out, 0 if value is None else 2)
+                if value is None:
+                    if status:
+                        raise MemoryError
+                    continue
+            else:
+                status = DONE
+            if letter == u"l" or letter == u"L":
+                status = status or put_long(&out, value)
+            elif letter == u"s" or letter == u"S":
+                status = status or put_string(&out, value)
+            elif letter == u"b":
+                written = value
+                if written is None:
+                    raise TypeError("bytes are missing")
+                status = put(&out, <const uint8_t*>PyBytes_AS_STRING(written), PyBytes_GET_SIZE(written))
+            else:
+                raise ValueError(f"{letter!r} is no letter of a form")
+            if status:
+                raise MemoryError
+        return PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+    finally:
+        free(out.data)
 
 
 # -- rows -----------------------------------------------------------------------------------------------
