@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from millrace import kernel
+from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.state import DecoderState
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.events import (
@@ -21,7 +23,6 @@ from millrace.binlog.events import (
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, seal
-from millrace.binlog.transaction import TransactionStep
 from millrace.contract import ABANDONED, HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.chunks import split
 from services.decoder.decoder import Decoder, Output
@@ -146,20 +147,21 @@ class Recorder:
                 raise CutError
 
 
-def describe(
-    decoded: BinlogEvent,
-    epoch: int,
-    log_file: str,
-    position: int,
-    sub_index: int,
-    step: TransactionStep,
-    table: tuple[str, str] | None,
-    *,
-    artificial: bool,
-) -> bytes:
-    """Take the place of Avro: what the decoder knows of an event, as text."""
-    place = f"{epoch} {log_file} {position} {sub_index}{' artificial' * artificial}"
-    return f"{place} {type(decoded.event).__name__} {step.transaction} {step.ordinal} {table}".encode()
+@pytest.fixture(params=[False, True], ids=["reference", "kernel"], autouse=True)
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param and not kernel.built("events"):
+        pytest.skip("the kernel for events is not built (make kernel): the reference is tested alone")
+    monkeypatch.setattr("millrace.kernel._enabled", request.param)
+
+
+def describe(value: bytes) -> bytes:
+    """Say what a record tells of an event, as text."""
+    record = EventDeserializer()(value)
+    place = f"{record.epoch} {record.log_file} {record.position} {record.sub_index}"
+    table = None if record.table is None else (record.database, record.table)
+    name = type(record.event).__name__
+    artificial = " artificial" * record.artificial
+    return f"{place}{artificial} {name} {record.transaction} {record.ordinal} {table}".encode()
 
 
 def make(recorder: Recorder, limit: int = 10**6) -> Decoder:
@@ -168,7 +170,8 @@ def make(recorder: Recorder, limit: int = 10**6) -> Decoder:
     def letter(fields: dict[str, Any]) -> bytes:
         return f"{fields['error_class']}: {fields['error']}; {fields['value'][:8]!r}".encode()
 
-    output = Output(recorder, TOPICS, describe, letter, limit, limit)  # type: ignore[arg-type]
+    serialize = EventSerializer()
+    output = Output(recorder, TOPICS, serialize, letter, limit, limit, serialize.compiled())  # type: ignore[arg-type]
     return Decoder(output, DecoderMetrics(CollectorRegistry()), state)
 
 
@@ -189,6 +192,14 @@ def run(raw: Sequence[RawRecord]) -> list[tuple[Any, ...]]:
     return recorder.committed
 
 
+def described(output: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Give records with what those of events tell as their values."""
+    return [
+        (topic, key, describe(value) if topic == "shop.events" and headers is None else value, *rest, headers)
+        for topic, key, value, *rest, headers in output
+    ]
+
+
 def log() -> LogBuilder:
     builder = LogBuilder()
     builder.transaction(1)
@@ -201,7 +212,7 @@ def log() -> LogBuilder:
 def test_one_record_per_event() -> None:
     builder = LogBuilder()
     builder.transaction(1, rows=2)
-    output = run(records(builder.records))
+    output = described(run(records(builder.records)))
     assert [key for _, key, _, _, _ in output] == [key + b":0" for key, _ in builder.records]
     assert {topic for topic, *_ in output} == {"shop.events"}
     assert [timestamp for *_, timestamp, _ in output] == [1000 + n for n in range(len(output))]
@@ -220,7 +231,7 @@ def test_one_record_per_event() -> None:
 def test_events_inside_a_payload_follow_it() -> None:
     builder = LogBuilder()
     builder.payload(1, rows=2)
-    output = run(records(builder.records))
+    output = described(run(records(builder.records)))
     payload_key = builder.records[-1][0]
     assert [key for _, key, _, _, _ in output[2:]] == [payload_key + b":%d" % n for n in range(6)]
     names = [value.decode().split()[4] for _, _, value, _, _ in output[2:]]
@@ -352,7 +363,7 @@ def test_headers() -> None:
     raw = records(builder.records)
     raw[0].raw_headers = [(HEADER_ARTIFICIAL, b"1")]
     marker = RawRecord(b"7:0:log.000001:99", b"why", len(raw), [(HEADER_MARKER, ABANDONED)])
-    output = run([*raw, marker])
+    output = described(run([*raw, marker]))
     assert len(output) == len(raw) + 1
     assert output[-1] == ("shop.events", b"7:0:log.000001:99:0", b"why", 1006, [(HEADER_MARKER, ABANDONED)])
     assert {topic for topic, *_ in output} == {"shop.events"}
