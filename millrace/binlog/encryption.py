@@ -67,7 +67,7 @@ class LogKeys:
     ``file_key_management_encryption_algorithm`` says on the server; the log does not tell.
     """
 
-    keys: Mapping[KeyId, bytes] | Callable[[KeyId], bytes | None]
+    keys: Mapping[Any, bytes] | Callable[[KeyId], bytes | None]
     mariadb_cipher: Literal["AES_CTR", "AES_CBC"] = "AES_CTR"
 
     def find(self, key_id: KeyId) -> bytes:

@@ -194,7 +194,9 @@ def _plain_file(stream: BinaryIO, log_file: str | None, keys: LogKeys) -> _Plain
 
 def _starts_encryption(data: bytes) -> bool:
     """Tell whether the events behind this one are encrypted; a server that decrypts says IGNORABLE_F."""
-    return data[4] == EventType.START_ENCRYPTION_EVENT and not data[17] & HeaderFlag.IGNORABLE_F
+    if data[4] != EventType.START_ENCRYPTION_EVENT or len(data) < HEADER_LENGTH:
+        return False
+    return not data[17] & HeaderFlag.IGNORABLE_F
 
 
 def _start_of(data: bytes) -> StartEncryptionEvent:

@@ -194,3 +194,14 @@ def test_mysql_file_that_cannot_be_read(
 def test_mysql_decryptor_takes_no_other_file() -> None:
     with pytest.raises(InvalidValueError, match="begins with fd 62 69 6e"):
         MysqlDecryptor(PLAIN, LogKeys({}))
+
+
+def test_start_encryption_too_short_for_a_header() -> None:
+    """As an event of a log of MySQL 3.23 may look: nothing is begun by it."""
+    log = MAGIC + bytes(4) + b"\xa4" + bytes(4) + b"\x0d\0\0\0"
+    assert [data[4] for _, data in iter_events(io.BytesIO(log), keys=LogKeys({}))] == [164]
+    short = make_event(164, b"\1\1\0\0\0", checksum=False)
+    events = iter_events(io.BytesIO(MAGIC + short + short), "log", keys=LogKeys({1: KEY}))
+    next(events)
+    with pytest.raises(TruncatedError, match=r"^log at 4: "):
+        next(events)
