@@ -23,7 +23,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from millrace.contract import Topics, transactional_id
 from millrace.kafka.client import KAFKA_LOG, consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError, is_fenced, is_passing, translated
-from millrace.kafka.state import HEADER_OWNER, newest_offset, process_name, read_state, state_key
+from millrace.kafka.state import (
+    HEADER_OWNER,
+    newest_offset,
+    oldest_offset,
+    process_name,
+    read_state,
+    state_key,
+)
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
@@ -339,9 +346,7 @@ class InputReader:
 
     def first_offset(self) -> int:
         """Give the offset of the first record that the topic still holds."""
-        with translated(f"looking up the start of {self.topic}"):
-            low, _ = self._consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=_OPEN_S)
-        return int(low)
+        return oldest_offset(self._settings, self.topic)
 
     def end_offset(self) -> int:
         """Give the offset behind the last record, open transactions included."""

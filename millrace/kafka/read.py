@@ -14,7 +14,7 @@ from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
 from millrace.kafka.errors import BrokerError, translated
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["end_offsets", "latest_offsets", "read_topic", "source_topics"]
+__all__ = ["earliest_offsets", "end_offsets", "latest_offsets", "read_topic", "source_topics"]
 
 _TIMEOUT_S: Final = 30.0
 _SILENCE_S: Final = 60.0
@@ -24,6 +24,8 @@ _NO_LEADER_YET: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stubs have no types
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _BATCH: Final = 10_000
 _READER = "millrace-read"
 
@@ -107,15 +109,26 @@ def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[s
     return sums
 
 
+def earliest_offsets(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the offset of the first record that each partition still holds; raises KafkaException.
+
+    A consumer's own look at the low watermark may give 0 for a moment, whatever was deleted.
+    """
+    return _list_offsets(admin, partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+
 def latest_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
-    """Return the offset behind the last record of each partition; raises KafkaException.
+    """Return the offset behind the last record of each partition; raises KafkaException."""
+    return _list_offsets(admin, partitions, _LATEST, isolation)
 
-    A partition of a topic that was just created may have no leader yet; that is waited for.
-    """
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # its stubs have no types
-    wanted = dict.fromkeys(partitions, latest)
+
+def _list_offsets(
+    admin: AdminClient, partitions: Iterable[TopicPartition], which: OffsetSpec, isolation: IsolationLevel
+) -> dict[TopicPartition, int]:
+    """Look up offsets. A partition of a topic just created may have no leader yet; that is waited for."""
+    wanted = dict.fromkeys(partitions, which)
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)

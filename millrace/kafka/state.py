@@ -20,10 +20,18 @@ from confluent_kafka.admin import AdminClient
 from millrace.contract import Topics
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
 from millrace.kafka.errors import BrokerError, translated
-from millrace.kafka.read import latest_offsets
+from millrace.kafka.read import earliest_offsets, latest_offsets
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["HEADER_OWNER", "StoredState", "newest_offset", "process_name", "read_state", "state_key"]
+__all__ = [
+    "HEADER_OWNER",
+    "StoredState",
+    "newest_offset",
+    "oldest_offset",
+    "process_name",
+    "read_state",
+    "state_key",
+]
 
 HEADER_OWNER: Final = "owner"
 _FIRST_STRIDE: Final = 256
@@ -68,8 +76,7 @@ def read_state(
     )
     try:
         with translated(f"reading the state in {topic}"):
-            end = newest_offset(settings, topic)
-            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_TIMEOUT_S)
+            low, end = oldest_offset(settings, topic), newest_offset(settings, topic)
             stride, start = _FIRST_STRIDE, end
             while start > low:
                 before, start = start, max(low, start - stride)
@@ -80,6 +87,14 @@ def read_state(
             return None
     finally:
         consumer.close()
+
+
+def oldest_offset(settings: KafkaSettings, topic: str) -> int:
+    """Give the offset of the first record that partition 0 still holds."""
+    admin = AdminClient(client_config(settings), logger=KAFKA_LOG)
+    partition = TopicPartition(topic, 0)
+    with translated(f"looking up the start of {topic}"):
+        return earliest_offsets(admin, [partition])[partition]
 
 
 def newest_offset(settings: KafkaSettings, topic: str) -> int:

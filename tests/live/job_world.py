@@ -24,10 +24,10 @@ class JobWorld:
         self.source = source
         self.folder = folder
 
-    def capture(self, server: MySQL | MariaDB, source: str | None = None) -> None:
-        """Read all that the server has logged by now and decode it."""
+    def capture(self, server: MySQL | MariaDB, source: str | None = None, *, start: str = "earliest") -> None:
+        """Read all that the server has logged from ``start`` to now and decode it."""
         name = source or self.source
-        world = ReaderWorld.of(self.kafka, name, server)
+        world = ReaderWorld.of(self.kafka, name, server, MILLRACE_START=start)
         with world.reader() as process:
             world.wait_until_at(server, process)
         World(self.kafka, self.registry, name).decode_all()

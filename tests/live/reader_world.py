@@ -82,7 +82,7 @@ class ReaderWorld:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=180)
             assert process.returncode in (0, -signal.SIGKILL), errors
         finally:
             process.kill()
@@ -91,7 +91,7 @@ class ReaderWorld:
     def run(self, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run a reader to its end."""
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
-            **self._command(environment), capture_output=True, timeout=90, check=False
+            **self._command(environment), capture_output=True, timeout=180, check=False
         )
 
     def raw(self, *, isolation: str = "read_committed") -> list[RawRecord]:
@@ -166,7 +166,7 @@ def server_environment(server: MySQL | MariaDB) -> dict[str, str]:
 
 
 def wait_for(
-    look: Callable[[], T | None], process: "subprocess.Popen[str] | None", what: str, timeout_s: float = 90
+    look: Callable[[], T | None], process: "subprocess.Popen[str] | None", what: str, timeout_s: float = 240
 ) -> T:
     """Look until there is something to see."""
     deadline = time.monotonic() + timeout_s

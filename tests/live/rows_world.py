@@ -65,7 +65,7 @@ class RowsWorld:
                 yield process
                 if process.poll() is None:
                     process.send_signal(signal.SIGTERM)
-                _, errors = process.communicate(timeout=60)
+                _, errors = process.communicate(timeout=180)
                 assert process.returncode in (0, -signal.SIGKILL), (name, errors, self.log(name))
             finally:
                 process.kill()
@@ -83,14 +83,14 @@ class RowsWorld:
 
     def wait_for_start(self) -> None:
         """Wait until the reader has said where it begins: a row written now will be read."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not self.messages(self.topics.state):
             assert time.monotonic() < deadline, self.log("reader")
             time.sleep(0.2)
 
     def wait_for_row(self, table: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait until a table's topic has so many records."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         while True:
             found = self.messages(self.topics.table(self.database, table))
             if len(found) >= count:

@@ -18,6 +18,7 @@ from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.status import log_status
 from tests.live.reader_world import ReaderWorld
+from tests.live.test_binlog_sql import _load
 
 Server = MySQL | MariaDB
 PATIENCE_S = 60.0
@@ -216,6 +217,40 @@ def test_files_are_followed_as_they_grow_and_rotate(database: Server) -> None:
             line["flags"] = 0
     assert got == whole[: len(got)]
     assert got[-1]["file"] == new.name
+
+
+def test_the_text_of_one_table_makes_that_table(database: Server) -> None:
+    """Statements that change two tables, transactions with others in them, and settings that are not wanted."""
+    database.execute("FLUSH BINARY LOGS", "CREATE DATABASE command_two", "CREATE DATABASE command_copy")
+    database.execute(
+        "USE command_two",
+        "CREATE TABLE kept (id INT PRIMARY KEY, v VARCHAR(20))",
+        "CREATE TABLE other (id INT PRIMARY KEY, v VARCHAR(20))",
+        "BEGIN",
+        "INSERT INTO kept VALUES (1, 'a'), (2, 'b')",
+        "INSERT INTO other VALUES (1, 'a')",
+        "COMMIT",
+        "UPDATE kept k JOIN other o ON o.id = k.id SET k.v = 'joined', o.v = 'joined'",
+        "UPDATE other o JOIN kept k ON o.id = k.id SET k.v = CONCAT(k.v, '!'), o.v = 'again'",
+        "INSERT INTO other VALUES (2, 'b')",
+        "XA START 'two'",
+        "INSERT INTO kept VALUES (3, 'xa')",
+        "INSERT INTO other VALUES (3, 'xa')",
+        "XA END 'two'",
+        "XA PREPARE 'two'",
+        "XA COMMIT 'two'",
+        "ALTER TABLE kept ADD COLUMN w INT DEFAULT 7",
+        "DROP TABLE other",
+    )
+    last = str(database.binlog_files[-1])
+    text = run(
+        "--table", "command_two.kept", "--rewrite-db", "command_two->command_copy", "--skip-gtids", last
+    )
+    assert text.exit_code == 0, text.stderr
+    _load(database, text.stdout_bytes)
+    assert database.query("SHOW TABLES FROM command_copy") == [("kept",)]
+    rows = "SELECT * FROM {}.kept ORDER BY id"
+    assert database.query(rows.format("command_copy")) == database.query(rows.format("command_two"))
 
 
 # -- copies -----------------------------------------------------------------------------------------------

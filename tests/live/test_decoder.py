@@ -84,7 +84,7 @@ class World:
         with self.decoder() as process:
             self.wait_until_read(process)
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=180)
             assert process.returncode == 0, err
 
     def wait_until_read(self, process: subprocess.Popen[str]) -> None:
@@ -222,7 +222,7 @@ def test_sigterm_finishes_the_batch(world: World, log: Path) -> None:
         while world.end_offset(world.topics.events) < 2000:
             assert process.poll() is None, process.communicate()[1]
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
         assert (process.returncode, err) == (0, "")
     committed = [message.key() for message in world.records(world.topics.events)]
     everything = world.records(world.topics.events, "read_uncommitted")
@@ -311,7 +311,7 @@ def test_a_gap_stops_the_decoder_in_words(world: World, log: Path) -> None:
     for future in world.admin.delete_records([TopicPartition(world.topics.raw, 0, end - 100)]).values():
         future.result(30)
     with world.decoder() as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 7
     assert f"of {world.topics.raw} were deleted before they were read" in err
     assert "MILLRACE_SKIP_GAP" in err
@@ -343,12 +343,12 @@ def test_markers_and_epochs(world: World, log: Path) -> None:
 
 def test_no_broker_and_no_registry_are_told_in_a_line(world: World) -> None:
     with world.decoder(MILLRACE_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1") as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 4
     assert err.startswith("error: Kafka at 127.0.0.1:1 cannot be reached within 2 s: ")
     assert len(err.splitlines()) == 1
     with world.decoder(MILLRACE_REGISTRY_URL="http://127.0.0.1:1") as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 5
     assert err.startswith("error: the schema registry at http://127.0.0.1:1 does not answer")
     assert len(err.splitlines()) == 1

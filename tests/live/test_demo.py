@@ -70,7 +70,7 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, when: str, end_by
         started = descendants(process.pid)
         assert started
         os.kill(process.pid, end_by)
-        process.wait(60)
+        process.wait(180)
     deadline = time.monotonic() + 30
     while left := [pid for pid in started if is_alive(pid)]:
         assert time.monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_text() for pid in left]

@@ -56,7 +56,6 @@ def test_a_loop_is_found_and_a_healthy_ring_is_quiet(
     assert healthy["findings"] == []
     assert healthy["undecidable"] == []
     assert {origin["server_id"]: origin["known"] for origin in healthy["origins"]} == {1: True, 2: True}
-    assert world.job("loop_detection", "--servers", "1")["findings"][0]["server_id"] == 2
 
     north.execute(f"SET SESSION server_id = {ORPHAN}", "INSERT INTO ring.log VALUES ('loops', 2)")
     time.sleep(1)

@@ -323,7 +323,7 @@ def test_kill_and_terminate_in_mid_stream(kafka: Kafka, database: Server, source
                 wait_for(lambda before=before: world.end_offset() > before + 5, process, "records")  # type: ignore[misc]
                 time.sleep(chooser.uniform(0, 0.4))
                 process.send_signal(signal.SIGTERM if number % 4 == 3 else signal.SIGKILL)
-                process.wait(60)
+                process.wait(180)
                 assert process.returncode == (0 if number % 4 == 3 else -signal.SIGKILL)
     database.execute("FLUSH BINARY LOGS")
     with world.reader() as process:
@@ -412,7 +412,7 @@ def test_a_second_reader_fences_the_first(kafka: Kafka, database: Server, source
             wait_for(lambda: _owner(world) == second.pid, second, "the second reader's state")
             write_some(database, "fenced", 3)
             world.wait_until_at(database, second)
-            _, errors = first.communicate(timeout=60)
+            _, errors = first.communicate(timeout=180)
             assert first.returncode == 6
             _one_line(errors, "took over")
             first.returncode = 0

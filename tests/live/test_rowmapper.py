@@ -192,7 +192,7 @@ def test_killed_again_and_again(world):
                         break
                     time.sleep(chance.random())
                     process.send_signal(signal.SIGTERM if round_ % 3 == 2 else signal.SIGKILL)
-                    process.wait(60)
+                    process.wait(180)
         finally:
             stop.set()
             writer.join()
