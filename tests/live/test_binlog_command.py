@@ -220,7 +220,7 @@ def test_files_are_followed_as_they_grow_and_rotate(database: Server) -> None:
 
 
 def test_the_text_of_one_table_makes_that_table(database: Server) -> None:
-    """Statements that change two tables, transactions with others in them, and settings that are not wanted."""
+    """In the log are statements that change two tables, and transactions with other tables in them."""
     database.execute("FLUSH BINARY LOGS", "CREATE DATABASE command_two", "CREATE DATABASE command_copy")
     database.execute(
         "USE command_two",
