@@ -356,7 +356,7 @@ class TextOutput:
             if len(self._data) != len(record.data):
                 checksum = b"CRC32 0x%08x " % int.from_bytes(self._data[-4:], "little")
         log_format = record.state.format
-        if log_format is not None and log_format.binlog_version < 4:
+        if position and log_format is not None and log_format.binlog_version < 4:
             position += header.event_size  # these logs have the event's start there
         line = b"#%b server id %d  end_log_pos %d %b" % (
             _clock(header.timestamp),
