@@ -229,7 +229,9 @@ class RowEncoder:
 
         The bitmaps say which columns an image has; None stands for an image that the kind of event lacks.
         """
-        if not (any(before or b"") or any(after or b"")) or not kernel.has("rows"):
+        images = self._present(before), self._present(after)
+        # By columns: a damaged bitmap may have bits set that belong to none.
+        if not any(any(image or ()) for image in images) or not kernel.has("rows"):
             return None
         from millrace.kernel.rows import RowsKernel  # noqa: PLC0415 - whether it is built shows when it runs
 
@@ -240,8 +242,7 @@ class RowEncoder:
                 _converter(codec, self._options, write) if native is None else None
                 for codec, native, write in zip(self._codecs, natives, self._writers, strict=True)
             ],
-            self._present(before),
-            self._present(after),
+            *images,
             None if self._key_prefix is None else self._key_parts,
             self._key_prefix,
             self.prefix,
