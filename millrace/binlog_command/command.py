@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 
@@ -244,10 +243,10 @@ def binlog(logs: tuple[str, ...], **given: Any) -> None:
     try:
         sys.exit(_run(options, logs))
     except BrokenPipeError:
-        # Whoever read this has seen enough; what is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()  # whoever read this has seen enough
         sys.exit(0)
     except KeyboardInterrupt:
+        _forget_output()
         sys.exit(_INTERRUPTED)
     except UserError as error:
         for line in error.lines:
@@ -256,6 +255,14 @@ def binlog(logs: tuple[str, ...], **given: Any) -> None:
     except SourceError as error:
         _tell(str(error))
         sys.exit(ExitCode.SOURCE)
+
+
+def _forget_output() -> None:
+    """Write what is still buffered, unless nobody reads it any more, which must not be told at exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell(message: str) -> None:
@@ -273,6 +280,9 @@ def _check(options: Options, logs: tuple[str, ...]) -> None:
         raise click.UsageError(f"--{modes[0]} works on whole logs, without filters")
     if options.raw and (len(logs) != 1 or not _is_server(logs[0])):
         raise click.UsageError("--raw copies from one server: mysql://user@host:port/LOGFILE")
+    in_order = options.after_gtids is None and not any(name.startswith("kafka://") for name in logs)
+    if not in_order and options.stop_position is not None and options.stop_position.file is None:
+        raise click.UsageError("which log is the last is not known here: --stop-position FILE:POSITION")
     if options.after_gtids is not None and not all(map(_is_server, logs)):
         raise click.UsageError("--after-gtids is for servers; --exclude-gtids is for any log")
 
@@ -293,7 +303,7 @@ def _run(options: Options, logs: tuple[str, ...]) -> int:
         colour = use_colour(options.color, to_file=to_file)
         is_text = not (options.json or options.stats or options.verify)
         pages = is_text and not options.follow
-        run = _Run(options, inputs, partial(Filter, options.criteria()))
+        run = _Run(options, inputs)
         chunks = run.chunks()
         deliver(
             coloured(chunks) if is_text and colour else chunks,
@@ -390,15 +400,16 @@ def _read_keys(name: str, cipher: str) -> LogKeys:
 class _Run:
     """One pass over the inputs; :attr:`exit_code` is known behind it."""
 
-    def __init__(self, options: Options, inputs: list[Input], make_filter: Any) -> None:
+    def __init__(self, options: Options, inputs: list[Input]) -> None:
         self.exit_code = 0
         self._options = options
         self._inputs = inputs
         self._buffer = Buffer()
         self._output = _output(options, self._buffer)
-        is_list = options.json or options.stats
-        self._filter: Filter = make_filter(
-            context=not is_list, is_last=lambda path: path == inputs[-1].last_path
+        self._filter = Filter(
+            options.criteria(),
+            context=not (options.json or options.stats),
+            is_last=lambda path: path == inputs[-1].last_path,
         )
 
     @property
@@ -432,6 +443,8 @@ class _Run:
                 raise
             # Whoever stops the counting wants to see what was counted.
             self.exit_code = _INTERRUPTED
+        if self._filter.missed is not None:
+            note(f"no event that was read begins at or behind {self._filter.missed}")
         self._output.close()
         yield self._buffer.take()
         if getattr(self._output, "findings", 0):

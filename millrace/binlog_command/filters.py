@@ -104,6 +104,9 @@ class Place:
             raise ValueError(f"{text!r} is neither a position nor file:position")
         return cls(int(number), file or None)
 
+    def __str__(self) -> str:
+        return str(self.position) if self.file is None else f"{self.file}:{self.position}"
+
 
 @dataclass(frozen=True, slots=True)
 class TablePattern:
@@ -248,6 +251,11 @@ class Filter:
         self._names = _NameFilter(criteria, context=context) if criteria.by_name else None
         self._found_transaction = False
         self._stop_seen = False
+
+    @property
+    def missed(self) -> Place | None:
+        """The place to begin at, as long as it has not been reached."""
+        return None if self._started else self._criteria.start
 
     def apply(self, records: Iterable[LogRecord]) -> Iterator[LogRecord]:
         """Give the records that pass; stop reading where none can follow."""

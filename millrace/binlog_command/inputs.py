@@ -35,6 +35,7 @@ STANDARD_INPUT: Final = "-"
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_COMPRESSED: Final = (".gz", ".zst", ".zstd")
 _POLL_S: Final = 0.1
 _TYPE_OFFSET: Final = 4
 
@@ -42,7 +43,8 @@ _TYPE_OFFSET: Final = 4
 def find_files(name: str) -> list[str]:
     """Give the log files that an argument names: one, or those of an index file or of a folder.
 
-    A folder's files are those that its only index file lists, else all whose names end with a number.
+    A folder's files are those that its only index file lists, else all whose names end with a number, or
+    with that and the ending of a compressed file.
     """
     path = Path(name)
     if name == STANDARD_INPUT:
@@ -51,17 +53,22 @@ def find_files(name: str) -> list[str]:
         indexes = sorted(path.glob("*.index"))
         if len(indexes) == 1:
             return find_files(str(indexes[0]))
-        numbered = [found for found in path.iterdir() if found.suffix[1:].isdecimal()]
+        numbered = [found for found in path.iterdir() if _plain_name(found).suffix[1:].isdecimal()]
         if indexes or not numbered:
             there = ", ".join(index.name for index in indexes) or "no log file, nor an index"
             raise UserError(f"{name} is a folder with {there}: name the files to read", ExitCode.SETTINGS)
-        return [str(found) for found in sorted(numbered, key=file_order)]
+        return [str(found) for found in sorted(numbered, key=lambda found: file_order(_plain_name(found)))]
     if path.suffix != ".index":
         return [name]
     try:
         return [str(listed) for listed in listed_files(path)]
     except OSError as error:
         raise _unreadable(name, error) from error
+
+
+def _plain_name(path: Path) -> Path:
+    """Give the name that a compressed file had before."""
+    return path.with_suffix("") if path.suffix in _COMPRESSED else path
 
 
 class FileInput:
@@ -81,7 +88,7 @@ class FileInput:
         ``note`` is told what is worth knowing about a file. With ``accept_in_use`` unset, a file that was
         not closed by its server is an error. ``keys`` open encrypted logs.
         """
-        self.names = names
+        self.names = list(names)
         self.total_bytes = sum(map(_size_of, names))
         self._follow = follow
         self._note = note
@@ -120,14 +127,16 @@ class FileInput:
                 self._raw = raw if seekable else None
                 growing = _Growing(name, raw) if follow and seekable else None
                 stream = _unpacked(raw) if growing is None else cast("BinaryIO", growing)
-                for position, data in iter_events(stream, name, keys=self._keys):
-                    if position == len(MAGIC) and growing is None:
-                        self._look_at_head(name, data)
-                    yield RawEvent(name, file, position, data)
-                    if growing is not None and data[_TYPE_OFFSET] == EventType.ROTATE_EVENT:
-                        growing.successor = _rotated_to(name, data)
-                self._finished_bytes += raw.tell() if seekable else 0
-                self._raw = None
+                try:
+                    for position, data in iter_events(stream, name, keys=self._keys):
+                        if position == len(MAGIC) and growing is None:
+                            self._look_at_head(name, data)
+                        yield RawEvent(name, file, position, data)
+                        if growing is not None and data[_TYPE_OFFSET] == EventType.ROTATE_EVENT:
+                            growing.successor = _rotated_to(name, data)
+                finally:
+                    self._finished_bytes = self.done_bytes
+                    self._raw = None
                 self._successor = None if growing is None else growing.successor
         except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
             raise TruncatedError(f"the file cannot be unpacked further: {error}", log_file=name) from error

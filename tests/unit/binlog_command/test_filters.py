@@ -89,6 +89,12 @@ def test_positions_of_named_logs() -> None:
     assert Place.parse("a:b:7") == Place(7, "a:b")
 
 
+def test_a_place_that_is_not_reached_is_said() -> None:
+    outcome = CliRunner().invoke(main, ["binlog", "--json", "--start-position", "other:4", MYSQL])
+    assert (outcome.exit_code, outcome.stdout) == (0, "")
+    assert outcome.stderr == "note: no event that was read begins at or behind other:4\n"
+
+
 def test_times_begin_and_stop_like_mysqlbinlog() -> None:
     whole = listed(MARIADB)
     later = whole[-1]["timestamp"]

@@ -39,6 +39,8 @@ def test_names_of_files_folders_and_indexes(tmp_path: Path) -> None:
     assert find_files("-") == ["-"]
     assert find_files("missing") == ["missing"]
     assert find_files(str(tmp_path)) == [str(tmp_path / "log.999999"), str(tmp_path / "log.1000000")]
+    (tmp_path / "log.999999").rename(tmp_path / "log.999999.gz")
+    assert find_files(str(tmp_path)) == [str(tmp_path / "log.999999.gz"), str(tmp_path / "log.1000000")]
     index = tmp_path / "log.index"
     index.write_text("./log.1000000\n")
     assert find_files(str(index)) == [str(tmp_path / "log.1000000")]
