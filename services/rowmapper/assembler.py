@@ -25,14 +25,26 @@ _LOG = get_logger(__name__)
 _OVERHEAD: Final = 1500
 """Bytes that the objects of one event take beside its content."""
 
-_GTIDS: Final = {EventType.GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT, EventType.MARIADB_GTID_EVENT}
-_QUERIES: Final = {EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT}
+_GTIDS: Final = set(
+    map(int, (EventType.GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT, EventType.MARIADB_GTID_EVENT))
+)
+_QUERIES: Final = {int(EventType.QUERY_EVENT), int(EventType.QUERY_COMPRESSED_EVENT)}
+_TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
 _WITHOUT_OUTPUT: Final = _GTIDS | {
-    EventType.ANONYMOUS_GTID_LOG_EVENT,
-    EventType.XID_EVENT,
-    EventType.TRANSACTION_PAYLOAD_EVENT,
+    int(EventType.ANONYMOUS_GTID_LOG_EVENT),
+    int(EventType.XID_EVENT),
+    int(EventType.TRANSACTION_PAYLOAD_EVENT),
 }
 """Events of which no output is made."""
+
+_BEGIN: Final = b"BEGIN"
+"""What most statements of a log are, in the spelling of the servers."""
+
+_SAVEPOINTS: Final = {
+    StatementKind.SAVEPOINT,
+    StatementKind.ROLLBACK_TO,
+    StatementKind.RELEASE_SAVEPOINT,
+}
 
 
 @dataclass(slots=True)
@@ -118,25 +130,19 @@ class Assembler:
         transaction.last = incoming
         if type_code in _GTIDS:
             transaction.gtid = event.transaction
-        elif type_code == EventType.TABLE_MAP_EVENT:
+        elif type_code == _TABLE_MAP:
             transaction.tables.add((event.database or "", event.table or ""))
         elif type_code in _QUERIES:
             query = event.event
-            assert isinstance(query, QueryEvent | QueryCompressedEvent)
-            _note_savepoint(transaction, incoming.offset, classify(query.query))
+            assert isinstance(query, (QueryEvent, QueryCompressedEvent))
+            if query.query != _BEGIN:
+                _note_savepoint(transaction, incoming.offset, classify(query.query))
         if transaction.events is not None and type_code not in _WITHOUT_OUTPUT:
             transaction.size += len(incoming.value) + _OVERHEAD
             if transaction.size > self._buffer_bytes:
                 transaction.events = None
             else:
                 transaction.events.append(incoming)
-
-
-_SAVEPOINTS: Final = {
-    StatementKind.SAVEPOINT,
-    StatementKind.ROLLBACK_TO,
-    StatementKind.RELEASE_SAVEPOINT,
-}
 
 
 def _note_savepoint(transaction: Transaction, offset: int, statement: Statement) -> None:

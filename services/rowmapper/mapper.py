@@ -24,8 +24,7 @@ Replay = Callable[[int, int], Iterator[Incoming]]
 """Reads the events from one offset to before another a second time."""
 
 
-_COUNTED: Final = ("rows", "undone_events", "ddl", "non_row_changes", "dead_letters")
-"""What of an :class:`Outcome` goes into the counters."""
+_FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 
 
 class _StopRequestedError(Exception):
@@ -106,7 +105,7 @@ class Mapper:
                 if isinstance(taken, Marker):
                     assembler.abandon(taken.next_offset)
                 else:
-                    if taken.event.type_code == EventType.FORMAT_DESCRIPTION_EVENT:
+                    if taken.event.type_code == _FORMAT_DESCRIPTION:
                         self._note_format(taken)
                     transaction = assembler.feed(taken)
                     if transaction is not None:
@@ -151,8 +150,9 @@ class Mapper:
                 undone = [OffsetRange(transaction.start, transaction.stop)]
             case _:
                 undone = transaction.undone
-        events = self._replay(transaction.start, transaction.stop)
-        if transaction.events is not None:
+        if transaction.events is None:
+            events = self._replay(transaction.start, transaction.stop)
+        else:
             events = _drained(transaction.events)
         return self._publisher.publish(transaction, events, undone)
 
@@ -181,8 +181,7 @@ class Mapper:
         counters = self.counters
         if outcome.rows or outcome.non_row_changes:
             counters["transactions"] += 1
-        for name in _COUNTED:
-            count = getattr(outcome, name)
+        for name, count in outcome.counts():
             if count:
                 counters[name] += count
 

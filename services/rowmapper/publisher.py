@@ -35,6 +35,9 @@ from services.rowmapper.tables import BoundTable, Tables
 __all__ = ["Outcome", "Publisher"]
 
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
+_BEGIN: Final = b"BEGIN"
+_QUERIES: Final = (QueryEvent, QueryCompressedEvent)
+_COMMENTS: Final = (RowsQueryLogEvent, AnnotateRowsEvent)
 
 
 @dataclass(slots=True)
@@ -47,6 +50,16 @@ class Outcome:
     non_row_changes: int = 0
     dead_letters: int = 0
     per_table: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """Give the numbers that are counted over all transactions, with their names."""
+        return (
+            ("rows", self.rows),
+            ("undone_events", self.undone_events),
+            ("ddl", self.ddl),
+            ("non_row_changes", self.non_row_changes),
+            ("dead_letters", self.dead_letters),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,10 @@ class Publisher:
     statement_limit: int
     include_query: bool
     clock: Callable[[], float] = time.time
+    transactions_topic: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transactions_topic", self.topics.transactions)
 
     def publish(
         self, transaction: Transaction, events: Iterable[Incoming], undone: Sequence[OffsetRange]
@@ -104,10 +121,11 @@ class _Publication:
                 self._table_maps[event.table_id] = event
             elif isinstance(event, RowsEvent):
                 self._rows_event(incoming, event)
-            elif isinstance(event, QueryEvent | QueryCompressedEvent):
+            elif isinstance(event, _QUERIES):
                 self._thread = event.thread_id
-                self._statement(incoming, event, classify(event.query))
-            elif isinstance(event, RowsQueryLogEvent | AnnotateRowsEvent):
+                if event.query != _BEGIN:
+                    self._statement(incoming, event, classify(event.query))
+            elif isinstance(event, _COMMENTS):
                 if self._publisher.include_query:
                     self._query = event.query.decode(errors="replace")
             elif isinstance(event, ExecuteLoadQueryEvent):
@@ -129,8 +147,7 @@ class _Publication:
 
     def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
         key = self._transaction.id.encode(errors="backslashreplace")
-        topic = self._publisher.topics.transactions
-        self._publisher.sink.put(topic, key, value, incoming.timestamp_ms)
+        self._publisher.sink.put(self._publisher.transactions_topic, key, value, incoming.timestamp_ms)
 
     def _is_undone(self, offset: int) -> bool:
         return any(undone.start <= offset < undone.end for undone in self._undone)
@@ -177,17 +194,17 @@ class _Publication:
         return EventWriter(
             bound.encoder,
             EventPlace(
-                ts_ms=record.timestamp * 1000,
-                server_id=record.server_id,
-                gtid=self._gtid,
-                log_file=record.log_file,
-                position=record.position,
-                epoch=record.epoch,
-                sub_index=record.sub_index,
-                thread=self._thread,
-                query=query,
-                transaction=self._transaction.id,
-                key=incoming.key.decode(),
+                record.timestamp * 1000,
+                record.server_id,
+                self._gtid,
+                record.log_file,
+                record.position,
+                record.epoch,
+                record.sub_index,
+                self._thread,
+                query,
+                self._transaction.id,
+                incoming.key.decode(),
             ),
             bound.schema_source,
             ts_ms=int(self._publisher.clock() * 1000),

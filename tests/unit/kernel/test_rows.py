@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import kernel
+from millrace.avro import binary
 from millrace.avro.tables import EventPlace, EventWriter, RowEncoder
 from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
 from millrace.binlog.columns.charsets import charset
@@ -488,3 +489,34 @@ def test_a_plan_whose_sizes_do_not_fit_is_refused() -> None:
         make(NativeKind.SIGNED, 0, 4, 0, 0, (), present=(False,))
     with pytest.raises(ValueError, match="no column"):
         make(NativeKind.SIGNED, 0, 4, 0, 0, (), key=[(1, False)])
+
+
+PACKED = {
+    "b": st.binary(max_size=300),
+    "l": st.integers(-(1 << 63), (1 << 63) - 1),
+    "s": st.text(max_size=30) | st.just("\ud800 alone"),
+    "L": st.none() | st.integers(-200, 200),
+    "S": st.none() | st.text(max_size=5),
+}
+
+
+@given(
+    st.text("blsLS", max_size=12).flatmap(
+        lambda form: st.tuples(st.just(form), *(PACKED[one] for one in form))
+    )
+)
+def test_pack(case: tuple[Any, ...]) -> None:
+    assert compiled_rows.pack(*case) == binary._pack(*case)
+
+
+def test_pack_refuses_what_does_not_fit_its_form() -> None:
+    for form, values, error in (
+        ("l", (), ValueError),
+        ("x", (1,), ValueError),
+        ("l", (1 << 64,), OverflowError),
+        ("b", (None,), TypeError),
+        ("s", (None,), TypeError),
+        ("l", ("1",), TypeError),
+    ):
+        with pytest.raises(error):
+            compiled_rows.pack(form, *values)
