@@ -27,6 +27,8 @@ from pymysql.cursors import SSCursor
 from millrace.avro.registry import SchemaRegistry, split_wire_format
 from millrace.contract import Topics, escape_name
 from millrace.kafka.read import read_topic
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -257,8 +259,10 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
         return from_server(column, note["text"])
     if note["bytes"] is not None:
         return note["bytes"]
-    raise NotImplementedError(
-        f"column {column.name} of a large row lies in the events topic; this check reads row topics only"
+    raise UserError(
+        f"a row is too large for a record of its topic: its column {column.name} lies in the events topic, "
+        "and this comparison reads row topics only; raise the topic's max.message.bytes or leave the table out",
+        ExitCode.DATA,
     )
 
 

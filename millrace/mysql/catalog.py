@@ -16,7 +16,8 @@ _ATTEMPTS = 10
 _NOT_LOGGED = "('information_schema', 'performance_schema', 'sys')"
 
 _TABLES = f"""
-    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ENGINE AS engine, TABLE_COLLATION AS collation
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, TABLE_TYPE AS type, ENGINE AS engine,
+           TABLE_COLLATION AS collation
     FROM information_schema.TABLES
     WHERE TABLE_TYPE NOT IN ('VIEW', 'SYSTEM VIEW') AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
@@ -33,11 +34,16 @@ _KEYS = f"""
     FROM information_schema.STATISTICS
     WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608
+_PERIODS = f"""
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.COLUMNS
+    WHERE GENERATION_EXPRESSION = 'ROW START' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+"""  # noqa: S608
 _COLLATIONS = """
     SELECT COLLATION_NAME AS collation, CHARACTER_SET_NAME AS charset
     FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
 """
 
+_VERSIONED = "SYSTEM VERSIONED"
 _UNESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 _TableName = tuple[str, str]
@@ -69,6 +75,10 @@ def read_definitions(connection: MysqlConnection) -> list[TableDefinition]:
     columns: dict[_TableName, list[ColumnDefinition]] = defaultdict(list)
     for row in connection.query(_COLUMNS, doing=doing):
         columns[_name(row)].append(_column(row, keys[_name(row)].get(row["name"])))
+    versioned = {_name(row) for row in tables if row["type"] == _VERSIONED}
+    if versioned:
+        for name in versioned - {_name(row) for row in connection.query(_PERIODS, doing=doing)}:
+            columns[name] += _period(columns[name])
     # MariaDB has collations without a character set of their own, and lists them as NULL.
     charsets = {
         row["collation"]: row["charset"]
@@ -119,6 +129,27 @@ def _column(row: Row, key: Row | None) -> ColumnDefinition:
         generated=generated,
         hidden="INVISIBLE" in extra,
     )
+
+
+def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:
+    """Give the columns that MariaDB adds to a system-versioned table, behind all others, and shows nowhere.
+
+    The second is the last part of the primary key, where there is one.
+    """
+    parts = sum(column.key_position is not None for column in columns)
+    start, end = (
+        ColumnDefinition(
+            ordinal=len(columns) + index,
+            name=name,
+            column_type="timestamp(6)",
+            nullable=False,
+            key_position=parts if parts and name == "row_end" else None,
+            generated="STORED",
+            hidden=True,
+        )
+        for index, name in enumerate(("row_start", "row_end"))
+    )
+    return [start, end]
 
 
 def _text(value: str | bytes) -> str:

@@ -7,8 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from millrace.binlog.events import TableMapEvent
+from millrace.binlog.file import iter_events
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import decode_event
+from millrace.binlog.table import resolve_columns
 from millrace.local import MariaDB, MySQL
-from millrace.mysql.catalog import read_catalog
+from millrace.mysql.catalog import read_catalog, read_definitions
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import (
@@ -216,6 +221,41 @@ def test_the_catalogue(database: Server, connection: MysqlConnection) -> None:
     assert (columns["g"].generated, columns["h"].generated) == ("VIRTUAL", "STORED")
     assert (table.engine, ours["m"].engine) == ("InnoDB", "MyISAM")
     assert table.charset == "utf8mb4"
+
+
+def test_the_catalogue_has_the_columns_that_versioning_adds(mariadb: MariaDB) -> None:
+    """The definitions fit the table maps, whether the table names its period or not."""
+    name = f"versioned_{uuid.uuid4().hex[:6]}"
+    period = "PERIOD FOR SYSTEM_TIME (s, e)"
+    rows = "s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END"
+    mariadb.execute(
+        "FLUSH BINARY LOGS",
+        f"CREATE DATABASE {name}",
+        f"CREATE TABLE {name}.implied (id INT PRIMARY KEY, x INT) WITH SYSTEM VERSIONING",
+        f"CREATE TABLE {name}.bare (x INT) WITH SYSTEM VERSIONING",
+        f"CREATE TABLE {name}.named (id INT PRIMARY KEY, {rows}, {period}, x INT) WITH SYSTEM VERSIONING",
+        *(
+            f"INSERT INTO {name}.{table} (x{key}) VALUES (1{value})"
+            for table, key, value in (
+                ("implied", ", id", ", 1"),
+                ("bare", "", ""),
+                ("named", ", id", ", 1"),
+            )
+        ),
+    )
+    with MysqlConnection(address(mariadb)) as connection:
+        definitions = {d.table: d for d in read_definitions(connection) if d.database == name}
+    state, seen = StreamState(), set()
+    with mariadb.binlog_files[-1].open("rb") as log:
+        for _, data in iter_events(log):
+            event = decode_event(data, state).event
+            if isinstance(event, TableMapEvent) and event.database == name:
+                logged = resolve_columns(event, None, server_version="11.4.5-MariaDB")
+                defined = definitions[event.table]
+                assert [column.name for column in logged.columns] == [c.name for c in defined.columns]
+                assert tuple(column.name for column in logged.key_columns) == defined.key
+                seen.add(event.table)
+    assert seen == {"implied", "bare", "named"}
 
 
 def test_tls(database: Server) -> None:
