@@ -234,7 +234,7 @@ class Criteria:
 class Filter:
     """Lets those records through that are asked for; :attr:`finished` is set once none can follow.
 
-    Records that could not be decoded always pass: whoever writes them decides.
+    Of records that could not be decoded the place alone is looked at: whoever writes them decides.
     """
 
     def __init__(
@@ -263,25 +263,26 @@ class Filter:
             yield from records
             return
         for record in records:
-            if isinstance(record.event, BinlogError):
-                yield record
-                continue
-            verdict = self._passes(record, record.event)
+            passes = self._passes(record)
             if self.finished:
                 break
-            if not verdict:
+            if not passes:
                 continue
-            if self._names is None:
+            if self._names is None or isinstance(record.event, BinlogError):
                 yield record
             else:
                 yield from self._names.feed(record, record.event)
         if self._names is not None:
             yield from self._names.end()
 
-    def _passes(self, record: LogRecord, decoded: BinlogEvent) -> bool:
+    def _passes(self, record: LogRecord) -> bool:
+        decoded = record.event
         if self._first_path is None:
             self._first_path = record.path
-        if self._beyond_stop(record, decoded.header):
+        if isinstance(decoded, BinlogError):
+            self.finished = self._beyond_stop(record, 0)
+            return self._from_start(record) or not record.data
+        if self._beyond_stop(record, decoded.header.timestamp):
             self.finished = True
             return False
         is_format = isinstance(decoded.event, _FORMAT)
@@ -338,7 +339,7 @@ class Filter:
         self._started = behind or (named and record.position >= start.position)
         return self._started
 
-    def _beyond_stop(self, record: LogRecord, header: EventHeader) -> bool:
+    def _beyond_stop(self, record: LogRecord, timestamp: int) -> bool:
         criteria = self._criteria
         stop = criteria.stop
         if stop is not None:
@@ -346,9 +347,7 @@ class Filter:
             if record.position >= stop.position if named else self._stop_seen and stop.file is not None:
                 return True
             self._stop_seen = named
-        return bool(
-            criteria.stop_time is not None and header.timestamp and header.timestamp >= criteria.stop_time
-        )
+        return bool(criteria.stop_time is not None and timestamp and timestamp >= criteria.stop_time)
 
     def _in_time(self, header: EventHeader, *, is_format: bool) -> bool:
         start = self._criteria.start_time

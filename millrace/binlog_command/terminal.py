@@ -84,7 +84,7 @@ _STYLES: Final[tuple[tuple[re.Pattern[bytes], dict[str, Any]], ...]] = (
     (re.compile(rb"#\d{6} "), {"fg": "cyan"}),
     (re.compile(rb"### "), {"fg": "green"}),
     (re.compile(rb"#"), {"dim": True}),
-    (re.compile(rb"(/\*!|SET |DELIMITER |BINLOG |[A-Za-z0-9+/]{4,}={0,2}$|'/\*!)"), {"dim": True}),
+    (re.compile(rb"(/\*!|SET |DELIMITER |BINLOG |[A-Za-z0-9+/]{20,}={0,2}$|'/\*!)"), {"dim": True}),
     (re.compile(rb"error: "), {"fg": "red"}),
 )
 """Of the text form, by how a line begins; SQL stays as it is."""

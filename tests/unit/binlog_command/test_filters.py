@@ -95,6 +95,17 @@ def test_a_place_that_is_not_reached_is_said() -> None:
     assert outcome.stderr == "note: no event that was read begins at or behind other:4\n"
 
 
+def test_damage_outside_of_what_is_asked_for_does_not_matter(tmp_path: Path) -> None:
+    data = bytearray(Path(MYSQL).read_bytes())
+    data[1600] ^= 1
+    damaged = tmp_path / "mysql.000001"
+    damaged.write_bytes(data)
+    behind = ("--start-position", "1859")
+    assert listed(*behind, str(damaged)) == listed(*behind, MYSQL)
+    before = ("--stop-position", "1513")
+    assert listed(*before, str(damaged)) == listed(*before, MYSQL)
+
+
 def test_times_begin_and_stop_like_mysqlbinlog() -> None:
     whole = listed(MARIADB)
     later = whole[-1]["timestamp"]
