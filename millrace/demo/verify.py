@@ -261,7 +261,7 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
         return note["bytes"]
     raise UserError(
         f"a row is too large for a record of its topic: its column {column.name} lies in the events topic, "
-        "and this comparison reads row topics only; raise the topic's max.message.bytes or leave the table out",
+        "and this comparison reads row topics only; raise max.message.bytes of the topic or leave it out",
         ExitCode.DATA,
     )
 
