@@ -125,7 +125,8 @@ def progress(items: Iterable[T], measured: Measured) -> Iterator[T]:
     if not sys.stderr.isatty():
         yield from items
         return
-    with click.progressbar(length=1, file=sys.stderr, show_eta=True) as bar:
+    length = max(1, measured.total_bytes)
+    with click.progressbar(length=length, file=sys.stderr, show_pos=True, show_percent=True) as bar:
         for number, item in enumerate(items):
             if number % _UPDATE_EVERY == 0:
                 bar.length = max(1, measured.total_bytes)

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from millrace.binlog_command.command import binlog
 from millrace.binlog_command.terminal import coloured
 from millrace.cli import main
 
@@ -34,6 +36,12 @@ def test_help_has_groups_and_examples() -> None:
         "Examples",
     ]
     assert "  millrace binlog -v binlog.000042\n" in text
+
+
+def test_the_documentation_names_no_option_that_is_not_there() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "binlog-command.md").read_text()
+    known = {name for parameter in binlog.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known - {"--help"} == set()
 
 
 @pytest.mark.parametrize(

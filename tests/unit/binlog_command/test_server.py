@@ -1,0 +1,75 @@
+"""Addresses of servers, and where copies of their logs go."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from millrace.binlog_command.raw_download import RawDownload, end_of_events
+from millrace.binlog_command.server import ServerAddress, is_server
+from millrace.mysql.connection import MysqlAddress
+from millrace.runtime.errors import UserError
+
+LOG = Path(__file__).parent / "logs" / "mysql.000001"
+
+
+@pytest.fixture(autouse=True)
+def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("USER", "PASSWORD", "PORT", "SSL_CA", "SSL_VERIFY"):
+        monkeypatch.delenv(f"MILLRACE_MYSQL_{name}", raising=False)
+    monkeypatch.delenv("MILLRACE_CONFIG", raising=False)
+
+
+def test_an_address_is_taken_apart() -> None:
+    address = ServerAddress.parse("mysql://us%40er:p%3Aw%2F@db1:3307/binlog.000042")
+    assert (address.mysql.host, address.mysql.port) == ("db1", 3307)
+    assert (address.mysql.user, address.mysql.password) == ("us@er", "p:w/")
+    assert address.log_file == "binlog.000042"
+    assert str(address) == "mysql://db1:3307"
+    assert "p:w/" not in repr(address)
+
+
+def test_what_an_address_leaves_out_comes_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_MYSQL_USER", "repl")
+    monkeypatch.setenv("MILLRACE_MYSQL_PASSWORD", "hidden")
+    monkeypatch.setenv("MILLRACE_MYSQL_SSL_VERIFY", "true")
+    address = ServerAddress.parse("mariadb://[::1]/")
+    assert (address.mysql.host, address.mysql.port, address.mysql.user) == ("::1", 3306, "repl")
+    assert address.mysql.password == "hidden"
+    assert address.mysql.ssl_verify
+    assert address.log_file is None
+    assert ServerAddress.parse("mysql://other@h/", "asked").mysql.password == "asked"
+    assert ServerAddress.parse("mysql://other@h/").mysql.user == "other"
+
+
+@pytest.mark.parametrize("url", ["mysql:///x", "mysql://h:99999/", "mysql://h/a/b", "mysql://h/?x=1"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(UserError, match="is not mysql://user:password@host:port/LOGFILE"):
+        ServerAddress.parse(url)
+
+
+def test_addresses_are_known_by_their_scheme() -> None:
+    assert is_server("mysql://h")
+    assert is_server("mariadb://h")
+    assert not is_server("mysql-bin.000001")
+    assert not is_server("kafka://h/s")
+
+
+def test_copies_go_into_a_folder_or_behind_a_prefix(tmp_path: Path) -> None:
+    address = ServerAddress(MysqlAddress(), None)
+    assert RawDownload(address, "").path("log.1") == Path("log.1")
+    assert RawDownload(address, "new/").path("log.1") == Path("new/log.1")
+    assert RawDownload(address, str(tmp_path)).path("log.1") == tmp_path / "log.1"
+    assert RawDownload(address, str(tmp_path / "db1-")).path("log.1") == tmp_path / "db1-log.1"
+
+
+@pytest.mark.parametrize(
+    ("cut", "end"),
+    [(4735, 4735), (4734, 4688), (4690, 4688), (4688, 4688), (130, 124), (50, 4), (2, 4), (0, 4)],
+)
+def test_a_copy_ends_with_its_last_whole_event(cut: int, end: int) -> None:
+    assert end_of_events(io.BytesIO(LOG.read_bytes()[:cut])) == end
+
+
+def test_zeros_behind_the_events_are_no_events() -> None:
+    assert end_of_events(io.BytesIO(LOG.read_bytes() + bytes(4096))) == 4735
