@@ -46,7 +46,7 @@ from millrace.binlog.file import (
     iter_events,
     iter_pieces,
 )
-from millrace.binlog.fragments import PartialRowsAssembler
+from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
 from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.binlog.header import EventHeader
 from millrace.binlog.load_data import LoadData, LoadDataAssembler
@@ -133,6 +133,7 @@ __all__ = [
     "iter_pieces",
     "json_text",
     "resolve_columns",
+    "rows_event_of",
     "seal",
 ]
 __all__ += events.__all__

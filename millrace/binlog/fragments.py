@@ -7,11 +7,13 @@ MariaDB's replication protocol.
 """
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH, checksum_matches
+from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.mariadb import PartialRowDataEvent
+from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.header import HEADER_LENGTH
 
-__all__ = ["PartialRowsAssembler"]
+__all__ = ["PartialRowsAssembler", "rows_event_of"]
 
 
 class PartialRowsAssembler:
@@ -79,3 +81,16 @@ class PartialRowsAssembler:
             raise InvalidValueError(f"fragment {event.seq_no} of {event.total_fragments} of a rows event")
         if self._size is not None and self._held + len(event.data) > self._size:
             raise InvalidValueError(f"the fragments of a rows event have more than its {self._size} bytes")
+
+
+def rows_event_of(whole: bytes) -> RowsEvent:
+    """Decode what :meth:`PartialRowsAssembler.feed` gave, where no state is at hand: by MariaDB's layout.
+
+    Raises MalformedError where it is no rows event of MariaDB.
+    """
+    declaration = EVENTS.get(whole[4])
+    if declaration is None or not issubclass(declaration.event_class, RowsEvent):
+        raise InvalidValueError(f"the fragments of a rows event make an event of type {whole[4]}")
+    event = declaration.decode(whole, HEADER_LENGTH, len(whole), declaration.post_header_lengths[-1])
+    assert isinstance(event, RowsEvent)
+    return event

@@ -16,12 +16,14 @@ from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     ExecuteLoadQueryEvent,
+    PartialRowDataEvent,
     QueryCompressedEvent,
     QueryEvent,
     RowsEvent,
     RowsQueryLogEvent,
     TableMapEvent,
 )
+from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.types import RowsFlag
@@ -109,6 +111,7 @@ class _Publication:
         self._undone = undone
         self._begun = False
         self._table_maps: dict[int, TableMapEvent] = {}
+        self._fragments = PartialRowsAssembler()
         self._gtid = transaction.gtid
         self._thread: int | None = None
         self._query: str | None = None
@@ -130,6 +133,8 @@ class _Publication:
                     self._query = event.query.decode(errors="replace")
             elif isinstance(event, ExecuteLoadQueryEvent):
                 self._statement(incoming, event, classify(event.query))
+            elif isinstance(event, PartialRowDataEvent):
+                self._fragment(incoming, event)
         if self._begun:
             last, outcome = self._transaction.last, self.outcome
             serialize = self._publisher.serialize_transaction
@@ -151,6 +156,21 @@ class _Publication:
 
     def _is_undone(self, offset: int) -> bool:
         return any(undone.start <= offset < undone.end for undone in self._undone)
+
+    def _fragment(self, incoming: Incoming, event: PartialRowDataEvent) -> None:
+        """Take a fragment of a rows event that was too large for one; with the last come the rows.
+
+        They are those of the last fragment, by its position; a reference to a value counts in the rows of
+        the whole.
+        """
+        try:
+            whole = self._fragments.feed(event)
+            rows = None if whole is None else rows_event_of(whole)
+        except BinlogError as error:
+            self.dead_letter(incoming, error)
+            return
+        if rows is not None:
+            self._rows_event(incoming, rows)
 
     def _rows_event(self, incoming: Incoming, event: RowsEvent) -> None:
         table_map = self._table_maps.get(event.table_id)

@@ -5,7 +5,7 @@ import pytest
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events import PartialRowDataEvent, TableMapEvent, WriteRowsEventV1
-from millrace.binlog.fragments import PartialRowsAssembler
+from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
 from millrace.binlog.header import EventHeader
 from millrace.binlog.rows import RowImages
 from millrace.binlog.stream import BinlogEvent, decode_event, encode_event
@@ -41,6 +41,7 @@ def test_fragments_join_to_the_event(size: int) -> None:
     rows = decode_event(whole, state.for_payload())
     assert rows.event == ROWS
     assert rows.table_map == TABLE_MAP
+    assert rows_event_of(whole) == ROWS
     images = RowImages(resolve_columns(TABLE_MAP).columns, None, ROWS.columns_after_image)
     assert images.natural(ROWS.rows) == [(None, (n,)) for n in range(100)]
 
@@ -101,3 +102,9 @@ def test_sizes_that_do_not_agree() -> None:
         assembler.feed(PartialRowDataEvent(1, 1, 0, None, b"abc"))
     with pytest.raises(InvalidValueError, match="fragment 1 of 0"):
         assembler.feed(PartialRowDataEvent(0, 1, 0, None, b"abc"))
+
+
+def test_fragments_of_another_event() -> None:
+    for type_code in (2, 250):
+        with pytest.raises(InvalidValueError, match=f"make an event of type {type_code}"):
+            rows_event_of(make_event(type_code, bytes(20)))

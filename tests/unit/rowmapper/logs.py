@@ -10,11 +10,13 @@ from millrace.binlog.columns.metadata import (
 from millrace.binlog.events import (
     DeleteRowsEvent,
     GtidLogEvent,
+    PartialRowDataEvent,
     QueryEvent,
     StatusVariables,
     TableMapEvent,
     UpdateRowsEvent,
     WriteRowsEvent,
+    WriteRowsEventV1,
     XaPrepareLogEvent,
     XidEvent,
 )
@@ -88,6 +90,19 @@ class Log:
         return self.event(
             operation(self.ids[table], flags, b"", 2, before or b"", after or b"", images.encode(rows))
         )
+
+    def fragments(self, table, *rows, size=20, lost=None):
+        """Insert rows by one event that MariaDB logs in fragments; the one numbered ``lost`` is missing."""
+        self.table_map(table)
+        images = RowImages(COLUMNS, None, ALL).encode((None, row) for row in rows)
+        event = WriteRowsEventV1(self.ids[table], 1, b"", 2, b"", ALL, images)
+        whole = EventHeader(1, 23, 1, 0).encode() + event.encode_fields(8)
+        pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+        for number, piece in enumerate(pieces, 1):
+            if number != lost:
+                told = len(whole) if number == 1 else None
+                self.event(PartialRowDataEvent(len(pieces), number, number == 1, told, piece))
+        return self
 
     def insert(self, table, *rows, end=True):
         return self.table_map(table).rows(table, WriteRowsEvent, *((None, row) for row in rows), end=end)

@@ -79,6 +79,21 @@ def test_begin_and_end():
     assert begin["pos"] == 4
 
 
+def test_rows_in_fragments():
+    """They are published as if the server had logged one event."""
+    rows = [(number, "x" * number) for number in range(1, 30)]
+    made = log().begin().fragments("a", *rows).insert("a", (100, "y")).commit()
+    assert notes(world(made)) == [("c", number) for number, _ in rows] + [("c", 100)]
+
+
+def test_a_fragment_is_missing():
+    made = log().begin().fragments("a", (1, "x" * 50), lost=2).insert("a", (2, "y")).commit()
+    result = world(made)
+    assert notes(result) == [("c", 2)]
+    letters = [value["error"] for _, value in result.read("t.deadletter")]
+    assert any("fragment 3 of" in letter for letter in letters)
+
+
 def test_open_transaction_waits():
     result = world(log().begin().insert("a", (1, "x")))
     assert result.tables == []
