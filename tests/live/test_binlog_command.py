@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from millrace.cli import main
@@ -125,6 +126,7 @@ def test_a_server_gives_what_its_files_hold(database: Server) -> None:
         if line["type"] == "FORMAT_DESCRIPTION_EVENT":
             line["flags"] = 0
     assert live == files
+    assert run("--verify", url(database)).stdout.startswith("sound: ")
 
 
 def test_one_log_is_read_or_all_from_it_on(database: Server) -> None:
@@ -291,6 +293,21 @@ def test_a_copy_goes_on_where_it_was_cut(database: Server, tmp_path: Path) -> No
     assert_copied(database, tmp_path)
 
 
+def test_a_copy_goes_on_beyond_the_positions_that_a_dump_can_name(
+    mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind 4 GiB a dump begins at the head of the file; here a few bytes count as 4 GiB."""
+    write(mysql, "command_far")
+    mysql.execute("FLUSH BINARY LOGS")
+    write(mysql, "command_far")
+    assert run("--raw", "--result-file", f"{tmp_path}/", url(mysql)).exit_code == 0
+    last = tmp_path / mysql.binlog_files[-1].name
+    last.write_bytes(last.read_bytes()[:-100])
+    monkeypatch.setattr("millrace.binlog_command.server._LAST_POSITION", 200)
+    assert run("--raw", "--result-file", f"{tmp_path}/", url(mysql)).exit_code == 0
+    assert_copied(mysql, tmp_path)
+
+
 def test_a_copy_survives_being_killed_and_follows(database: Server, tmp_path: Path) -> None:
     write(database, "command_kill")
     arguments = (
@@ -360,3 +377,4 @@ def test_a_raw_topic_gives_what_the_files_hold(kafka: Kafka, mysql: MySQL, sourc
         if line["type"] == "FORMAT_DESCRIPTION_EVENT":
             line["flags"] = 0
     assert topic == files
+    assert run("--verify", address).stdout.startswith("sound: ")
