@@ -29,7 +29,7 @@ from millrace.binlog.columns.metadata import decode_column_metadata, decode_opti
 from millrace.binlog.columns.numbers import DecimalFormat
 from millrace.binlog.columns.strings import uncompressed
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import BinlogError
+from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
@@ -453,6 +453,8 @@ class RowPrinter:
         self, table_map: TableMapEvent, event: RowsEvent, verbose: int, database: str, generation: Generation
     ) -> None:
         columns = _columns(table_map)
+        if event.column_count != len(columns):
+            raise InvalidValueError(f"rows of {event.column_count} columns in a table of {len(columns)}")
         before = event.columns_before_image if event.operation is not RowsOperation.WRITE else None
         after = event.columns_after_image if event.operation is not RowsOperation.DELETE else None
         partial = isinstance(event, PartialUpdateRowsEvent)

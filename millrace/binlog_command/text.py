@@ -60,6 +60,7 @@ from millrace.binlog.events import (
     MariadbGtidListEvent,
     MariadbXid,
     NewLoadEvent,
+    PartialRowDataEvent,
     PartialUpdateRowsEvent,
     PreviousGtidsLogEvent,
     QueryCompressedEvent,
@@ -768,6 +769,12 @@ class TextOutput:
         if not self._options.short_form:
             self._parts.append(b"# End of compressed events.\n")
 
+    def _fragment(self, record: LogRecord, header: EventHeader, event: PartialRowDataEvent) -> None:
+        """Write a comment; the rows event comes behind its last fragment."""
+        self._payload_end = header.next_position or record.position + len(record.data)
+        title = b"Partial_row_data: fragment %d of %d" % (event.seq_no, event.total_fragments)
+        self._titled(record, header, title)
+
     # LOAD DATA
 
     def _begin_load(self, record: LogRecord, header: EventHeader, event: BeginLoadQueryEvent) -> None:
@@ -1116,6 +1123,7 @@ _WRITERS: dict[type[Event], Callable[[TextOutput, LogRecord, EventHeader, Any], 
     XidEvent: TextOutput._xid_event,
     XaPrepareLogEvent: TextOutput._xa_prepare,
     TransactionPayloadEvent: TextOutput._payload,
+    PartialRowDataEvent: TextOutput._fragment,
     BeginLoadQueryEvent: TextOutput._begin_load,
     AppendBlockEvent: TextOutput._append_block,
     DeleteFileEvent: TextOutput._delete_file,
