@@ -155,7 +155,7 @@ class StreamState:
         MySQL 4.0 and 4.1 wrote START_EVENT_V3 only into the first log after each start of the server; a file
         that begins with another event than one that says its format, or a ROTATE, is such a log.
         """
-        if self.format is None and first_event[4] not in _FORMAT_COMES:
+        if self.format is None and len(first_event) > 4 and first_event[4] not in _FORMAT_COMES:
             self.format = LogFormat(StartEventV3(3, "", 0))
 
     def observe(self, event: Event, flags: int = 0) -> None:

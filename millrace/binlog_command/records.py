@@ -11,6 +11,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import AnonymousGtidLogEvent, GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.file import MAGIC
 from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
@@ -98,6 +99,8 @@ class LogDecoder:
                     self._path = path
                     self._state = StreamState()
                     self._fragments.clear()
+                    if position == len(MAGIC):
+                        self._state.begin_file(data)
                 state = self._state
                 try:
                     decoded = decode_event(data, state, verify=self._verify)

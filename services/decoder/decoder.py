@@ -19,6 +19,7 @@ from millrace.avro.state import DecoderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import TableMapEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.file import MAGIC
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionTracker
@@ -39,6 +40,7 @@ _LOG = get_logger(__name__)
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 1024 * 1024
 _NOWHERE: Final = (-1, "")
+_FIRST_POSITION: Final = len(MAGIC)
 _UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
 
 
@@ -232,6 +234,8 @@ class Decoder:
             if head != self._head:
                 self._enter(key, head)
             position = int(position_text)
+            if position == _FIRST_POSITION:
+                self._stream.begin_file(data)
             decoded = decode_event(data, self._stream)
         except (BinlogError, ValueError) as error:
             self._dead_letter(error, offset, key, data, timestamp_ms)

@@ -14,6 +14,7 @@ from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     GtidLogEvent,
+    IntvarEvent,
     QueryEvent,
     TableMapEvent,
     TransactionPayloadEvent,
@@ -22,7 +23,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, seal
+from millrace.binlog.stream import BinlogEvent, encode_event, seal
 from millrace.contract import ABANDONED, HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.chunks import split
 from services.decoder.decoder import Decoder, Output
@@ -226,6 +227,17 @@ def test_one_record_per_event() -> None:
         f"WriteRowsEvent {transaction} 4 ('shop', 't1')",
         f"XidEvent {transaction} 5 None",
     ]
+
+
+def test_log_of_mysql_4_without_start_event() -> None:
+    """Only the first log after the server's start has it; elsewhere than at its head nothing is assumed."""
+    header = EventHeader(1_000_000_000, 5, 7, 0, 4)
+    data = encode_event(BinlogEvent(header, IntvarEvent(2, 9)), StreamState())
+    at_head, later = (RawKey(7, 0, f"log.{at}", at).encode() for at in (4, 500))
+    output = described(run(records([(at_head, data), (later, data)])))
+    values = {topic: value for topic, _, value, *_ in output}
+    assert values["shop.events"] == b"0 log.4 4 0 IntvarEvent log.4:4 0 None"
+    assert values["shop.deadletter"].startswith(b"MissingStateError: ")
 
 
 def test_events_inside_a_payload_follow_it() -> None:
