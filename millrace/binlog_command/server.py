@@ -129,6 +129,20 @@ class ServerLog:
 
     def after_gtids(self, gtids: str) -> Iterator[PlacedPiece]:
         """Give the pieces of all transactions but those in a GTID set; raises SourceError."""
+        place: tuple[str, int] | None = None
+        try:
+            for placed in self._connected_after(gtids):
+                yield placed
+                place = _behind(placed)
+        except RetriableError as error:
+            if not self._follow or place is None:
+                raise
+            self._note(f"{error}; connecting again")
+        else:
+            return
+        yield from self.pieces(*place)
+
+    def _connected_after(self, gtids: str) -> Iterator[PlacedPiece]:
         with MysqlConnection(self._address) as connection:
             mariadb = connection.flavour is Flavour.MARIADB
             encoded = b"" if mariadb else GtidSet.parse(gtids).encode()
@@ -146,9 +160,7 @@ class ServerLog:
                 for placed in self._connected(file, position):
                     attempts = 0
                     yield placed
-                    file, position = placed.file, placed.position
-                    if placed.piece.last:
-                        position += placed.piece.event_size
+                    file, position = _behind(placed)
             except RetriableError as error:
                 if not self._follow or attempts == _RECONNECTS:
                     raise
@@ -168,6 +180,12 @@ class ServerLog:
             for placed in _placed(dump, PositionTracker(file, start, zero_allowed=mariadb)):
                 if placed.position != ALTERED and (placed.file != file or placed.position >= position):
                     yield placed
+
+
+def _behind(placed: PlacedPiece) -> tuple[str, int]:
+    """Give the place to go on at: behind an event that is complete, else at its beginning."""
+    file, position, piece = placed
+    return file, position + piece.event_size if piece.last else position
 
 
 def _placed(dump: Dump, tracker: PositionTracker) -> Iterator[PlacedPiece]:

@@ -97,14 +97,16 @@ class _Largest:
         self._number = 0
 
     def offer(self, transaction: _Transaction) -> None:
-        self._number -= 1
         measure = self.measure(transaction)
-        # Of equal ones the first that came is kept: their numbers are the highest.
+        heap = self._heap
+        if len(heap) == _EXTREMES and measure <= heap[0][0]:
+            return
+        self._number -= 1  # of equal ones the first stays above the others
         entry = measure, self._number, transaction
-        if len(self._heap) < _EXTREMES:
-            heapq.heappush(self._heap, entry)
-        elif entry > self._heap[0]:
-            heapq.heapreplace(self._heap, entry)
+        if len(heap) < _EXTREMES:
+            heapq.heappush(heap, entry)
+        else:
+            heapq.heapreplace(heap, entry)
 
     def found(self) -> list[_Transaction]:
         return [transaction for measure, _, transaction in sorted(self._heap, reverse=True) if measure]

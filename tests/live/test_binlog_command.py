@@ -50,6 +50,13 @@ def write(server: Server, database: str, rounds: int = 3) -> None:
     )
 
 
+def cut_dumps(server: Server) -> None:
+    """End all replication connections of a server."""
+    for row in server.query("SHOW PROCESSLIST"):
+        if str(row[4]).startswith("Binlog Dump"):
+            server.execute(f"KILL {row[0]}")
+
+
 class Process:
     """The command as a process, and what it has written so far."""
 
@@ -165,9 +172,7 @@ def test_a_server_is_followed_over_a_rotation_and_a_lost_connection(database: Se
         database.execute("INSERT INTO command_follow.t (v) VALUES ('first')", "FLUSH BINARY LOGS")
         new = f'"file":"{database.binlog_files[-1].name}"'
         following.wait_for(lambda lines: any(new in line for line in lines))
-        for row in database.query("SHOW PROCESSLIST"):
-            if str(row[4]).startswith("Binlog Dump"):
-                database.execute(f"KILL {row[0]}")
+        cut_dumps(database)
         database.execute("INSERT INTO command_follow.t (v) VALUES ('second')")
         following.wait_for(lambda lines: any(new in line and "WRITE_ROWS" in line for line in lines))
         assert following.stop(signal.SIGINT) == 130
@@ -178,6 +183,22 @@ def test_a_server_is_followed_over_a_rotation_and_a_lost_connection(database: Se
     known = [(line["file"], line["position"]) for line in files]
     start = known.index(places[0])
     assert known[start : start + len(places)] == places, "nothing is missing"
+
+
+def test_a_dump_by_gtids_goes_on_behind_a_lost_connection(database: Server) -> None:
+    write(database, "command_lost")
+    address = MysqlAddress(database.host, database.port, database.user, database.password)
+    with MysqlConnection(address) as connection:
+        gtids = log_status(connection).gtid_set
+    database.execute("INSERT INTO command_lost.t (v) VALUES ('first')")
+    with process("--json", "--follow", "--after-gtids", gtids, url(database)) as following:
+        following.wait_for(lambda lines: any("WRITE_ROWS" in line for line in lines))
+        cut_dumps(database)
+        database.execute("INSERT INTO command_lost.t (v) VALUES ('second')")
+        following.wait_for(lambda lines: sum("WRITE_ROWS" in line for line in lines) == 2)
+        assert following.stop(signal.SIGINT) == 130
+        places = [(line["file"], line["position"]) for line in map(json.loads, following.lines)]
+    assert len(set(places)) == len(places)
 
 
 def test_what_goes_wrong_with_a_server_is_said_in_a_line(mysql: MySQL) -> None:
