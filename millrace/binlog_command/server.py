@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.gtid import GtidSet
 from millrace.binlog_command.records import RawEvent
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
@@ -145,7 +146,10 @@ class ServerLog:
     def _connected_after(self, gtids: str) -> Iterator[PlacedPiece]:
         with MysqlConnection(self._address) as connection:
             mariadb = connection.flavour is Flavour.MARIADB
-            encoded = b"" if mariadb else GtidSet.parse(gtids).encode()
+            try:
+                encoded = b"" if mariadb else GtidSet.parse(gtids).encode()
+            except InvalidValueError as error:
+                raise UserError(f"--after-gtids for a server of MySQL: {error}", ExitCode.SETTINGS) from None
             dump = Dump.after_gtids(connection, self.replica, gtids, encoded, wait=self._follow)
             tracker = PositionTracker("", _FIRST_POSITION, skips=True, zero_allowed=mariadb)
             for placed in _placed(dump, tracker):

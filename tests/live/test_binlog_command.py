@@ -210,6 +210,9 @@ def test_what_goes_wrong_with_a_server_is_said_in_a_line(mysql: MySQL) -> None:
     missing = run("--json", url(mysql, "mysql-bin.999999"))
     assert missing.exit_code == 3
     assert "could not find first log file name" in missing.stderr.lower()
+    other = run("--json", "--after-gtids", "0-1-100", url(mysql))
+    assert other.exit_code == 2
+    assert "'0-1-100' in a GTID set is not a uuid" in other.stderr
     nowhere = run("--json", "mysql://127.0.0.1:1/")
     assert nowhere.exit_code == 3
     assert "127.0.0.1:1" in nowhere.stderr
