@@ -33,6 +33,28 @@ class EventWriter:
         out: list[tuple[bytes, bytes, int]],
     ) -> int: ...
 
+class RawTaker:
+    position: int
+    last_ms: int
+    size: int
+    ended: bool
+    finished: list[Any]
+    def __init__(self, notes: bytes) -> None: ...
+    def take(
+        self,
+        pieces: list[Any],
+        index: int,
+        position: int,
+        zero_allowed: bool,
+        last_ms: int,
+        now_ms: int,
+        limit: int,
+        checksums: bool,
+        prefix: bytes,
+        progress: Any,
+        out: list[tuple[bytes, bytes, int]],
+    ) -> int: ...
+
 class RecordReader:
     def __init__(
         self,

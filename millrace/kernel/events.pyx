@@ -23,7 +23,7 @@ from zlib import crc32
 
 from millrace.binlog.errors import BinlogError
 
-__all__ = ["EventHead", "EventWriter", "HeadReader", "RecordReader"]
+__all__ = ["EventHead", "EventWriter", "HeadReader", "RawTaker", "RecordReader"]
 
 cdef enum:
     HEADER_LENGTH = 19
@@ -609,7 +609,7 @@ cdef class EventWriter:
             return not source.bad and self._open(step, MODE_HEAD if flags & 1 else MODE_BODY)
         if action == ACTION_QUERY:
             verb = query_verb(&source, plan.known)
-            if verb == 0 or source.bad:
+            if verb <= 0 or source.bad:
                 return False
             if verb == 1:
                 if self._mode == MODE_HEAD or (self._mode == MODE_BODY and self._ordinal == 1):
@@ -922,7 +922,8 @@ cdef inline void put_checksum(Sink* sink, bytes data) noexcept:
 
 
 cdef int query_verb(Source* source, int known) noexcept nogil:
-    """Tell a QUERY that is BEGIN (1), COMMIT (2) or ROLLBACK (3), to the letter, from all others (0)."""
+    """Tell a QUERY that is BEGIN (1), COMMIT (2) or ROLLBACK (3), to the letter, from one that could be of XA
+    (-1) and all others (0)."""
     cdef Py_ssize_t size, at
     skip(source, 8)
     size = <Py_ssize_t> read_uint(source, 1) + 1
@@ -940,6 +941,8 @@ cdef int query_verb(Source* source, int known) noexcept nogil:
         return 2
     if size == 8 and memcmp(source.data + at, b"ROLLBACK", 8) == 0:
         return 3
+    if size >= 2 and memcmp(source.data + at, b"XA", 2) == 0:
+        return -1
     return 0
 
 
@@ -1064,6 +1067,194 @@ cdef void put_mariadb_gtid(Sink* sink, Source* source) noexcept:
     put_sized(sink, source, at, size)
 
 
+# ------------------------------------------------------------------------------------------ raw records
+
+cdef enum Note:
+    # What an event means for where transactions begin and end; see services.reader.progress.
+    NOTE_NOTHING = 0
+    NOTE_LEAVE = 1  # for the reader itself
+    NOTE_END = 2
+    NOTE_QUERY = 3
+    NOTE_GTID = 4
+    NOTE_ANONYMOUS_GTID = 5
+    NOTE_MARIADB_GTID = 6
+
+
+cdef class RawTaker:
+    """Makes records of the raw topic of whole events that come one behind the other.
+
+    ``notes`` has, per type code, a number of Note. After :meth:`take`: ``position`` and ``last_ms`` as the
+    next event finds them, ``size``, the bytes of the events, ``ended``, whether the last one ends a
+    transaction, and ``finished``, the GTIDs of those that are whole.
+    """
+
+    cdef readonly int64_t position
+    cdef readonly int64_t last_ms
+    cdef readonly Py_ssize_t size
+    cdef readonly bint ended
+    cdef readonly list finished
+    cdef uint8_t _notes[256]
+    cdef Sink _sink
+
+    def __cinit__(self):
+        self._sink.data = NULL
+        self._sink.size = self._sink.capacity = 0
+
+    def __dealloc__(self):
+        PyMem_Free(self._sink.data)
+
+    def __init__(self, bytes notes not None):
+        cdef int code
+        if len(notes) != 256:
+            raise ValueError("not a note per type code")
+        for code in range(256):
+            self._notes[code] = notes[code]
+
+    def take(self, list pieces not None, Py_ssize_t index, int64_t position, bint zero_allowed, int64_t last_ms,
+             int64_t now_ms, Py_ssize_t limit, bint checksums, bytes prefix not None, progress, list out not None):
+        """Append records, as key, value and timestamp, to ``out``; give the index of the first piece that is left.
+
+        It ends behind the end of a transaction, and in front of what the reader must look at itself: what is
+        no whole event, does not stand at ``position``, is larger than ``limit``, has a bad checksum. What is
+        noted of transactions is kept in ``progress``.
+        """
+        cdef Py_ssize_t count = len(pieces), end
+        cdef Source source
+        cdef uint64_t timestamp, server_id, event_size, next_position
+        cdef int64_t timestamp_ms
+        cdef int note
+        cdef bytes data
+        self.position, self.last_ms, self.size, self.ended, self.finished = position, last_ms, 0, False, []
+        while index < count and not self.ended:
+            piece = pieces[index]
+            if not isinstance(piece, tuple) or len(<tuple> piece) != 4 or not PyBytes_CheckExact((<tuple> piece)[0]):
+                break
+            data = <bytes> (<tuple> piece)[0]
+            end = PyBytes_GET_SIZE(data)
+            if (<tuple> piece)[1] is not True or (<tuple> piece)[2] is not True or (<tuple> piece)[3] != end:
+                break
+            source = source_of(data, 0, end)
+            timestamp = read_uint(&source, 4)
+            note = self._notes[read_uint(&source, 1)]
+            server_id = read_uint(&source, 4)
+            event_size = read_uint(&source, 4)
+            next_position = read_uint(&source, 4)
+            skip(&source, 2)
+            if source.bad or note == NOTE_LEAVE or event_size != <uint64_t> end or end > limit:
+                break
+            if next_position != (<uint64_t> (self.position + end) & 0xFFFFFFFF) and (
+                next_position != 0 or not zero_allowed
+            ):
+                break
+            if checksums:
+                if end < HEADER_LENGTH + CHECKSUM_LENGTH or crc32(data) != CRC32_RESIDUE:
+                    break
+                source.end = end - CHECKSUM_LENGTH
+            if note != NOTE_NOTHING and not self._note(note, server_id, &source, progress):
+                break
+            timestamp_ms = <int64_t> timestamp * 1000
+            if timestamp_ms < self.last_ms:
+                timestamp_ms = self.last_ms
+            if timestamp_ms > now_ms:
+                timestamp_ms = now_ms
+            self.last_ms = timestamp_ms
+            out.append((self._key(server_id, prefix), data, timestamp_ms))
+            self.position += end
+            self.size += end
+            index += 1
+        return index
+
+    cdef bytes _key(self, uint64_t server_id, bytes prefix):
+        self._sink.size, self._sink.bad = 0, False
+        put_number(&self._sink, server_id)
+        put_bytes(&self._sink, prefix)
+        put_number(&self._sink, <uint64_t> self.position)
+        if self._sink.bad:
+            raise MemoryError()
+        return PyBytes_FromStringAndSize(<const char*> self._sink.data, self._sink.size)
+
+    cdef bint _note(self, int note, uint64_t server_id, Source* source, progress) except -1:
+        """Note where a transaction begins or ends; False, and nothing noted, where the reader must do so."""
+        cdef Py_ssize_t size
+        cdef int verb
+        cdef uint64_t number, domain, flags
+        if note == NOTE_END:
+            self._end(progress)
+            return True
+        if note == NOTE_QUERY:
+            verb = query_verb(source, 13)
+            if source.bad or verb < 0:
+                return False
+            if progress._standalone or verb == 2 or verb == 3:
+                self._end(progress)
+            elif verb == 1:
+                if not progress.inside:
+                    begin(progress, None, False, True)
+                progress._explicit = True
+            elif not progress._explicit:
+                self._end(progress)
+            return True
+        if note == NOTE_MARIADB_GTID:
+            number = read_uint(source, 8)
+            domain = read_uint(source, 4)
+            flags = read_uint(source, 1)
+            if source.bad:
+                return False
+            self._cut(progress)
+            begin(progress, (domain, server_id, number), flags & 1, not flags & 1)
+            return True
+        if note == NOTE_GTID:
+            skip(source, 1)
+            size = skip(source, 16)
+            number = read_uint(source, 8)
+            if source.bad:
+                return False
+            self._cut(progress)
+            begin(progress, (slice_of(source, size, 16), number), False, False)
+            return True
+        self._cut(progress)
+        begin(progress, None, False, False)
+        return True
+
+    cdef int _end(self, progress) except -1:
+        gtid = progress.open_gtid
+        if gtid is not None:
+            self.finished.append(gtid)
+        progress.open_gtid = None
+        progress.inside = progress._explicit = progress._standalone = False
+        self.ended = True
+        return 0
+
+    cdef int _cut(self, progress) except -1:
+        # A transaction begins, so the one before is whole; that is no end at which to stop.
+        if progress.inside:
+            self._end(progress)
+            self.ended = False
+        return 0
+
+
+cdef int begin(progress, gtid, bint standalone, bint explicit) except -1:
+    progress.inside = True
+    progress.open_gtid = gtid
+    progress._standalone = standalone
+    progress._explicit = explicit
+    return 0
+
+
+cdef void put_number(Sink* sink, uint64_t number) noexcept:
+    cdef uint8_t digits[20]
+    cdef int count = 0
+    while True:
+        digits[count] = <uint8_t> (48 + number % 10)
+        count += 1
+        number //= 10
+        if number == 0:
+            break
+    while count > 0:
+        count -= 1
+        put_byte(sink, digits[count])
+
+
 # ------------------------------------------------------------------------------------------ reading records
 
 cdef class RecordReader:
@@ -1186,6 +1377,16 @@ cdef class EventHead:
         return self._reader._decoded_class(self.header, self.event, self.checksum, b"")
 
 
+cdef class Remembered:
+    """The last name that stood in one place of a record: most often the next is the same."""
+
+    cdef bytes raw
+    cdef object text
+
+    def __cinit__(self):
+        self.raw, self.text = b"", ""
+
+
 cdef class HeadReader:
     """Reads records of the events topic; ``reference(value, offset)`` reads what is not plain here.
 
@@ -1200,6 +1401,11 @@ cdef class HeadReader:
     cdef frozenset _repeated
     cdef object _header_class
     cdef object _decoded_class
+    cdef Remembered _log_file
+    cdef Remembered _transaction
+    cdef Remembered _database
+    cdef Remembered _table
+    cdef Remembered _other
     cdef dict _texts
     cdef dict _events
 
@@ -1209,6 +1415,8 @@ cdef class HeadReader:
         self._ends, self._repeated = ends, repeated
         self._header_class, self._decoded_class = header_class, decoded_class
         self._texts, self._events = {}, {}
+        self._log_file, self._transaction, self._other = Remembered(), Remembered(), Remembered()
+        self._database, self._table = Remembered(), Remembered()
 
     def __call__(self, bytes value not None, Py_ssize_t offset):
         """Read the record that begins at ``offset`` of ``value``."""
@@ -1219,7 +1427,7 @@ cdef class HeadReader:
     cdef EventHead _read(self, bytes data, Source* source, Py_ssize_t start):
         cdef EventHead head = EventHead.__new__(EventHead)
         head._data, head._reader, head._start = data, self, start
-        head.log_file = self._text(source)
+        head.log_file = self._text(source, self._log_file)
         head.position = read_long(source)
         head.sub_index = read_long(source)
         skip(source, <Py_ssize_t> read_long(source))  # the type's name
@@ -1237,37 +1445,42 @@ cdef class HeadReader:
         head.artificial = read_flag(source)
         source.bad |= read_long(source) != 0  # post_header_extra
         head.epoch = read_long(source)
-        head.transaction = self._text(source) if read_branch(source) else None
+        head.transaction = self._text(source, self._transaction) if read_branch(source) else None
         head.ordinal = read_long(source)
         head.begins = read_flag(source)
         if read_branch(source):
-            head.ends = self._ends.get(self._text(source))
+            head.ends = self._ends.get(self._text(source, self._other))
             source.bad |= head.ends is None
-        head.xid = self._text(source) if read_branch(source) else None
-        head.database = self._text(source) if read_branch(source) else None
-        head.table = self._text(source) if read_branch(source) else None
+        head.xid = self._text(source, self._other) if read_branch(source) else None
+        head.database = self._text(source, self._database) if read_branch(source) else None
+        head.table = self._text(source, self._table) if read_branch(source) else None
         head._offset = source.at
         return None if source.bad else head
 
-    cdef object _text(self, Source* source):
+    cdef object _text(self, Source* source, Remembered last):
         """Read a name; None, and ``bad``, where there is none."""
         cdef Py_ssize_t size = <Py_ssize_t> read_long(source)
         cdef Py_ssize_t at = skip(source, size)
         cdef bytes raw
         if source.bad:
             return None
+        if size == PyBytes_GET_SIZE(last.raw) and \
+                memcmp(source.data + at, PyBytes_AS_STRING(last.raw), size) == 0:
+            return last.text
         raw = slice_of(source, at, size)
-        text = self._texts.get(raw)
-        if text is not None:
-            return text
-        try:
-            text = self._read_text(raw)
-        except UnicodeDecodeError:
-            source.bad = True
-            return None
-        if len(self._texts) >= REMEMBERED:
-            self._texts.clear()
-        self._texts[raw] = text
+        text = self._texts.get(raw) if last is not self._transaction else None
+        if text is None:
+            try:
+                text = PyUnicode_DecodeASCII(<const char*> source.data + at, size, NULL) \
+                    if is_ascii(source, at, size) else self._read_text(raw)
+            except UnicodeDecodeError:
+                source.bad = True
+                return None
+            if last is not self._transaction:
+                if len(self._texts) >= REMEMBERED:
+                    self._texts.clear()
+                self._texts[raw] = text
+        last.raw, last.text = raw, text
         return text
 
     cdef object event(self, bytes data, Py_ssize_t start, Py_ssize_t offset, int64_t type_code):

@@ -17,7 +17,7 @@ from typing import Final
 from millrace.binlog.events.gtid import GtidTaggedLogEvent
 from millrace.binlog.types import EventType
 
-__all__ = ["WATCHED", "Gtid", "TransactionProgress"]
+__all__ = ["NOTES", "WATCHED", "Gtid", "TransactionProgress"]
 
 _QUERY: Final = int(EventType.QUERY_EVENT)
 _QUERY_COMPRESSED: Final = int(EventType.QUERY_COMPRESSED_EVENT)
@@ -42,6 +42,17 @@ WATCHED: Final = (
     _ENDS | _CUTS | {_QUERY, _QUERY_COMPRESSED, _GTID, _ANONYMOUS_GTID, _GTID_TAGGED, _MARIADB_GTID}
 )
 """Types of events that :meth:`TransactionProgress.note` must see."""
+
+NOTES: Final = {
+    EventType.XID_EVENT: 2,
+    EventType.XA_PREPARE_LOG_EVENT: 2,
+    EventType.TRANSACTION_PAYLOAD_EVENT: 2,
+    EventType.QUERY_EVENT: 3,
+    EventType.GTID_LOG_EVENT: 4,
+    EventType.ANONYMOUS_GTID_LOG_EVENT: 5,
+    EventType.MARIADB_GTID_EVENT: 6,
+}
+"""What the kernel does in place of :meth:`TransactionProgress.note`, by its numbers; the rest it leaves."""
 
 _HEADER: Final = 19
 _QUERY_POST_HEADER: Final = 13

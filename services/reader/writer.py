@@ -11,10 +11,11 @@ else anywhere.
 import struct
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from millrace import kernel
 from millrace.avro.state import LogIdentity, ReaderState
 from millrace.binlog.checksum import checksum_matches
 from millrace.binlog.errors import BinlogError
@@ -34,11 +35,14 @@ from millrace.kafka.chunks import chunk_header, split
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import EventPiece
-from millrace.mysql.position import ALTERED
+from millrace.mysql.position import ALTERED, PositionTracker
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text
 from services.reader.metrics import ReaderMetrics
-from services.reader.progress import WATCHED, TransactionProgress
+from services.reader.progress import NOTES, WATCHED, TransactionProgress
+
+if TYPE_CHECKING:
+    from millrace.kernel.events import RawTaker
 
 __all__ = ["BadChecksumError", "Placer", "RawWriter"]
 
@@ -51,6 +55,9 @@ _INCIDENT: Final = int(EventType.INCIDENT_EVENT)
 _BAD: Final = (HEADER_CHECKSUM, b"bad")
 _HEARTBEATS: Final = frozenset(map(int, (EventType.HEARTBEAT_LOG_EVENT, EventType.HEARTBEAT_LOG_EVENT_V2)))
 _NOTED: Final = WATCHED | {_PREVIOUS_GTIDS, _GTID_LIST}
+
+_SPECIAL: Final = _HEARTBEATS | {_FORMAT_DESCRIPTION, int(EventType.ROTATE_EVENT)}
+"""Types that may be in no file, or in another one behind them; GTID_LIST, which may as well, is in _NOTED."""
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 _CRC_RESIDUE: Final = 0x2144DF1C
@@ -143,6 +150,11 @@ class RawWriter:
         self._format = StreamState()
         self._crc = False
         self._open: _OpenEvent | None = None
+        # What the kernel writes: events and bytes in this batch, and with which keys.
+        self._kernel = _kernel()
+        self._taken = 0, 0
+        self._prefix_file: str | None = None
+        self._prefix_epoch, self._prefix = 0, b""
         # What was written before this session and comes again in it.
         self._skip_file = ""
         self._skip_to = 0
@@ -245,7 +257,7 @@ class RawWriter:
         unpack, crc32 = _HEADER.unpack_from, zlib.crc32
         prefix_file, prefix = None, b""
         events = size_sum = 0
-        for data, first, last, event_size in pieces:
+        for data, first, last, event_size in self._left_by_kernel(pieces, now_ms):
             if not (first and last):
                 self._piece(data, first, last, event_size, now_ms)
                 continue
@@ -287,11 +299,70 @@ class RawWriter:
             size_sum += size
             if type_code in _NOTED:
                 self._note(type_code, server_id, data)
+        events, size_sum = events + self._taken[0], size_sum + self._taken[1]
+        self._taken = 0, 0
         self._bytes += size_sum
         self._metrics.wrote(events, size_sum, self._last_ms, placer.position)
         long = self._bytes >= _LONG_TRANSACTION_BYTES or time.monotonic() - self._began >= _LONG_TRANSACTION_S
         if long and self._confirmed:
             self.commit()
+
+    def _left_by_kernel(self, pieces: Sequence[EventPiece], now_ms: int) -> Iterable[EventPiece]:
+        """Give the pieces that the kernel leaves, in their turn; it writes those before and between."""
+        taker = self._kernel
+        if taker is None:
+            yield from pieces
+            return
+        pieces = list(pieces)
+        index, count = 0, len(pieces)
+        while index < count:
+            before, placer = index, self._placer
+            if type(placer) is PositionTracker and self._open is None and not self._comes_again(placer):
+                index = self._take(taker, placer, pieces, index, now_ms)
+            if index == before:
+                yield pieces[index]
+                index += 1
+
+    def _comes_again(self, placer: Placer) -> bool:
+        """Tell whether what comes next was written before this session."""
+        return placer.log_file == self._skip_file and placer.position < self._skip_to
+
+    def _take(
+        self,
+        taker: "RawTaker",
+        placer: PositionTracker,
+        pieces: list[EventPiece],
+        index: int,
+        now_ms: int,
+    ) -> int:
+        """Let the kernel write whole events up to the end of a transaction; give the index behind them."""
+        if placer.log_file is not self._prefix_file or self._epoch != self._prefix_epoch:
+            self._prefix_file, self._prefix_epoch = placer.log_file, self._epoch
+            self._prefix = _key_prefix(self._epoch, placer.log_file)
+        records: list[tuple[bytes, bytes, int]] = []
+        after = taker.take(
+            pieces,
+            index,
+            placer.position,
+            placer.zero_allowed,
+            self._last_ms,
+            now_ms,
+            self._record_limit,
+            self._crc,
+            self._prefix,
+            self._progress,
+            records,
+        )
+        if after > index:
+            placer.position, self._last_ms = taker.position, taker.last_ms
+            self._confirmed = True
+            self._producer.produce_batch(self._topic, records)
+            self._taken = self._taken[0] + after - index, self._taken[1] + taker.size
+            for gtid in taker.finished:
+                self._gtids.add(gtid)
+            if taker.ended and self._producer.due:
+                self.commit()
+        return after
 
     def pause(self) -> None:
         """Note that nothing more has come for now: commit, unless a source's transaction is still coming."""
@@ -521,6 +592,16 @@ class RawWriter:
         self._open = None
         if not open_event.discard and open_event.type_code in _NOTED:
             self._note(open_event.type_code, open_event.server_id, open_event.head)
+
+
+def _kernel() -> "RawTaker | None":
+    """Give what writes ordinary events; None where the kernel is not there."""
+    if not kernel.has("events"):
+        return None
+    from millrace.kernel.events import RawTaker  # noqa: PLC0415 - only where it is built
+
+    left = _NOTED | _SPECIAL
+    return RawTaker(bytes(NOTES.get(code, code in left) for code in range(256)))
 
 
 def _key_prefix(epoch: int, log_file: str) -> bytes:

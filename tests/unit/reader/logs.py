@@ -45,6 +45,10 @@ class Recorder:
         self.pending = True
         self.open.append((key, value, timestamp_ms, dict(headers or ())))
 
+    def produce_batch(self, topic: str, records: Sequence[tuple[bytes, bytes, int]]) -> None:
+        for record in records:
+            self.produce(topic, *record)
+
     def commit(self, state: bytes | None) -> None:
         self.committed += self.open
         self.commits.append(len(self.open))

@@ -2,11 +2,14 @@
 
 import struct
 import time
+from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace import kernel
 from millrace.avro.state import ReaderState
 from millrace.contract import (
     ABANDONED,
@@ -23,6 +26,14 @@ from millrace.mysql.position import PositionTracker
 from services.reader.writer import BadChecksumError
 
 from .logs import GTID_PREFIX, LIMIT, Log, Recorder, event, make, parts, resume, whole
+
+
+@pytest.fixture(params=[False, True], ids=["reference", "kernel"], autouse=True, scope="module")
+def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param and not kernel.built("events"):
+        pytest.skip("the kernel for events is not built (make kernel): the reference is tested alone")
+    with patch.object(kernel, "_enabled", request.param):
+        yield
 
 
 def sample() -> Log:
