@@ -1,0 +1,100 @@
+"""The rows of events written with the kernel and without it."""
+
+from typing import Any
+from unittest.mock import patch
+
+from millrace import kernel
+from millrace.avro.tables import EventPlace, EventWriter, RowEncoder
+from millrace.binlog.columns import AvroOptions
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events.rows import RowsOperation
+from millrace.binlog.rows import AvroRows, RowImages
+from millrace.binlog.table import ResolvedTable
+
+__all__ = ["NOT_BUILT", "Way", "everything", "ways"]
+
+NOT_BUILT = "the kernel for rows is not built (make kernel): the reference is tested alone"
+
+PLACE = EventPlace(
+    1_700_000_000_000, 7, "u:5", "bin.000001", 4, 2, 3, None, "a ö", "u:5", "7:2:bin.000001:4:3"
+)
+
+
+def everything(count: int) -> bytes:
+    return ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+
+
+class _Counting(RowImages):
+    """Counts how often rows are read."""
+
+    asked = 0
+
+    def avro(self, rows: bytes) -> AvroRows:
+        self.asked += 1
+        return super().avro(rows)
+
+
+class Way:
+    """Writes the rows of events with the kernel or without it.
+
+    ``slow`` counts how often the reference was asked for rows of the last event.
+    """
+
+    slow = 0
+
+    def __init__(
+        self,
+        resolved: ResolvedTable,
+        operation: RowsOperation,
+        options: AvroOptions | None = None,
+        *,
+        compiled: bool,
+        before: bytes | None = None,
+        after: bytes | None = None,
+        limit: int = 1 << 20,
+    ) -> None:
+        present = everything(len(resolved.columns))
+        options = options or AvroOptions()
+        self.operation = operation
+        self.before = None if operation is RowsOperation.WRITE else before or present
+        self.after = None if operation is RowsOperation.DELETE else after or present
+        self.encoder = RowEncoder(
+            "s",
+            "1",
+            resolved,
+            options,
+            key_id=5 if resolved.key_columns else None,
+            value_id=6,
+            record_limit=limit,
+        )
+        self.images = _Counting(resolved.columns, self.before, self.after, options=options)
+        with patch.object(kernel, "_enabled", compiled):
+            self.native = self.encoder.kernel(self.before, self.after)
+
+    def __call__(self, rows: bytes) -> list[tuple[bytes | None, bytes]] | type[Exception]:
+        writer = EventWriter(
+            self.encoder,
+            PLACE,
+            "table_map",
+            ts_ms=99,
+            before_present=self.before or b"",
+            after_present=self.after or b"",
+            total_order=8190,
+            collection_order=63,
+            locate=lambda row, side, ordinal: (row, 100 * side + ordinal),
+        )
+        before = self.images.asked
+        try:
+            writer.write_bytes(self.operation, rows, self.images, self.native)
+        except BinlogError as error:
+            return type(error)
+        finally:
+            self.slow = self.images.asked - before
+        return writer.records
+
+
+def ways(*arguments: Any, **options: Any) -> tuple[Way, Way]:
+    compiled, reference = (Way(*arguments, compiled=which, **options) for which in (True, False))
+    assert compiled.native is not None
+    assert reference.native is None
+    return compiled, reference
