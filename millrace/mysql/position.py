@@ -107,7 +107,11 @@ class PositionTracker:
     def _heartbeat(self, type_code: int, next_position: int, data: bytes) -> None:
         """Go forward to where a heartbeat says that the server stands; it skipped what lies between."""
         body = _body(data)
-        if type_code == _HEARTBEAT:
+        if type_code == _HEARTBEAT and not next_position and body[7:8] == b"\0":
+            # MariaDB beyond 4 GiB: the position stands in front of the name, which has no zero byte.
+            (position,) = _U64.unpack_from(body)
+            name = body[8:]
+        elif type_code == _HEARTBEAT:
             # Half of the 32 bits or more ahead is behind: it left before the last event did.
             ahead = (next_position - self.position) & _MASK
             name, position = body, self.position + (ahead if ahead < 1 << 31 else 0)

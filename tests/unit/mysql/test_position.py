@@ -103,6 +103,14 @@ def test_a_heartbeat_of_a_dump_by_position_changes_nothing() -> None:
     assert tracker.position == 1000
 
 
+def test_heartbeat_of_mariadb_beyond_4_gib() -> None:
+    """Its header says 0; the position stands in front of the name."""
+    tracker = PositionTracker("log.1", 4, skips=True)
+    far = (1 << 32) + 5000
+    assert place(tracker, event(HEARTBEAT, 0, far.to_bytes(8, "little") + b"log.1")) == NOT_IN_FILE
+    assert tracker.position == far
+
+
 def test_heartbeat_v2_has_64_bits() -> None:
     tracker = PositionTracker("log.1", 4, skips=True)
     position = (1 << 32) - 10
