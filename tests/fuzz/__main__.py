@@ -278,6 +278,7 @@ def main() -> int:
             arguments = options.seed + number, until, options.findings, running, results
             processes[running] = multiprocessing.Process(target=work, args=arguments)
             processes[running].start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the processes, which tell what they found
         for running, process in processes.items():
             process.join()
             if process.exitcode:
