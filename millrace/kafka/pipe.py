@@ -158,7 +158,7 @@ class TransactionalProducer:
         if value is not None:
             self._bytes += len(value)
 
-    def produce_batch(self, topic: str, records: Sequence[tuple[bytes, bytes, int]]) -> None:
+    def produce_batch(self, topic: str, records: Sequence[tuple[bytes | None, bytes, int]]) -> None:
         """Add records, each as key, value and timestamp in milliseconds, to partition 0 of ``topic``."""
         self.begin()
         produce = self._producer.produce

@@ -4,7 +4,7 @@ What is written for a transaction is the same sequence of records each time. The
 are in Kafka already; after a restart that many are passed over.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from millrace.avro.tables import Record
@@ -48,18 +48,22 @@ class Sink:
             self._producer.produce(topic, key, value, timestamp_ms, headers)
             self._look()
 
-    def put_rows(self, topic: str, partitions: int, records: Iterable[Record], timestamp_ms: int) -> None:
+    def put_rows(self, topic: str, partitions: int, records: Sequence[Record], timestamp_ms: int) -> None:
         """Write rows to the topic of their table."""
-        produce = self._producer.produce
-        for key, value in records:
-            self.done += 1
-            if self.done > self._skip:
-                if partitions == 1:
-                    produce(topic, key, value, timestamp_ms)
-                else:
-                    produce(topic, key, value, timestamp_ms, partition=partition_of(key, partitions))
-                if not self.done % _LOOK_EVERY:
-                    self._look()
+        at = min(max(0, self._skip - self.done), len(records))
+        self.done += at
+        while at < len(records):
+            batch = records[at : at + _LOOK_EVERY - self.done % _LOOK_EVERY]
+            if partitions == 1:
+                self._producer.produce_batch(topic, [(key, value, timestamp_ms) for key, value in batch])
+            else:
+                for key, value in batch:
+                    partition = partition_of(key, partitions)
+                    self._producer.produce(topic, key, value, timestamp_ms, partition=partition)
+            at += len(batch)
+            self.done += len(batch)
+            if not self.done % _LOOK_EVERY:
+                self._look()
 
     def _look(self) -> None:
         if self._producer.due:

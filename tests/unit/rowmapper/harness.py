@@ -117,6 +117,10 @@ class Producer:
         self.pending = True
         self._open.append((topic, key, value, headers))
 
+    def produce_batch(self, topic, records):
+        for key, value, timestamp_ms in records:
+            self.produce(topic, key, value, timestamp_ms)
+
     def commit(self, state):
         for topic, key, value, headers in self._open:
             self.topics[topic].append((key, value, headers))
