@@ -266,7 +266,7 @@ def test_the_logs_of_a_sample_make_its_tables(
         tar.extractall(tmp_path, filter="data")
     folder = tmp_path / sample
     files = [path for path in sorted(folder.glob("mysql-bin.*")) if path.suffix[1:].isdecimal()]
-    text = _text(files, TextOptions(local_load=tmp_path, verbose=2))
+    text = _text(files, TextOptions(local_load=tmp_path))
     with ExitStack() as stack:
         try:
             server = stack.enter_context(kind(server_id=9, options={"local-infile": 1}))

@@ -1,0 +1,272 @@
+"""Table maps and rows events as text."""
+
+import base64
+import re
+import struct
+import zlib
+from typing import Any
+
+from millrace.binlog.checksum import CHECKSUM_LENGTH
+from millrace.binlog.declaration import EVENTS
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import (
+    AnnotateRowsEvent,
+    CompressedRowsEvent,
+    DeleteRowsEvent,
+    DeleteRowsEventV1,
+    PartialUpdateRowsEvent,
+    RowsEvent,
+    RowsOperation,
+    TableMapEvent,
+    UpdateRowsEvent,
+    UpdateRowsEventV1,
+    WriteRowsEvent,
+    WriteRowsEventV1,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import BinlogEvent, seal
+from millrace.binlog.types import EventType, RowsFlag
+from millrace.binlog_command.generation import Generation
+from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_text import RowPrinter, quoted_name
+from millrace.binlog_command.text_page import END, TextPage, Writers
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+
+__all__ = ["RowsText", "with_checksum"]
+
+_OPERATIONS = {
+    RowsOperation.WRITE: b"Write",
+    RowsOperation.UPDATE: b"Update",
+    RowsOperation.DELETE: b"Delete",
+}
+_ROWS_FLAGS: tuple[tuple[int, bytes], ...] = (
+    (int(RowsFlag.STMT_END_F), b"STMT_END_F"),
+    (int(RowsFlag.NO_FOREIGN_KEY_CHECKS_F), b"NO_FOREIGN_KEY_CHECKS_F"),
+    (int(RowsFlag.RELAXED_UNIQUE_CHECKS_F), b"RELAXED_UNIQUE_CHECKS_F"),
+    (int(RowsFlag.COMPLETE_ROWS_F), b"COMPLETE_ROWS_F"),
+    (0x10, b"USE_SQL_FOREIGN_KEY_F"),
+)
+_TM_HAS_TRIGGERS = 1 << 14
+_TM_GENERATED_KEY = 1 << 2
+_GENERATED_KEYS = (8, 0, 30)
+_MAX_PRINTERS = 512
+_NEW_LINES = re.compile(rb"[\r\n]+")
+_PLAIN_TYPES = {
+    EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
+    EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1: UpdateRowsEventV1,
+    EventType.DELETE_ROWS_COMPRESSED_EVENT_V1: DeleteRowsEventV1,
+    EventType.WRITE_ROWS_COMPRESSED_EVENT: WriteRowsEvent,
+    EventType.UPDATE_ROWS_COMPRESSED_EVENT: UpdateRowsEvent,
+    EventType.DELETE_ROWS_COMPRESSED_EVENT: DeleteRowsEvent,
+}
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Give an event from inside a payload the length and the checksum that it has on its own."""
+    data = data[:9] + (len(data) + CHECKSUM_LENGTH).to_bytes(4, "little") + data[13:]
+    return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def _rows_name(event: RowsEvent) -> bytes:
+    if isinstance(event, PartialUpdateRowsEvent):
+        return b"Update_rows_partial"
+    compressed = b"_compressed" if isinstance(event, CompressedRowsEvent) else b""
+    return _OPERATIONS[event.operation] + compressed + b"_rows"
+
+
+def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
+    """Write the event without compression: BINLOG of MariaDB takes no other."""
+    make: Any = _PLAIN_TYPES[event.event_type]
+    plain = make(
+        event.table_id,
+        event.flags,
+        event.extra_row_info,
+        event.column_count,
+        event.columns_before_image,
+        event.columns_after_image,
+        event.rows,
+    )
+    header = decoded.header
+    new = EventHeader(
+        header.timestamp,
+        plain.event_type,
+        header.server_id,
+        0,
+        header.next_position,
+        header.flags,
+        header.extra_headers,
+    )
+    return seal(BinlogEvent(new, plain), StreamState(state.format))
+
+
+def _extra_row_info(info: bytes) -> bytes:
+    """Write what a server noted beside the rows: the partitions, or what NDB has to say."""
+    numbers = struct.unpack(f"<{(len(info) - 1) // 2}H", info[1:]) if len(info) % 2 else ()
+    if info[:1] == b"\x01" and len(numbers) in (1, 2):
+        if len(numbers) == 1:
+            text = b"partition: %d" % numbers
+        else:
+            text = b"source_partition: %d target_partition: %d" % numbers[::-1]
+        return b"### Extra row info for partitioning: %b\n" % text
+    return b"### Extra row info: %b\n" % info.hex().encode()
+
+
+class RowsText:
+    """Writes table maps and rows: heads, the BINLOG statement that carries them, the rows as comments.
+
+    The BINLOG statement holds all events of one statement, so it comes behind the last of them, and the rows
+    behind that.
+    """
+
+    def __init__(self, page: TextPage) -> None:
+        self._page = page
+        self._annotation = b""
+        self._heads: list[bytes] = []
+        self._base64: list[bytes] = []
+        self._text: list[bytes] = []
+        self._row_count = 0
+        self._printers: dict[object, RowPrinter] = {}
+
+    @property
+    def writers(self) -> Writers:
+        """What writes each of the events."""
+        rows = (declaration.event_class for declaration in EVENTS.values())
+        return {
+            AnnotateRowsEvent: self._annotate_rows,
+            TableMapEvent: self._table_map,
+            **{event_class: self._rows for event_class in rows if issubclass(event_class, RowsEvent)},
+        }
+
+    def _annotate_rows(self, record: LogRecord, header: EventHeader, event: AnnotateRowsEvent) -> None:
+        """Keep MariaDB's annotation for the table map that follows, as mariadb-binlog does."""
+        if self._page.options.short_form:
+            head = b"# Annotate_rows:\n"
+        else:
+            head = self._page.head(record, header) + b"\tAnnotate_rows:\n"
+        lines = [line for line in _NEW_LINES.split(event.query) if line]
+        self._annotation = head + b"".join(b"#Q> %b\n" % line for line in lines)
+
+    def _table_map(self, record: LogRecord, header: EventHeader, event: TableMapEvent) -> None:
+        if self._annotation:
+            self._page.parts.append(self._annotation)
+            self._annotation = b""
+        if self._page.options.short_form:
+            return
+        database = self._page.options.rewrite_db.name(event.database)
+        title = b"Table_map: %b.%b mapped to number %d" % (
+            quoted_name(database),
+            quoted_name(event.table),
+            event.table_id,
+        )
+        if self._page.generation.is_mariadb and event.flags & _TM_HAS_TRIGGERS:
+            title += b" (has triggers)"
+        text = self._page.head(record, header) + b"\t" + title + b"\n"
+        if self._page.generation is Generation.MYSQL_8_0 and self._page.server_version >= _GENERATED_KEYS:
+            hidden_key = bool(event.flags & _TM_GENERATED_KEY)
+            text += b"# has_generated_invisible_primary_key=%d\n" % hidden_key
+        if self._page.generation is Generation.MYSQL_5_5:
+            self._heads.append(text)
+        else:
+            self._page.parts.append(text)
+        if self._base64_wanted(b"Table_map"):
+            decoded = record.event
+            assert isinstance(decoded, BinlogEvent)
+            data = None
+            if database != event.database:
+                data = self._page.options.rewrite_db.table_map(decoded, record.state)
+                if data is not None and record.sub_index and len(self._page.data) != len(record.data):
+                    data = with_checksum(data)
+            self._base64.append(base64.encodebytes(data or self._page.data))
+
+    def _base64_wanted(self, name: bytes) -> bool:
+        """Tell whether a BINLOG statement is wanted; raise UserError where it would be needed and is not."""
+        if self._page.options.base64_output == "never":
+            event = f"{name.decode()} event at {self._page.position}"
+            raise UserError(
+                f"--base64-output=never, and the log has a {event} that only a BINLOG statement can carry; "
+                "use --base64-output=decode-rows to leave such events out",
+                ExitCode.SETTINGS,
+            )
+        return self._page.options.base64_output == "auto"
+
+    def _rows(self, record: LogRecord, header: EventHeader, event: RowsEvent) -> None:
+        if self._page.options.short_form:
+            return
+        decoded = record.event
+        assert isinstance(decoded, BinlogEvent)
+        table_map = decoded.table_map
+        name = _rows_name(event)
+        if event.version == 0:
+            name += b"_old"
+        elif event.version == 1 and self._page.generation is Generation.MYSQL_8_0:
+            name += b"_v1"
+        title = b"%b: table id %d%b" % (name, event.table_id, self._rows_flags(event))
+        head = self._page.head(record, header) + b"\t" + title + b"\n"
+        if self._page.generation.is_mariadb or self._page.generation is Generation.MYSQL_5_5:
+            self._heads.append(head)
+        else:
+            self._page.parts.append(head)
+        if self._base64_wanted(name):
+            data = self._page.data
+            if isinstance(event, CompressedRowsEvent):
+                data = _uncompressed(decoded, event, record.state)
+            self._base64.append(base64.encodebytes(data))
+        if self._page.options.verbose:
+            self._text.append(self._rows_lines(event, table_map))
+        if event.ends_statement:
+            self.flush()
+
+    def _rows_flags(self, event: RowsEvent) -> bytes:
+        known = _ROWS_FLAGS if self._page.generation is Generation.MYSQL_8_0 else _ROWS_FLAGS[:1]
+        names = [name for flag, name in known if event.flags & flag]
+        return b" flags: " + b" ".join(names) if names else b""
+
+    def _rows_lines(self, event: RowsEvent, table_map: TableMapEvent | None) -> bytes:
+        if table_map is None:
+            return b"### Row event for unknown table #%d" % event.table_id
+        key = (
+            table_map.database,
+            table_map.table,
+            table_map.column_types,
+            table_map.column_metadata,
+            table_map.null_bits,
+            table_map.optional_metadata,
+            type(event),
+            event.columns_before_image,
+            event.columns_after_image,
+        )
+        try:
+            printer = self._printers.get(key)
+            if printer is None:
+                if len(self._printers) >= _MAX_PRINTERS:
+                    self._printers.clear()
+                database = self._page.options.rewrite_db.name(table_map.database)
+                printer = RowPrinter(
+                    table_map, event, self._page.options.verbose, database, self._page.generation
+                )
+                self._printers[key] = printer
+            text, count = printer.text(event.rows)
+        except BinlogError as error:
+            return b"### Rows that cannot be read: %b\n" % str(error).replace("\n", " ").encode()
+        self._row_count += count
+        if event.extra_row_info and self._page.generation is Generation.MYSQL_8_0:
+            text = _extra_row_info(event.extra_row_info) + text
+        return text
+
+    def flush(self) -> None:
+        """Write what the events of a statement gave: heads that waited, the BINLOG statement, the rows."""
+        out = self._page.parts
+        out += self._heads
+        if self._base64:
+            out.append(b"\nBINLOG '\n")
+            out += self._base64
+            out.append(b"'" + END)
+        out += self._text
+        if self._text and self._page.generation.is_mariadb:
+            out.append(b"# Number of rows: %d\n" % self._row_count)
+        self._row_count = 0
+        self._heads.clear()
+        self._base64.clear()
+        self._text.clear()

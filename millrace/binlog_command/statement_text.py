@@ -1,0 +1,222 @@
+"""Statements as text, with the settings that their events carry and the ends of transactions."""
+
+import base64
+import struct
+
+from millrace.binlog.columns.numbers import DecimalFormat, format_double
+from millrace.binlog.events import (
+    IntvarEvent,
+    QueryCompressedEvent,
+    QueryEvent,
+    RandEvent,
+    RowsQueryLogEvent,
+    StatementEvent,
+    UserVarEvent,
+    XaPrepareLogEvent,
+    XidEvent,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.statement import Statement, StatementKind
+from millrace.binlog_command.generation import Generation
+from millrace.binlog_command.gtid_text import COMMIT_ALTER, GtidText, xid_text
+from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_text import quoted_name
+from millrace.binlog_command.session_text import charset_name, collation_name
+from millrace.binlog_command.text_page import END, TextPage, Writers
+
+__all__ = ["StatementText"]
+
+_REAL_RESULT, _INT_RESULT, _DECIMAL_RESULT = 1, 2, 4
+_NUMERIC_RESULTS = (_REAL_RESULT, _INT_RESULT, _DECIMAL_RESULT)
+_UTF8 = 33
+"""Collation id of utf8mb3_general_ci."""
+_CONTROLS = frozenset(
+    {
+        StatementKind.BEGIN,
+        StatementKind.COMMIT,
+        StatementKind.ROLLBACK,
+        StatementKind.SAVEPOINT,
+        StatementKind.ROLLBACK_TO,
+        StatementKind.XA_START,
+        StatementKind.XA_END,
+        StatementKind.XA_PREPARE,
+        StatementKind.XA_COMMIT,
+        StatementKind.XA_ROLLBACK,
+    }
+)
+
+
+def _real(value: float) -> bytes:
+    """Write a real number with 14 digits, or with as many as it needs."""
+    text = b"%.14g" % value
+    return text if float(text) == value else format_double(value).encode()
+
+
+class StatementText:
+    """Writes statements, what their text does not say, and what ends transactions.
+
+    ``in_transaction`` says that a transaction is open at the end of the text.
+    """
+
+    def __init__(self, page: TextPage, gtids: GtidText) -> None:
+        self._page = page
+        self._gtids = gtids
+        self.in_transaction = False
+        self._temporary_tables: dict[tuple[int, str, str], None] = {}
+
+    @property
+    def writers(self) -> Writers:
+        """What writes each of the events."""
+        return {
+            QueryEvent: self._query,
+            QueryCompressedEvent: self._query,
+            IntvarEvent: self._intvar,
+            RandEvent: self._rand,
+            UserVarEvent: self._user_var,
+            RowsQueryLogEvent: self._rows_query,
+            XidEvent: self._xid_event,
+            XaPrepareLogEvent: self._xa_prepare,
+        }
+
+    def head(self, record: LogRecord, header: EventHeader, event: StatementEvent, name: bytes) -> None:
+        """Write all that stands in front of the text of a statement."""
+        if not self._page.options.short_form:
+            title = b"%b\tthread_id=%d\texec_time=%d\terror_code=%d" % (
+                name,
+                event.thread_id,
+                event.exec_time,
+                event.error_code,
+            )
+            variables = event.status_variables
+            if self._page.generation is Generation.MARIADB_10_11:
+                title += b"\txid=%d" % ((variables.xid if variables is not None else 0) or 0)
+            elif variables is not None and variables.ddl_logged_with_xid is not None:
+                title += b"\tXid = %d" % variables.ddl_logged_with_xid
+            self._page.titled(record, header, title)
+        statement = record.transaction.statement if record.transaction is not None else None
+        controls = statement is not None and statement.kind in _CONTROLS
+        database = self._page.options.rewrite_db.name(event.database)
+        self._page.parts += self._page.session.lines(event, header, database, controls=controls)
+
+    def _query(
+        self, record: LogRecord, header: EventHeader, event: QueryEvent | QueryCompressedEvent
+    ) -> None:
+        name = b"Query_compressed" if isinstance(event, QueryCompressedEvent) else b"Query"
+        self.head(record, header, event, name)
+        if self._gtids.two_phase_alter:
+            self._alter_in_two_phases(event)
+            return
+        self._page.parts.append(b"%b\n%b" % (event.query, END))
+        statement = record.transaction.statement if record.transaction is not None else None
+        if statement is not None:
+            self._follow(statement)
+            if statement.temporary:
+                self._follow_temporary(event, statement)
+
+    def _follow(self, statement: Statement) -> None:
+        """Note whether a transaction is open at the end of the text."""
+        if statement.kind in (StatementKind.BEGIN, StatementKind.XA_START):
+            self.in_transaction = True
+        elif statement.kind in (StatementKind.COMMIT, StatementKind.ROLLBACK, StatementKind.XA_ROLLBACK):
+            self.in_transaction = False
+
+    def _follow_temporary(self, event: StatementEvent, statement: Statement) -> None:
+        """Note which temporary tables there are."""
+        for table in statement.tables:
+            key = (event.thread_id, table.database or event.database, table.table)
+            if statement.verb == "DROP":
+                self._temporary_tables.pop(key, None)
+            else:
+                self._temporary_tables[key] = None
+
+    def _alter_in_two_phases(self, event: QueryEvent | QueryCompressedEvent) -> None:
+        """Write a part of MariaDB's ALTER in two phases, which only an event can say."""
+        phase, self._gtids.two_phase_alter = self._gtids.two_phase_alter, 0
+        out = self._page.parts
+        if self._page.options.base64_output == "auto" and not self._page.options.short_form:
+            comment = phase != COMMIT_ALTER
+            out.append(b"/*!100600 BINLOG '\n" if comment else b"BINLOG '\n")
+            out.append(base64.encodebytes(self._page.data))
+            out.append(b"' */%b" % END if comment else b"'%b" % END)
+        if self._page.options.verbose:
+            out.append(b"### %b\n" % event.query)
+
+    def drop_temporary_tables(self) -> None:
+        """Drop what the sessions before a restart of the server left, as the server did."""
+        for thread_id, database, table in self._temporary_tables:
+            self._page.sql(self._page.session.thread_line(thread_id))
+            name = quoted_name(table)
+            if database:
+                name = b"%b.%b" % (quoted_name(self._page.options.rewrite_db.name(database)), name)
+            self._page.sql(b"DROP TEMPORARY TABLE IF EXISTS " + name)
+        self._temporary_tables.clear()
+
+    def _intvar(self, record: LogRecord, header: EventHeader, event: IntvarEvent) -> None:
+        self._page.titled(record, header, b"Intvar")
+        name = {1: b"LAST_INSERT_ID", 2: b"INSERT_ID"}.get(event.type, b"INVALID_INT")
+        self._page.sql(b"SET %b=%d" % (name, event.value))
+
+    def _rand(self, record: LogRecord, header: EventHeader, event: RandEvent) -> None:
+        self._page.titled(record, header, b"Rand")
+        self._page.sql(b"SET @@RAND_SEED1=%d, @@RAND_SEED2=%d" % (event.seed1, event.seed2))
+
+    def _user_var(self, record: LogRecord, header: EventHeader, event: UserVarEvent) -> None:
+        self._page.titled(record, header, b"User_var")
+        session_charset = self._page.session.charset
+        switched = self._page.generation is Generation.MYSQL_8_0 and session_charset is not None
+        if switched:
+            assert session_charset is not None
+            connection = session_charset[1] if event.type in _NUMERIC_RESULTS else _UTF8
+            for line in self._page.session.charset_lines((_UTF8, connection, _UTF8)):
+                self._page.sql(line)
+        self._page.sql(b"SET @%b:=%b" % (quoted_name(event.name), self._user_value(event)))
+        if switched:
+            assert session_charset is not None
+            for line in self._page.session.charset_lines(session_charset):
+                self._page.sql(line)
+
+    def _user_value(self, event: UserVarEvent) -> bytes:
+        """Write the value of a user variable so that it comes back in its type."""
+        value = event.value
+        if value is None:
+            return b"NULL"
+        if event.type == _REAL_RESULT and len(value) == 8:
+            return _real(struct.unpack("<d", value)[0])
+        if event.type == _INT_RESULT and len(value) == 8:
+            return b"%d" % int.from_bytes(value, "little", signed=not (event.flags or 0) & 1)
+        if event.type == _DECIMAL_RESULT and len(value) > 2:
+            return f"{DecimalFormat(value[0], value[1]).decode(value[2:]):f}".encode()
+        return self._user_string(value, event.charset or 0)
+
+    def _user_string(self, value: bytes, collation: int) -> bytes:
+        page = self._page
+        charset = charset_name(collation, utf8mb3=page.session.utf8mb3)
+        mariadb = page.generation.is_mariadb
+        renamed = page.server_version >= ((10, 6) if mariadb else (8, 0, 30))
+        name = collation_name(collation, mariadb=mariadb, utf8mb3=renamed)
+        if charset is None:
+            return b"???"  # as mysqlbinlog: an error is better than another string
+        digits = value.hex().upper().encode()
+        literal = b"X'%b'" % digits if mariadb else b"0x%b" % digits
+        if not digits:
+            literal = b"X''" if mariadb else b"''"
+        collate = b"" if name is None else b" COLLATE `%b`" % name.encode()
+        return b"_%b %b%b" % (charset.encode(), literal, collate)
+
+    def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
+        if self._page.options.short_form or self._page.options.verbose < 2:
+            return
+        self._page.titled(record, header, b"Rows_query")
+        self._page.parts.append(b"# %b\n" % event.query.replace(b"\n", b"\n# "))
+
+    def _xid_event(self, record: LogRecord, header: EventHeader, event: XidEvent) -> None:
+        self._page.titled(record, header, b"Xid = %d" % event.xid)
+        self._page.sql(b"COMMIT")
+        self.in_transaction = False
+
+    def _xa_prepare(self, record: LogRecord, header: EventHeader, event: XaPrepareLogEvent) -> None:
+        name = xid_text(event)
+        title = b"XID = " if self._page.generation.is_mariadb else b"XA PREPARE "
+        self._page.titled(record, header, title + name)
+        statement = b"XA COMMIT %b ONE PHASE" if event.one_phase else b"XA PREPARE %b"
+        self._page.parts.append(statement % name + b"\n" + END)
