@@ -43,7 +43,7 @@ WATCHED: Final = (
 )
 """Types of events that :meth:`TransactionProgress.note` must see."""
 
-NOTES: Final = {
+NOTES: Final[dict[int, int]] = {
     EventType.XID_EVENT: 2,
     EventType.XA_PREPARE_LOG_EVENT: 2,
     EventType.TRANSACTION_PAYLOAD_EVENT: 2,
