@@ -120,14 +120,10 @@ def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tup
                 _event_size(buffer, start, log_file, position)
             end = start + size
             if end > filled:
-                missing = end - filled
-                # Twice as much each time, never all that a size promises: it may be wrong.
-                rest = stream.read(min(missing, max(_READ_SIZE, filled))) if missing > _READ_SIZE else b""
-                if not rest:
+                buffer = _completed(buffer[start:], size, stream)
+                start, filled, end = 0, len(buffer), size
+                if filled < size:
                     break
-                buffer = buffer[start:] + rest
-                start, filled = 0, len(buffer)
-                continue
             yield position, buffer[start:end]
             position += size
             start = end
@@ -137,6 +133,15 @@ def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tup
         if len(buffer) >= V1_HEADER_LENGTH:
             size = _event_size(buffer, 0, log_file, position)
         raise _cut_short(size, len(buffer), log_file, position)
+
+
+def _completed(head: bytes, size: int, stream: _Readable) -> bytes:
+    """Read the rest of an event; not at once, for its size may promise what is not there."""
+    parts, missing = [head], size - len(head)
+    while missing and (part := stream.read(min(missing, _READ_SIZE))):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
 
 
 def _decrypted(

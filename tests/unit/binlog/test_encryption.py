@@ -28,6 +28,7 @@ from millrace.binlog.events import AnnotateRowsEvent, StartEncryptionEvent, XidE
 from millrace.binlog.file import MAGIC, decode_file, iter_events
 from millrace.binlog.stream import encode_event
 from tests.unit.binlog.cases import MYSQL_97, make_event, state_of
+from tests.unit.binlog.streams import Trickle
 from tests.unit.binlog.vectors import FORMATS
 
 FOLDER = Path(__file__).with_name("encrypted")
@@ -141,13 +142,6 @@ def mysql_file() -> bytes:
     encrypt = Cipher(algorithms.AES(digest[:32]), modes.CTR(digest[32:40] + bytes(8))).encryptor()
     fields = key_field() + b"\x02" + wrap.update(password) + b"\x03" + iv
     return mysql_header(fields) + encrypt.update(PLAIN)
-
-
-class Trickle(io.BytesIO):
-    """A stream that gives little at a time, as a pipe may."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        return super().read(min(size or 0, 100))
 
 
 @pytest.mark.parametrize("stream", [io.BytesIO, Trickle])

@@ -26,19 +26,13 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import decode_event, encode_event
 from tests.unit.binlog.cases import CASES, MYSQL_97, make_event, state_of
+from tests.unit.binlog.streams import Trickle
 from tests.unit.binlog.vectors import FORMATS
 
 FIRST = bytes.fromhex(FORMATS[MYSQL_97])
 XID = make_event(16, (5).to_bytes(8, "little"))
 BIG = make_event(29, b"\xff" + b"x" * 3_000_000)
 LOG = MAGIC + FIRST + XID + BIG + XID
-
-
-class Trickle(io.BytesIO):
-    """A stream that gives little at a time, as a pipe may."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        return super().read(min(size or 0, 1000) if size and size > 0 else 1000)
 
 
 def test_events_and_positions() -> None:
