@@ -1,0 +1,82 @@
+"""The kernel's build; and that the reference does the work where it cannot be built."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace import kernel
+from millrace.kernel import build
+from tests.unit.test_imports import CODEC_STDLIB_FORBIDDEN, within
+
+SOURCES = build.sources()
+
+
+def test_every_module_has_a_source_and_its_types() -> None:
+    assert tuple(source.stem for source in SOURCES) == kernel.MODULES
+    assert all(source.with_suffix(".pyi").exists() for source in SOURCES)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_modules_import_the_codec_alone(source: Path) -> None:
+    found = re.findall(r"^\s*(?:from|import|cimport) +([\w.]+)", source.read_text("utf-8"), re.MULTILINE)
+    assert found
+    pure = sys.stdlib_module_names - CODEC_STDLIB_FORBIDDEN | {"cpython", "libc"}
+    ours = [name for name in found if name.split(".")[0] not in pure]
+    assert all(within(name, "millrace.binlog") for name in ours), ours
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_what_is_built_is_current(source: Path) -> None:
+    """A library that is older than its source would be tested in its place."""
+    if not kernel.built(source.stem):
+        pytest.skip("the kernel is not built (make kernel)")
+    assert build._is_current(source), "run make kernel"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_types_name_what_the_module_has(source: Path) -> None:
+    if not kernel.built(source.stem):
+        pytest.skip("the kernel is not built (make kernel)")
+    module = __import__(f"millrace.kernel.{source.stem}", fromlist=["*"])
+    for node in ast.parse(source.with_suffix(".pyi").read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            assert hasattr(module, node.name)
+
+
+def test_without_a_compiler_the_reference_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler --fast")
+    assert build.main(["--force", "--if-possible"]) == 0
+    out = capsys.readouterr().out
+    assert out == (
+        "no C compiler: no-such-compiler is not on PATH; the reference codec is used, which is slower\n"
+    )
+    assert build.main(["--force"]) == 1
+    assert capsys.readouterr().err == "error: no C compiler: no-such-compiler is not on PATH\n"
+
+
+def test_a_compiler_that_fails_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("Cython")
+    source = tmp_path / "broken.pyx"
+    source.write_text("x = (\n", "ascii")
+    monkeypatch.setattr(build, "_FOLDER", tmp_path)
+    monkeypatch.setattr(build, "_require_tools", lambda: None)
+    assert build.main(["--if-possible"]) == 0
+    assert "the kernel does not build" in capsys.readouterr().out.splitlines()[-1]
+    assert build.main([]) == 1
+    assert "broken.pyx:2:0" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.pyx"]
+
+
+def test_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_enabled", False)
+    assert not any(map(kernel.has, kernel.MODULES))
+    monkeypatch.setattr(kernel, "_enabled", True)
+    assert [kernel.has(name) for name in kernel.MODULES] == [kernel.built(name) for name in kernel.MODULES]
+    assert not kernel.has("no_such_module")
