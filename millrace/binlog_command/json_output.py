@@ -5,9 +5,8 @@ Nothing is lost on the way, but what the event holds in another form anyway: the
 ``docs/binlog-command.md`` specifies the form.
 """
 
-import base64
+import binascii
 import contextlib
-import dataclasses
 import json
 import math
 import struct
@@ -129,57 +128,65 @@ class JsonOutput:
         return known[1]
 
 
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_escaped: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
 def dump(content: Any) -> str:
     """Write JSON in one line of valid UTF-8; a name with other bytes has these as escapes of surrogates."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _encode(content)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            return json.dumps(content, allow_nan=False, separators=(",", ":"))
+            return _encode_escaped(content)
     return text
 
 
 def event_fields(event: Event) -> dict[str, Any]:
     """Give the declared fields of an event as plain values, those that are None left out."""
-    fields = {}
+    fields: dict[str, Any] = {}
     for name in _field_names(type(event)):
-        if name in _LEFT_OUT:
-            continue
-        value = getattr(event, name)
         if name in _UNPACKED:
             # What cannot be unpacked is shown as it is.
             with contextlib.suppress(BinlogError):
-                name, value = _UNPACKED[name], getattr(event, _UNPACKED[name])  # noqa: PLW2901 - replaced
-        if value is not None:
+                fields[_UNPACKED[name]] = _bytes(_UNPACKED[name], getattr(event, _UNPACKED[name]))
+                continue
+        value = getattr(event, name)
+        if type(value) is int:
+            fields[name] = value
+        elif value is not None:
             fields[name] = _plain(name, value)
     return fields
 
 
 def _field_names(declared: type) -> tuple[str, ...]:
+    """Give the names of the fields that are shown."""
     names = _NAMES.get(declared)
     if names is None:
-        names = _NAMES[declared] = tuple(field.name for field in declared_fields(declared))
+        declared_names = (field.name for field in declared_fields(declared))
+        names = _NAMES[declared] = tuple(name for name in declared_names if name not in _LEFT_OUT)
     return names
 
 
 def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, bytes):
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _text(value)
+    if kind is bytes:
         return _bytes(name, value)
-    if isinstance(value, float):
+    if kind is float:
         return _real(value)
-    if isinstance(value, tuple):
+    if kind is tuple:
         return [_plain(name, item) for item in value]
-    if dataclasses.is_dataclass(value):
-        parts = {part: getattr(value, part) for part in _field_names(type(value))}
-        return {part: _plain(part, held) for part, held in parts.items() if held is not None}
-    return value
+    if kind is int:
+        return value
+    parts = ((part, getattr(value, part)) for part in _field_names(kind))
+    return {part: _plain(part, held) for part, held in parts if held is not None}
 
 
 def _base64(value: bytes) -> dict[str, str]:
-    return {"base64": base64.b64encode(value).decode("ascii")}
+    return {"base64": binascii.b2a_base64(value, newline=False).decode("ascii")}
 
 
 def _bytes(name: str, value: bytes) -> str | dict[str, str]:
