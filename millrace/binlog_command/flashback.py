@@ -17,12 +17,14 @@ transaction that a crash cut off) are left out, and an XA transaction is undone 
 the log does not show cannot be undone: rows that a foreign key of InnoDB deleted or changed by itself, and
 changes to a table without transactions inside of a transaction that was rolled back.
 
-The text is put together from its end, so it goes to a temporary file first: memory holds one event.
+The text is put together from its end, so it goes to a temporary file first: memory holds one event, and
+some 64 bytes for each transaction.
 """
 
 import base64
 import tempfile
 import time
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import IO, Any, BinaryIO
@@ -122,23 +124,24 @@ _SHOWN = 200
 """How much of a statement that cannot be undone is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of the text: where it lies in the temporary file."""
-
-    offset: int
-    size: int
+_COMMIT, _DESCRIPTION = (1 << 64) - 1, (1 << 64) - 2
+"""In place of a piece's size: the end of a transaction; the format description of that number."""
 
 
 @dataclass(slots=True)
 class _Transaction:
-    """What is known of a transaction: the pieces that undo it, in the order of the log."""
+    """What is known of a transaction: the pieces that undo it, in the order of the log.
+
+    A piece is where a part of the text lies in the temporary file: offset and size. ``has_rows`` says that
+    the text does more than to comment.
+    """
 
     name: str
     timestamp: int
     description: int
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[tuple[int, int]] = field(default_factory=list)
     savepoints: list[tuple[str, int]] = field(default_factory=list)
+    has_rows: bool = False
 
 
 class FlashbackOutput:
@@ -157,7 +160,7 @@ class FlashbackOutput:
         self._state = StreamState()
         self._open: _Transaction | None = None
         self._open_id: str | None = None
-        self._done: list[_Transaction] = []
+        self._index = array("Q")
         self._prepared: dict[str, _Transaction] = {}
         self._readers = RowReader()
 
@@ -174,30 +177,27 @@ class FlashbackOutput:
         self._finish(None)
         out = self._stream.write
         out(_HEAD)
-        description = None
-        for transaction in reversed(self._done):
-            if not transaction.pieces:
-                continue
-            if transaction.description != description:
-                description = transaction.description
+        description = 0
+        for at in range(len(self._index) - 2, -1, -2):
+            offset, size = self._index[at : at + 2]
+            if size == _COMMIT:
+                out(b"COMMIT" + DELIMITER + b"\n")
+            elif size != _DESCRIPTION:
+                self._copy(offset, size)
+            elif offset != description:
+                description = offset
                 out(self._descriptions[description])
-            moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(transaction.timestamp))
-            out(f"# Undo of {transaction.name}, {moment}\nBEGIN\n".encode() + DELIMITER + b"\n")
-            for piece in reversed(transaction.pieces):
-                self._copy(piece)
-            out(b"COMMIT" + DELIMITER + b"\n")
         for xid in self._prepared:
             out(f"# XA transaction {xid} is prepared and not decided; it is not undone.\n".encode())
         out(_TAIL)
         self._spool.close()
 
-    def _copy(self, piece: _Piece) -> None:
-        self._spool.seek(piece.offset)
-        left = piece.size
-        while left:
-            block = self._spool.read(min(left, 1 << 20))
+    def _copy(self, offset: int, size: int) -> None:
+        self._spool.seek(offset)
+        while size:
+            block = self._spool.read(min(size, 1 << 20))
             self._stream.write(block)
-            left -= len(block)
+            size -= len(block)
 
     def _take(self, record: LogRecord) -> None:
         decoded = record.event
@@ -276,13 +276,30 @@ class FlashbackOutput:
                 if prepared is None:
                     self._refuse(record, f"the commit of XA transaction {step.xid}, whose rows come earlier")
                 else:
-                    self._done.append(prepared)
+                    self._enter(prepared)
         self._finish(step.ends)
 
     def _finish(self, ends: TransactionEnd | None) -> None:
         if self._open is not None and ends not in (TransactionEnd.ROLLBACK, TransactionEnd.XA_ROLLBACK):
-            self._done.append(self._open)
+            self._enter(self._open)
         self._open = self._open_id = None
+
+    def _enter(self, transaction: _Transaction) -> None:
+        """Enter a transaction into the index, in the order in which it is read from the end."""
+        if not transaction.pieces:
+            return
+        index = self._index
+        if transaction.has_rows:
+            index.extend((0, _COMMIT))
+        for piece in transaction.pieces:
+            index.extend(piece)
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(transaction.timestamp))
+        head = f"# Undo of {transaction.name}, {moment}\n".encode()
+        if transaction.has_rows:
+            head += b"BEGIN\n" + DELIMITER + b"\n"
+        index.extend(self._spooled(head))
+        if transaction.has_rows:
+            index.extend((transaction.description, _DESCRIPTION))
 
     # Rows
 
@@ -308,14 +325,15 @@ class FlashbackOutput:
         if self._options.verbose:
             parts.append(self._rows_text(table_map, reversed_event))
         assert self._open is not None
-        self._keep(self._open, parts)
+        self._open.has_rows = True
+        self._open.pieces.append(self._spooled(b"".join(parts)))
 
-    def _keep(self, transaction: _Transaction, parts: Iterable[bytes]) -> None:
-        text = b"".join(parts)
-        self._spool.seek(self._size)
+    def _spooled(self, text: bytes) -> tuple[int, int]:
+        """Put a part of the text into the temporary file; give where it lies."""
+        piece = self._size, len(text)
         self._spool.write(text)
-        transaction.pieces.append(_Piece(self._size, len(text)))
         self._size += len(text)
+        return piece
 
     def _reversed(
         self, event: RowsEvent, images: RowImages, *, null_fill: bool
@@ -377,11 +395,11 @@ class FlashbackOutput:
         if not self._options.force:
             advice = "choose the events in front of it or behind it, or leave it out with --force-read"
             raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.DATA)
-        transaction = self._open
-        if transaction is None:
-            transaction = _Transaction(f"the event at {record.file}:{record.position}", 0, self._description)
-            self._done.append(transaction)
-        self._keep(transaction, (f"# NOT undone: {message}\n".encode(),))
+        comment = self._spooled(f"# NOT undone: {message}\n".encode())
+        if self._open is not None:
+            self._open.pieces.append(comment)
+        else:
+            self._index.extend(comment)
 
 
 def _is_harmless(statement: Statement) -> bool:
