@@ -77,8 +77,12 @@ class TransactionSerializer:
         """Return the value of the record behind the last change."""
         collections = _NULL
         if per_table:
-            counts = (part for (db, table), rows in per_table.items() for part in (f"{db}.{table}", rows))
-            collections = self._pack("l" + "sl" * len(per_table) + "b", len(per_table), *counts, _NULL)
+            form = "l"
+            counts: list[int | str] = [len(per_table)]
+            for (database, table), rows in per_table.items():
+                form += "sl"
+                counts += f"{database}.{table}", rows
+            collections = self._pack(form + "b", *counts, _NULL)
         return self._pack(
             "bsblbblllslbl",
             self._end,

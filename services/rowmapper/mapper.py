@@ -181,7 +181,9 @@ class Mapper:
         counters = self.counters
         if outcome.rows or outcome.non_row_changes:
             counters["transactions"] += 1
-        for name, count in outcome.counts():
+        if outcome.rows:
+            counters["rows"] += outcome.rows
+        for name, count in outcome.exceptions():
             if count:
                 counters[name] += count
 

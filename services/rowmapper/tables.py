@@ -10,7 +10,7 @@ letter topic, behind the first of them, while all other tables go on.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import millrace
 from millrace.avro.catalog import CatalogEntry
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["BoundTable", "Tables"]
 
 _LOG = get_logger(__name__)
+_MAX_IMAGES: Final = 256
+"""Combinations of present columns that are kept per table: minimal images may have very many."""
 
 Content = tuple[Any, ...]
 
@@ -59,6 +61,8 @@ class BoundTable:
         kind = (event.columns_before_image, event.columns_after_image, partial)
         bound = self._images.get(kind)
         if bound is None:
+            if len(self._images) >= _MAX_IMAGES:
+                self._images.clear()
             bound = self._images[kind] = self._bind(event, partial=partial)
         writer.write_bytes(event.operation, event.rows, *bound)
 
