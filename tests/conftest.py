@@ -11,9 +11,14 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from millrace.local import Component, Kafka, MariaDB, MissingLibraryError, MySQL, Registry
 from millrace.local.errors import ComponentDiedError
+
+# How long an example takes says how busy the machine is, no more.
+settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("millrace")
 
 _LIVE_FIXTURES = {"kafka", "registry", "mysql", "mariadb", "database"}
 _running = pytest.StashKey[list[Component]]()

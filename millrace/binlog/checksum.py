@@ -29,7 +29,7 @@ def _without_in_use(data: bytes) -> bytes:
 
 def compute_checksum(data: bytes) -> bytes:
     """Compute the checksum of an event that has none yet; ``data`` is header, post-header and body."""
-    if data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+    if len(data) > _FLAGS_OFFSET and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
         data = _without_in_use(data)
     return _crc32(data).to_bytes(CHECKSUM_LENGTH, "little")
 

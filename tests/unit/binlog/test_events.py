@@ -1,5 +1,7 @@
 """Every event type, in both directions, whole, cut short and with bytes to spare."""
 
+import zlib
+
 import pytest
 
 from millrace.binlog.checksum import compute_checksum
@@ -418,3 +420,9 @@ def test_unknown_type_that_may_be_ignored() -> None:
     assert decoded.event == UnknownEvent(b"news")
     assert decoded.header.flags & HeaderFlag.IGNORABLE_F
     assert decoded.header.server_id == 4_000_000_000
+
+
+def test_checksum_of_a_few_bytes() -> None:
+    """What is too short for flags has none to leave out."""
+    for data in (b"", bytes(4) + b"\x0f", make_event(15, b"")[:17]):
+        assert compute_checksum(data) == zlib.crc32(data).to_bytes(4, "little")
