@@ -33,6 +33,8 @@ __all__ = ["binlog"]
 _FAILED: Final = 1
 _INTERRUPTED: Final = 130
 
+_OF_FLASHBACK: Final = ("--verbose", "--rewrite-db")
+
 _OUTPUT = "Output (SQL text as mysqlbinlog writes it, unless one of these is given)"
 _TEXT = "Text"
 _EVENTS = "Which events"
@@ -245,6 +247,9 @@ def binlog(logs: tuple[str, ...], **given: Any) -> None:
     except BrokenPipeError:
         _forget_output()  # whoever read this has seen enough
         sys.exit(0)
+    except OSError as error:
+        _tell(f"{error.filename or 'the output'} cannot be written: {error.strerror or error}")
+        sys.exit(_FAILED)
     except KeyboardInterrupt:
         _forget_output()
         sys.exit(_INTERRUPTED)
@@ -272,7 +277,7 @@ def _tell(message: str) -> None:
 def _check(options: Options, logs: tuple[str, ...]) -> None:
     """Refuse options that contradict each other."""
     modes = [name for name in ("stats", "verify", "flashback", "raw") if getattr(options, name)]
-    if options.json and not options.stats:
+    if options.json and modes != ["stats"]:
         modes.append("json")
     if len(modes) > 1:
         raise click.UsageError(f"--{modes[0]} and --{modes[1]} exclude each other")
@@ -280,11 +285,32 @@ def _check(options: Options, logs: tuple[str, ...]) -> None:
         raise click.UsageError(f"--{modes[0]} works on whole logs, without filters")
     if options.raw and (len(logs) != 1 or not _is_server(logs[0])):
         raise click.UsageError("--raw copies from one server: mysql://user@host:port/LOGFILE")
+    if options.raw and options.after_gtids is not None:
+        raise click.UsageError("--raw copies whole logs, without --after-gtids")
+    if options.flashback and options.follow:
+        raise click.UsageError("--flashback begins with the end of the log, and --follow has none")
+    for name in _of_text(options):
+        if modes and (modes[0] != "flashback" or name not in _OF_FLASHBACK):
+            raise click.UsageError(f"{name} is for SQL text, not for --{modes[0]}")
     in_order = options.after_gtids is None and not any(name.startswith("kafka://") for name in logs)
     if not in_order and options.stop_position is not None and options.stop_position.file is None:
         raise click.UsageError("which log is the last is not known here: --stop-position FILE:POSITION")
     if options.after_gtids is not None and not all(map(_is_server, logs)):
         raise click.UsageError("--after-gtids is for servers; --exclude-gtids is for any log")
+
+
+def _of_text(options: Options) -> list[str]:
+    """Name the options given that say how SQL text is written."""
+    given = {
+        "--verbose": options.verbose > 0,
+        "--base64-output": options.base64_output != "auto",
+        "--hexdump": options.hexdump,
+        "--short-form": options.short_form,
+        "--skip-gtids": options.skip_gtids,
+        "--rewrite-db": bool(options.rewrite_db),
+        "--local-load": options.local_load is not None,
+    }
+    return [name for name, is_given in given.items() if is_given]
 
 
 def _is_server(name: str) -> bool:
@@ -302,16 +328,13 @@ def _run(options: Options, logs: tuple[str, ...]) -> int:
         to_file = options.result_file is not None
         colour = use_colour(options.color, to_file=to_file)
         is_text = not (options.json or options.stats or options.verify)
-        pages = is_text and not options.follow
-        run = _Run(options, inputs)
+        pager = is_text and not options.follow and use_pager(wanted=options.pager, to_file=to_file)
+        plain = not (pager or options.follow or (is_text and colour))
+        run = _Run(options, inputs, Buffer(stream if plain else None))
         chunks = run.chunks()
-        deliver(
-            coloured(chunks) if is_text and colour else chunks,
-            stream,
-            pager=pages and use_pager(wanted=options.pager, to_file=to_file),
-            colour=colour,
-            live=options.follow,
-        )
+        if is_text and colour:
+            chunks = coloured(chunks)
+        deliver(chunks, stream, pager=pager, colour=colour, live=options.follow)
         return run.exit_code
 
 
@@ -400,12 +423,12 @@ def _read_keys(name: str, cipher: str) -> LogKeys:
 class _Run:
     """One pass over the inputs; :attr:`exit_code` is known behind it."""
 
-    def __init__(self, options: Options, inputs: list[Input]) -> None:
+    def __init__(self, options: Options, inputs: list[Input], buffer: Buffer) -> None:
         self.exit_code = 0
         self._options = options
         self._inputs = inputs
-        self._buffer = Buffer()
-        self._output = _output(options, self._buffer)
+        self._buffer = buffer
+        self._output = _output(options, buffer)
         self._filter = Filter(
             options.criteria(),
             context=not (options.json or options.stats),

@@ -12,19 +12,26 @@ __all__ = ["Buffer", "Measured", "coloured", "deliver", "note", "progress", "use
 
 
 class Buffer:
-    """A stream for outputs to write to, whose content is taken away piece by piece."""
+    """A stream for outputs to write to, whose content is taken away piece by piece.
 
-    def __init__(self) -> None:
+    With ``through`` nothing is kept, however much is written: it goes on to that stream at once.
+    """
+
+    def __init__(self, through: BinaryIO | None = None) -> None:
         self._parts: list[bytes] = []
+        self._through = through
 
     def write(self, data: bytes) -> int:
-        """Keep bytes."""
-        self._parts.append(data)
+        """Take bytes."""
+        if self._through is not None:
+            self._through.write(data)
+        else:
+            self._parts.append(data)
         return len(data)
 
     def line(self, text: str) -> None:
-        """Keep a line of text, given without its end; what is no UTF-8 in it goes out as it came in."""
-        self._parts.append(text.encode("utf-8", "surrogateescape") + b"\n")
+        """Take a line of text, given without its end; what is no UTF-8 in it goes out as it came in."""
+        self.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
     def __bool__(self) -> bool:
         return bool(self._parts)

@@ -41,7 +41,9 @@ def test_help_has_groups_and_examples() -> None:
 def test_the_documentation_names_no_option_that_is_not_there() -> None:
     text = (Path(__file__).parents[3] / "docs" / "binlog-command.md").read_text()
     known = {name for parameter in binlog.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known - {"--help"} == set()
+    of_clients = {"--binary-mode", "--local-infile", "--force"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
+    assert named - known - of_clients - {"--help"} == set()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,11 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--verify", "--table", "t"], "--verify works on whole logs, without filters"),
         (["--raw"], "--raw copies from one server"),
         (["--after-gtids", "0-1-1"], "--after-gtids is for servers"),
+        (["--raw", "--after-gtids", "0-1-1", "mysql://h/"], "--raw copies from one server"),
+        (["--flashback", "--follow"], "--follow has none"),
+        (["--json", "--hexdump"], "--hexdump is for SQL text, not for --json"),
+        (["--stats", "--rewrite-db", "a->b"], "--rewrite-db is for SQL text, not for --stats"),
+        (["--flashback", "--short-form"], "--short-form is for SQL text, not for --flashback"),
         (["--stop-position", "9", "kafka://h/s"], "--stop-position FILE:POSITION"),
         (["--stop-position", "x"], "'x' is neither a position nor file:position"),
         (["--start-datetime", "yesterday"], "--start-datetime"),
@@ -149,6 +156,12 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     nowhere = run("--json", "--result-file", str(tmp_path / "no" / "folder"), MYSQL)
     assert nowhere.exit_code == 2
     assert "cannot be written" in nowhere.stderr
+
+
+def test_a_full_disk_is_one_line() -> None:
+    outcome = run("--json", "--result-file", "/dev/full", MYSQL)
+    assert outcome.exit_code == 1
+    assert outcome.stderr == "error: the output cannot be written: No space left on device\n"
 
 
 def test_colours_are_added_around_lines_and_change_nothing_else() -> None:
