@@ -31,7 +31,10 @@ cdef enum:
     MOST_FIELDS = 48
     MOST_VARIABLES = 64
     NAME_LIMIT = 512
+    # How much is remembered: so many names, so many larger things, each of so many bytes at most.
     REMEMBERED = 4096
+    REMEMBERED_LARGE = 1024
+    REMEMBERED_SIZE = 8192
 
     MINUS = 45
     COLON = 58
@@ -743,9 +746,7 @@ cdef class EventWriter:
         except BinlogError:
             return None
         made = event, event.table_id, self._write_table_map(event), self._table_of(event)
-        if len(self._table_maps) >= REMEMBERED:
-            self._table_maps.clear()
-        self._table_maps[content] = made
+        remember(self._table_maps, content, made)
         return made
 
     cdef bytes _table_of(self, table_map):
@@ -799,9 +800,7 @@ cdef class EventWriter:
                 written = self._write_variables(block)
             except BinlogError:
                 return False
-            if len(self._statuses) >= REMEMBERED:
-                self._statuses.clear()
-            self._statuses[block] = written
+            remember(self._statuses, block, written)
         put_byte(sink, 2)
         put_bytes(sink, written)
         return True
@@ -882,6 +881,14 @@ cdef class EventWriter:
                 else:
                     self._put_text(sink, source, at, size)
         return 0
+
+
+cdef int remember(dict known, bytes key, made) except -1:
+    if PyBytes_GET_SIZE(key) <= REMEMBERED_SIZE:
+        if len(known) >= REMEMBERED_LARGE:
+            known.clear()
+        known[key] = made
+    return 0
 
 
 cdef void skip_field(Source* source, int wire) noexcept nogil:
@@ -1476,7 +1483,7 @@ cdef class HeadReader:
             except UnicodeDecodeError:
                 source.bad = True
                 return None
-            if last is not self._transaction:
+            if last is not self._transaction and size <= NAME_LIMIT:
                 if len(self._texts) >= REMEMBERED:
                     self._texts.clear()
                 self._texts[raw] = text
