@@ -145,7 +145,7 @@ class Mutator:
                 case _:
                     events[which] = self.event(events[which])
         if with_checksums:
-            events = [data[:-4] + compute_checksum(data[:-4]) if len(data) > 18 else data for data in events]
+            events = [data[:-4] + compute_checksum(data[:-4]) if len(data) > 22 else data for data in events]
         data = MAGIC + b"".join(events)
         if choose.random() < 0.1:
             data = self.bytes(data)

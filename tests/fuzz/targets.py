@@ -32,6 +32,8 @@ from millrace.binlog.stream import BinlogEvent, decode_event, encode_event
 from millrace.binlog.table import ResolvedTable, resolve_columns
 from millrace.binlog.transaction import TransactionTracker
 from tests.unit.binlog.cases import state_of
+from tests.unit.kernel.both import compare, raw_records
+from tests.unit.kernel.both_rows import Way
 
 __all__ = ["KEYS", "check_event", "check_log"]
 
@@ -87,8 +89,6 @@ def _compare_with_kernel(log: bytes) -> None:
     # Making decoders takes long, and memory that is not the codec's.
     if not kernel.has("events") or zlib.crc32(log) % _COMPARED or tracemalloc.is_tracing():
         return
-    from tests.unit.kernel.both import compare, raw_records  # noqa: PLC0415 - both need the kernel
-
     events = list(_until_damaged(iter_events(io.BytesIO(log))))
     if events:
         compare(raw_records(events))
@@ -143,8 +143,6 @@ def _compare_rows_with_kernel(table: ResolvedTable, event: RowsEvent, rows: byte
         return
     if not kernel.has("rows") or tracemalloc.is_tracing():
         return
-    from tests.unit.kernel.test_rows import Way  # noqa: PLC0415 - it needs the kernel
-
     with contextlib.suppress(BinlogError):
         compiled, reference = (
             Way(
