@@ -167,7 +167,10 @@ class FlashbackOutput:
     def write(self, record: LogRecord) -> None:
         """Take a record; raises UserError for what cannot be undone."""
         try:
-            self._take(record)
+            try:
+                self._take(record)
+            except BinlogError as error:  # in what is unpacked only now
+                self._refuse(record, f"an event that cannot be read ({error.message})")
         except BaseException:
             self._spool.close()
             raise
@@ -202,7 +205,7 @@ class FlashbackOutput:
     def _take(self, record: LogRecord) -> None:
         decoded = record.event
         if isinstance(decoded, BinlogError):
-            self._refuse(record, f"an event cannot be read ({decoded.message})")
+            self._refuse(record, f"an event that cannot be read ({decoded.message})")
             return
         event, step = decoded.event, record.transaction
         if isinstance(event, FormatDescriptionEvent) and not record.sub_index:
@@ -212,9 +215,9 @@ class FlashbackOutput:
         if isinstance(event, RowsEvent):
             self._undo(record, decoded, event)
         elif isinstance(event, QueryEvent | QueryCompressedEvent):
-            statement = None if step is None else step.statement
+            statement, query = None if step is None else step.statement, event.query
             if statement is None or not _is_harmless(statement):
-                self._refuse(record, "a statement, which the log gives no rows of", event.query)
+                self._refuse(record, "a statement, which the log gives no rows of", query)
         elif isinstance(event, _NOT_UNDONE):
             self._refuse(record, "LOAD DATA, which the log gives no rows of")
         elif isinstance(event, IncidentEvent):

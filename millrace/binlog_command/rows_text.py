@@ -52,6 +52,9 @@ _TM_HAS_TRIGGERS = 1 << 14
 _TM_GENERATED_KEY = 1 << 2
 _GENERATED_KEYS = (8, 0, 30)
 _MAX_PRINTERS = 512
+_MAX_HELD = 64 << 20
+"""Bytes of rows that wait for the end of their statement; where nothing but comments would wait for more, the
+rows are written in front of the heads of the events that follow."""
 _NEW_LINES = re.compile(rb"[\r\n]+")
 _PLAIN_TYPES = {
     EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
@@ -126,6 +129,7 @@ class RowsText:
         self._heads: list[bytes] = []
         self._base64: list[bytes] = []
         self._text: list[bytes] = []
+        self._held = 0
         self._row_count = 0
         self._printers: dict[object, RowPrinter] = {}
 
@@ -214,9 +218,13 @@ class RowsText:
                 data = _uncompressed(decoded, event, record.state)
             self._base64.append(base64.encodebytes(data))
         if self._page.options.verbose:
-            self._text.append(self._rows_lines(event, table_map))
+            lines = self._rows_lines(event, table_map)
+            self._text.append(lines)
+            self._held += len(lines)
         if event.ends_statement:
             self.flush()
+        elif self._held > _MAX_HELD and not self._base64:
+            self._write_rows()
 
     def _rows_flags(self, event: RowsEvent) -> bytes:
         known = _ROWS_FLAGS if self._page.generation is Generation.MYSQL_8_0 else _ROWS_FLAGS[:1]
@@ -225,7 +233,7 @@ class RowsText:
 
     def _rows_lines(self, event: RowsEvent, table_map: TableMapEvent | None) -> bytes:
         if table_map is None:
-            return b"### Row event for unknown table #%d" % event.table_id
+            return b"### Row event for unknown table #%d\n" % event.table_id
         key = (
             table_map.database,
             table_map.table,
@@ -258,15 +266,24 @@ class RowsText:
     def flush(self) -> None:
         """Write what the events of a statement gave: heads that waited, the BINLOG statement, the rows."""
         out = self._page.parts
+        has_text = bool(self._text or self._row_count)
         out += self._heads
+        self._heads.clear()
         if self._base64:
             out.append(b"\nBINLOG '\n")
             out += self._base64
             out.append(b"'" + END)
-        out += self._text
-        if self._text and self._page.generation.is_mariadb:
+            self._base64.clear()
+        self._write_rows()
+        if has_text and self._page.generation.is_mariadb:
             out.append(b"# Number of rows: %d\n" % self._row_count)
         self._row_count = 0
+
+    def _write_rows(self) -> None:
+        """Write the rows that are held."""
+        out = self._page.parts
+        out += self._heads
+        out += self._text
         self._heads.clear()
-        self._base64.clear()
         self._text.clear()
+        self._held = 0

@@ -58,6 +58,10 @@ _SETTINGS = frozenset({IntvarEvent, RandEvent, UserVarEvent})
 _ENDS = frozenset({RotateEvent, StopEvent})
 
 
+def _unreadable(error: BinlogError) -> bytes:
+    return b"# This event cannot be read: %b\n" % " ".join(str(error).split()).encode()
+
+
 class TextOutput:
     """Writes records as text to ``stream``."""
 
@@ -142,8 +146,7 @@ class TextOutput:
     def _write_error(self, record: LogRecord, error: BinlogError) -> None:
         if not self._begun:
             self._begin("")
-        reason = str(error).replace("\n", " ").encode()
-        self._page.parts.append(b"# at %d\n# This event cannot be read: %b\n" % (record.position, reason))
+        self._page.parts.append(b"# at %d\n%b" % (record.position, _unreadable(error)))
 
     def _write_event(self, record: LogRecord, decoded: BinlogEvent) -> None:
         event, page = decoded.event, self._page
@@ -167,7 +170,10 @@ class TextOutput:
             return
         if self._waiting:
             self._flush_waiting()
-        self._writers.get(kind, self._control.unknown)(record, decoded.header, event)
+        try:
+            self._writers.get(kind, self._control.unknown)(record, decoded.header, event)
+        except BinlogError as error:  # in what is unpacked only now
+            self._page.parts.append(_unreadable(error))
 
     def _take(self, record: LogRecord) -> None:
         """Make a record's event the one at hand."""

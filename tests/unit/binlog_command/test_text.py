@@ -28,6 +28,7 @@ from millrace.binlog.events import (
     MariadbXid,
     NewLoadEvent,
     PartialRowDataEvent,
+    QueryCompressedEvent,
     QueryEvent,
     RandEvent,
     RotateEvent,
@@ -550,3 +551,31 @@ def test_short_form_has_statements_alone() -> None:
 
 def test_empty_input_is_a_text_without_events() -> None:
     assert text_of().startswith("/*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=1*/;\n")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        QueryCompressedEvent(9, 0, 0, StatusVariables(), "shop", b"\x81\x05damaged"),
+        UserVarEvent("v", 0, 4, 33, b"\x0c\x63\xff", 0),
+    ],
+)
+def test_what_cannot_be_unpacked_is_a_comment(event: QueryCompressedEvent | UserVarEvent) -> None:
+    log = MadeLog("11.4.5-MariaDB")
+    log.add(event).query("DO 1")
+    text = text_of(log)
+    assert "# This event cannot be read: " in text
+    assert "DO 1\n/*!*/;" in text
+
+
+@pytest.mark.parametrize("server_version", ["8.0.30", "11.4.5-MariaDB"])
+def test_a_huge_statement_is_not_held_in_memory(server_version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.binlog_command.rows_text._MAX_HELD", 100)
+    log = MadeLog(server_version)
+    log.add(TABLE_MAP, INSERT, INSERT, DELETE)
+
+    text = text_of(log, options=DECODE_ROWS)
+
+    assert text.index("### INSERT INTO") < text.rindex("\tWrite_rows")
+    assert text.count("### INSERT INTO") == 4
+    assert text.count("# Number of rows: 5") == (server_version != "8.0.30")
