@@ -297,6 +297,9 @@ def _check(options: Options, logs: tuple[str, ...]) -> None:
         raise click.UsageError("which log is the last is not known here: --stop-position FILE:POSITION")
     if options.after_gtids is not None and not all(map(_is_server, logs)):
         raise click.UsageError("--after-gtids is for servers; --exclude-gtids is for any log")
+    for name, is_given in (("--to-last-log", options.to_last_log), ("--password", options.password)):
+        if is_given and not any(map(_is_server, logs)):
+            raise click.UsageError(f"{name} is for servers: mysql://user@host:port/LOGFILE")
 
 
 def _of_text(options: Options) -> list[str]:

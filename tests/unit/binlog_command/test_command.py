@@ -55,6 +55,7 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--raw"], "--raw copies from one server"),
         (["--after-gtids", "0-1-1"], "--after-gtids is for servers"),
         (["--raw", "--after-gtids", "0-1-1", "mysql://h/"], "--raw copies from one server"),
+        (["--to-last-log"], "--to-last-log is for servers"),
         (["--flashback", "--follow"], "--follow has none"),
         (["--json", "--hexdump"], "--hexdump is for SQL text, not for --json"),
         (["--stats", "--rewrite-db", "a->b"], "--rewrite-db is for SQL text, not for --stats"),
