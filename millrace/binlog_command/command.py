@@ -111,7 +111,7 @@ class Input(Protocol):
 @option(
     _TEXT,
     "--base64-output",
-    type=click.Choice(["auto", "never", "decode-rows"]),
+    type=click.Choice(["auto", "never", "decode-rows"], case_sensitive=False),
     default="auto",
     help="BINLOG statements where they are needed; an error instead; or none for rows.",
 )
@@ -183,7 +183,9 @@ class Input(Protocol):
     help="Events of this type, by name or number; repeatable.",
 )
 @option(_INPUT, "--follow", "--stop-never", is_flag=True, help="Wait at the end for what is written next.")
-@option(_INPUT, "--to-last-log", is_flag=True, help="Read a server's logs behind the named one as well.")
+@option(
+    _INPUT, "--to-last-log", "-t", is_flag=True, help="Read a server's logs behind the named one as well."
+)
 @option(
     _INPUT,
     "--after-gtids",

@@ -218,9 +218,13 @@ def test_what_goes_wrong_with_a_server_is_said_in_a_line(mysql: MySQL) -> None:
     assert "127.0.0.1:1" in nowhere.stderr
 
 
-def test_the_password_comes_from_the_environment(mysql: MySQL) -> None:
+def test_the_password_comes_from_the_environment_or_is_asked_for(mysql: MySQL) -> None:
     address = f"mysql://{mysql.user}@{mysql.host}:{mysql.port}/{mysql.binlog_files[0].name}"
     assert lines_of(run("--json", address, MILLRACE_MYSQL_PASSWORD=mysql.password))
+    asked = CliRunner().invoke(main, ["binlog", "--json", "--password", address], input=f"{mysql.password}\n")
+    assert asked.exit_code == 0
+    assert asked.stderr.startswith("Password: ")
+    assert mysql.password not in asked.output
 
 
 # -- files ------------------------------------------------------------------------------------------------

@@ -150,6 +150,13 @@ def test_a_log_in_use_is_noted_or_refused(tmp_path: Path) -> None:
     assert "is in use, or was not closed properly" in refused.stderr
 
 
+def test_decode_rows_may_be_in_capitals_as_with_mysqlbinlog() -> None:
+    outcome = run("-v", "--base64-output=DECODE-ROWS", MYSQL)
+    assert outcome.exit_code == 0
+    assert "### INSERT INTO `shop`.`items`" in outcome.stdout
+    assert "BINLOG '" not in outcome.stdout
+
+
 def test_output_goes_to_a_file(tmp_path: Path) -> None:
     result = tmp_path / "out.json"
     assert run("--json", "--result-file", str(result), MYSQL).output == ""
