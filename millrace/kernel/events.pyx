@@ -359,6 +359,8 @@ cdef class EventWriter:
     def __cinit__(self):
         self._sink.data = NULL
         self._sink.size = self._sink.capacity = 0
+        if not grow(&self._sink, 0):
+            raise MemoryError()
 
     def __dealloc__(self):
         PyMem_Free(self._sink.data)
@@ -1106,6 +1108,8 @@ cdef class RawTaker:
     def __cinit__(self):
         self._sink.data = NULL
         self._sink.size = self._sink.capacity = 0
+        if not grow(&self._sink, 0):
+            raise MemoryError()
 
     def __dealloc__(self):
         PyMem_Free(self._sink.data)
