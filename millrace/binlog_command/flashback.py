@@ -57,7 +57,7 @@ from millrace.binlog.types import EventType, RowsFlag
 from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
-from millrace.binlog_command.row_text import RowPrinter
+from millrace.binlog_command.row_text import RowPrinter, comment_text
 from millrace.binlog_command.rows import RowReader
 from millrace.binlog_command.session_text import DELIMITER
 from millrace.runtime.errors import UserError
@@ -191,7 +191,7 @@ class FlashbackOutput:
                 description = offset
                 out(self._descriptions[description])
         for xid in self._prepared:
-            out(f"# XA transaction {xid} is prepared and not decided; it is not undone.\n".encode())
+            out(b"# XA transaction %b is prepared and not decided; it is not undone.\n" % comment_text(xid))
         out(_TAIL)
         self._spool.close()
 
@@ -297,7 +297,7 @@ class FlashbackOutput:
         for piece in transaction.pieces:
             index.extend(piece)
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(transaction.timestamp))
-        head = f"# Undo of {transaction.name}, {moment}\n".encode()
+        head = b"# Undo of %b, %b\n" % (comment_text(transaction.name), moment.encode())
         if transaction.has_rows:
             head += b"BEGIN\n" + DELIMITER + b"\n"
         index.extend(self._spooled(head))
@@ -322,7 +322,7 @@ class FlashbackOutput:
         except BinlogError as error:
             self._refuse(record, f"rows of {table}, which cannot be read ({error.message})")
             return
-        parts = [b"# %d rows of %b\nBINLOG '\n" % (count, table.encode())]
+        parts = [b"# %d rows of %b\nBINLOG '\n" % (count, comment_text(table))]
         parts += map(base64.encodebytes, self._events(decoded, table_map, reversed_event))
         parts.append(b"'" + DELIMITER + b"\n")
         if self._options.verbose:
@@ -394,7 +394,7 @@ class FlashbackOutput:
     def _refuse(self, record: LogRecord, what: str, text: bytes | None = None) -> None:
         """Raise for what cannot be undone, or put a comment in its place."""
         shown = "" if text is None else ": " + text[:_SHOWN].decode("utf-8", "backslashreplace")
-        message = " ".join(f"{record.path} at {record.position} has {what}{shown}".split())
+        message = comment_text(f"{record.path} at {record.position} has {what}{shown}").decode()
         if not self._options.force:
             advice = "choose the events in front of it or behind it, or leave it out with --force-read"
             raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.DATA)

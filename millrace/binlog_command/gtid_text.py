@@ -89,7 +89,7 @@ class GtidText:
         if self._page.options.short_form:
             return
         self._page.titled(record, header, b"Previous-GTIDs")
-        text = str(GtidSet.from_event(event)).encode()
+        text = encode_text(str(GtidSet.from_event(event)))
         self._page.parts.append(b"# %b\n" % (text.replace(b",", b",\n# ") or b"[empty]"))
 
     def _gtid(self, record: LogRecord, header: EventHeader, event: GtidEvent | GtidTaggedLogEvent) -> None:
@@ -113,7 +113,7 @@ class GtidText:
                 self._page.sql(b"/*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/")
             if self._page.generation is Generation.MYSQL_8_0:
                 self._commit_details(event)
-        value = b"ANONYMOUS" if anonymous else event.gtid.encode()
+        value = b"ANONYMOUS" if anonymous else encode_text(event.gtid)
         out.append(b"SET @@SESSION.GTID_NEXT= '%b'%b" % (value, END))
         self.is_set = True
 
@@ -197,7 +197,10 @@ class GtidText:
         if self._page.generation is Generation.MARIADB_10_11:
             entries.sort()
         text = ",\n# ".join(f"{domain}-{server}-{sequence}" for domain, server, sequence in entries)
-        self._page.titled(record, header, b"Gtid list [%b]" % text.encode())
+        if not self._page.options.short_form:
+            self._page.parts.append(
+                b"%b\tGtid list [%b]\n" % (self._page.head(record, header), text.encode())
+            )
 
     def _checkpoint(self, record: LogRecord, header: EventHeader, event: BinlogCheckpointEvent) -> None:
         self._page.titled(record, header, b"Binlog checkpoint %b" % encode_text(event.binlog_filename))

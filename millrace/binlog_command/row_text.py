@@ -34,7 +34,7 @@ from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperat
 from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
 
-__all__ = ["RowPrinter", "quoted_bytes", "quoted_name"]
+__all__ = ["RowPrinter", "comment_text", "quoted_bytes", "quoted_name"]
 
 Print = Callable[[Any], bytes]
 """Writes the payload of a value (what :meth:`ColumnCodec.decode` takes)."""
@@ -261,7 +261,7 @@ def _json_diffs(ordinal: int, value: JsonDiffs) -> bytes:
     written = b"@%d" % (ordinal + 1)
     previous = None
     for operation, path, binary in value.diffs:
-        arguments = quoted_bytes(path.encode())
+        arguments = quoted_bytes(_json_bytes(path))
         if binary is not None:
             arguments += b", " + _json_argument(binary)
         if operation is previous:
@@ -438,6 +438,11 @@ class _Line:
         self.null = self.before + b"NULL" + null_after
 
 
+def comment_text(text: str) -> bytes:
+    """Write text for a comment, where a line break would end it and what follows would be SQL."""
+    return " ".join(text.split()).encode("utf-8", "backslashreplace")
+
+
 def quoted_name(name: str) -> bytes:
     """Write an identifier of SQL."""
     return b"`%b`" % name.replace("`", "``").encode("utf-8", "surrogateescape")
@@ -471,6 +476,7 @@ class RowPrinter:
             line.before.replace(b"%", b"%%") + b"%b" + line.after.replace(b"%", b"%%") for line in lines
         )
         table = b"%b.%b" % (quoted_name(database), quoted_name(table_map.table))
+        table = table.replace(b"\n", b"\\n")
         before_head, after_head = {
             RowsOperation.WRITE: (b"", b"### INSERT INTO %b\n### SET\n" % table),
             RowsOperation.UPDATE: (b"### UPDATE %b\n### WHERE\n" % table, b"### SET\n"),
@@ -519,4 +525,4 @@ class RowPrinter:
         except BinlogError as error:
             raw = payload.binary if isinstance(payload, JsonDiffs) else payload
             shown = quoted_bytes(raw) if isinstance(raw, bytes) else b"%d" % raw
-            return before + shown + b" /* not a value of the type: %b */" % str(error).encode() + after
+            return before + shown + b" /* not a value of the type: %b */" % comment_text(str(error)) + after

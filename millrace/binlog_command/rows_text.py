@@ -29,7 +29,7 @@ from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.types import EventType, RowsFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import RowPrinter, quoted_name
+from millrace.binlog_command.row_text import RowPrinter, comment_text, quoted_name
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -166,7 +166,7 @@ class RowsText:
         )
         if self._page.generation.is_mariadb and event.flags & _TM_HAS_TRIGGERS:
             title += b" (has triggers)"
-        text = self._page.head(record, header) + b"\t" + title + b"\n"
+        text = self._page.title(record, header, title)
         if self._page.generation is Generation.MYSQL_8_0 and self._page.server_version >= _GENERATED_KEYS:
             hidden_key = bool(event.flags & _TM_GENERATED_KEY)
             text += b"# has_generated_invisible_primary_key=%d\n" % hidden_key
@@ -207,7 +207,7 @@ class RowsText:
         elif event.version == 1 and self._page.generation is Generation.MYSQL_8_0:
             name += b"_v1"
         title = b"%b: table id %d%b" % (name, event.table_id, self._rows_flags(event))
-        head = self._page.head(record, header) + b"\t" + title + b"\n"
+        head = self._page.title(record, header, title)
         if self._page.generation.is_mariadb or self._page.generation is Generation.MYSQL_5_5:
             self._heads.append(head)
         else:
@@ -257,7 +257,7 @@ class RowsText:
                 self._printers[key] = printer
             text, count = printer.text(event.rows)
         except BinlogError as error:
-            return b"### Rows that cannot be read: %b\n" % str(error).replace("\n", " ").encode()
+            return b"### Rows that cannot be read: %b\n" % comment_text(str(error))
         self._row_count += count
         if event.extra_row_info and self._page.generation is Generation.MYSQL_8_0:
             text = _extra_row_info(event.extra_row_info) + text

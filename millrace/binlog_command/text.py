@@ -40,6 +40,7 @@ from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import GtidText
 from millrace.binlog_command.load_text import LoadText
 from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_text import comment_text
 from millrace.binlog_command.rows_text import RowsText, with_checksum
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextOptions, TextPage, Writers
@@ -59,7 +60,7 @@ _ENDS = frozenset({RotateEvent, StopEvent})
 
 
 def _unreadable(error: BinlogError) -> bytes:
-    return b"# This event cannot be read: %b\n" % " ".join(str(error).split()).encode()
+    return b"# This event cannot be read: %b\n" % comment_text(str(error))
 
 
 class TextOutput:

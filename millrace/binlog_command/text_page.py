@@ -130,10 +130,14 @@ class TextPage:
         """Tell whether the checksum is shown; a format description has one in a log without any, too."""
         return getattr(event, "checksum_algorithm", ChecksumAlgorithm.CRC32) == ChecksumAlgorithm.CRC32
 
+    def title(self, record: LogRecord, header: EventHeader, title: bytes) -> bytes:
+        """Give the first line of an event with its title, in which no name may break the line."""
+        return b"%b\t%b\n" % (self.head(record, header), title.replace(b"\n", b"\\n"))
+
     def titled(self, record: LogRecord, header: EventHeader, title: bytes) -> None:
         """Write the first line of an event with its title."""
         if not self.options.short_form:
-            self.parts.append(self.head(record, header) + b"\t" + title + b"\n")
+            self.parts.append(self.title(record, header, title))
 
     def sql(self, statement: bytes) -> None:
         """Write a statement of one line."""

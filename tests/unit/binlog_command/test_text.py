@@ -36,6 +36,7 @@ from millrace.binlog.events import (
     SessionCharset,
     StatusVariables,
     StopEvent,
+    TableMapEvent,
     TransactionPayloadEvent,
     UpdateRowsEvent,
     UserVarEvent,
@@ -579,3 +580,14 @@ def test_a_huge_statement_is_not_held_in_memory(server_version: str, monkeypatch
     assert text.index("### INSERT INTO") < text.rindex("\tWrite_rows")
     assert text.count("### INSERT INTO") == 4
     assert text.count("# Number of rows: 5") == (server_version != "8.0.30")
+
+
+def test_no_name_breaks_out_of_a_comment() -> None:
+    evil = TableMapEvent(
+        7, 1, "shop", "t\nDROP DATABASE shop;", TABLE_MAP.column_types, TABLE_MAP.column_metadata, b"\x02"
+    )
+    log = MadeLog()
+    log.add(evil, DELETE, RotateEvent(4, "bin\nDROP DATABASE shop;"))
+    log.add(RowsQueryLogEvent(1, b"DO 1\nDROP DATABASE shop;"))
+    text = text_of(log, options=DECODE_ROWS)
+    assert all(line.startswith("#") for line in text.split("\n") if "DROP" in line)
