@@ -1,7 +1,6 @@
 """GTIDs as text: which transaction follows, and which came before."""
 
 import time
-from functools import lru_cache
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.events import (
@@ -33,18 +32,11 @@ START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 """Bits of flags_extra of MariaDB's GTID event: which part of an ALTER in two phases follows."""
 
 
-@lru_cache(maxsize=4096)
-def _second(seconds: int) -> tuple[bytes, bytes]:
-    """Write a time in the time zone of the process, and the name of that."""
-    now = time.localtime(seconds)
-    return b"%04d-%02d-%02d %02d:%02d:%02d" % now[:6], time.strftime("%Z", now).encode()
-
-
 def _moment(microseconds: int) -> bytes:
     """Write a commit timestamp in the time zone of the process, and the name of that."""
     seconds, fraction = divmod(microseconds, 1_000_000)
-    second, zone = _second(seconds)
-    return b"%b.%06d %b" % (second, fraction, zone)
+    now = time.localtime(seconds)
+    return b"%04d-%02d-%02d %02d:%02d:%02d.%06d %b" % (*now[:6], fraction, (now.tm_zone or "").encode())
 
 
 def xid_text(xid: MariadbXid | XaPrepareLogEvent) -> bytes:

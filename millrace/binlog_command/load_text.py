@@ -16,7 +16,7 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.load_files import LoadFiles
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import quoted_bytes, quoted_name
+from millrace.binlog_command.row_text import quoted_name, sql_string
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
@@ -47,7 +47,7 @@ def _load_data(event: LoadDataEvent, infile: bytes) -> bytes:
         text = b"" if empty & bit else value
         if bit == 8 and not text:
             continue
-        parts.append(words + quoted_bytes(text))
+        parts.append(words + sql_string(text))
     if event.skip_lines:
         parts.append(b" IGNORE %d LINES" % event.skip_lines)
     if event.columns:
@@ -117,7 +117,7 @@ class LoadText:
             self._page.parts.append(b"# Ignored: file %d has no first block here.\n" % event.file_id)
             query = b"# " + query.replace(b"\n", b"\n# ")
         else:
-            name = quoted_bytes(encode_text(str(path)))
+            name = sql_string(encode_text(str(path)))
             replace = b" REPLACE" if event.dup_handling == _REPLACE else b""
             start, rest = query[: event.fn_pos_start], query[event.fn_pos_end :]
             query = b"%b LOCAL INFILE %b%b INTO%b" % (start, name, replace, rest)
@@ -141,13 +141,13 @@ class LoadText:
         if created is None or path is None:
             self._page.parts.append(b"# Ignored: file %d has no first block here.\n" % event.file_id)
             return
-        self._load_statement(created, header, b"LOCAL INFILE " + quoted_bytes(encode_text(str(path))))
+        self._load_statement(created, header, b"LOCAL INFILE " + sql_string(encode_text(str(path))))
 
     def _load(self, record: LogRecord, header: EventHeader, event: LoadEvent | NewLoadEvent) -> None:
         """Write LOAD DATA of MySQL 3.23, whose file stays where it was: not in the log."""
         title = b"Query\tthread_id=%d\texec_time=%d" % (event.thread_id, event.exec_time)
         self._page.titled(record, header, title)
-        self._load_statement(event, header, b"INFILE " + quoted_bytes(encode_text(event.file_name)))
+        self._load_statement(event, header, b"INFILE " + sql_string(encode_text(event.file_name)))
 
     def _load_statement(self, event: LoadDataEvent, header: EventHeader, infile: bytes) -> None:
         as_query = QueryEvent(event.thread_id, event.exec_time, 0, None, event.database, b"")

@@ -34,7 +34,7 @@ from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperat
 from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
 
-__all__ = ["RowPrinter", "comment_text", "quoted_bytes", "quoted_name"]
+__all__ = ["RowPrinter", "comment_text", "quoted_bytes", "quoted_name", "sql_string"]
 
 Print = Callable[[Any], bytes]
 """Writes the payload of a value (what :meth:`ColumnCodec.decode` takes)."""
@@ -436,6 +436,15 @@ class _Line:
             comment = b" /* %b meta=%d nullable=%d is_null=%%d */\n" % (type_name, meta, column.nullable)
             self.after, null_after = comment % 0, comment % 1
         self.null = self.before + b"NULL" + null_after
+
+
+_SQL_SPECIAL = re.compile(rb"[\x00\b\t\n\r'\\]")
+_SQL_ESCAPES = {**_ESCAPES, b"\0": b"\\0"}
+
+
+def sql_string(data: bytes) -> bytes:
+    """Write a string literal of SQL, which has fewer escapes than the strings in comments."""
+    return b"'%b'" % _SQL_SPECIAL.sub(lambda match: _SQL_ESCAPES[match[0]], data)
 
 
 def comment_text(text: str) -> bytes:

@@ -14,7 +14,7 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog.types import HeaderFlag, QueryFlag2
 from millrace.binlog_command.generation import Generation
-from millrace.binlog_command.row_text import quoted_bytes, quoted_name
+from millrace.binlog_command.row_text import quoted_name, sql_string
 
 __all__ = ["DELIMITER", "SessionText", "charset_name", "collation_name"]
 
@@ -221,7 +221,7 @@ class SessionText:
             )
             lines.append(b"SET @@session.character_set_collations='%b'" % pairs.encode())
         if variables.time_zone and self._differs("time_zone", variables.time_zone):
-            lines.append(b"SET @@session.time_zone=%b" % quoted_bytes(encode_text(variables.time_zone)))
+            lines.append(b"SET @@session.time_zone=%b" % sql_string(encode_text(variables.time_zone)))
         lc_time_names = variables.lc_time_names or 0
         if self._differs("lc_time_names", lc_time_names):
             lines.append(b"SET @@session.lc_time_names=%d" % lc_time_names)

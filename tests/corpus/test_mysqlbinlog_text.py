@@ -23,6 +23,7 @@ from millrace.binlog.file import iter_events
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogDecoder, RawEvent
 from millrace.binlog_command.text import TextOptions, TextOutput
+from millrace.binlog_command.text_page import clock
 
 from .conftest import SHARED
 
@@ -40,9 +41,11 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The reference texts were printed in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+    clock.cache_clear()
     yield
     monkeypatch.undo()
     time.tzset()
+    clock.cache_clear()
 
 
 def _text(path: Path, options: TextOptions) -> bytes:

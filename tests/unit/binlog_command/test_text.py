@@ -52,6 +52,7 @@ from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.text import TextOptions
+from millrace.binlog_command.text_page import clock
 from millrace.runtime.errors import UserError
 
 from .made_logs import ALL, TABLE_MAP, MadeLog, binlog_statements, body, rows, text_of
@@ -64,9 +65,11 @@ DECODE_ROWS = TextOptions(verbose=2, base64_output="decode-rows")
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+    clock.cache_clear()
     yield
     monkeypatch.undo()
     time.tzset()
+    clock.cache_clear()
 
 
 def _sql(log: MadeLog, options: TextOptions | None = None) -> list[str]:
@@ -500,7 +503,7 @@ def test_load_data_without_its_file_is_a_comment(tmp_path: Path) -> None:
 
 
 def test_load_data_of_mysql_4(tmp_path: Path) -> None:
-    options = (b"\t", b'"', b"\n", b">", b"\\")
+    options = (b"\t\x01", b'"', b"\n", b">", b"\\")
     created = CreateFileEvent(
         9, 0, 2, *options, 2 | 4, ("a", "b"), "t", "shop", "/src", block_data=b"rows", file_id=5
     )
@@ -512,7 +515,7 @@ def test_load_data_of_mysql_4(tmp_path: Path) -> None:
 
     assert (
         f"LOAD DATA LOCAL INFILE '{tmp_path}/SQL_LOAD_MB-5-0' REPLACE INTO TABLE `t` FIELDS TERMINATED BY "
-        "'\\t' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' STARTING BY '>' "
+        "'\\t\x01' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' STARTING BY '>' "
         "IGNORE 2 LINES (`a`, `b`)" in sql
     )
     assert (
