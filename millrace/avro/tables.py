@@ -214,10 +214,11 @@ class RowEncoder:
         """Give what writes images that have the columns ``present``.
 
         That is a function per column of the table, and what ``before_missing`` or ``after_missing`` says.
+        Raises :class:`InvalidValueError` for a bitmap of another number of columns.
         """
         bound = self._sides.get(present)
         if bound is None:
-            has = [bool(present[index >> 3] >> (index & 7) & 1) for index in range(len(self.names))]
+            has = self._present(present)
             writers = [write if there else _absent for write, there in zip(self._writers, has, strict=True)]
             names = [name for name, there in zip(self.names, has, strict=True) if not there]
             missing = _SOME + binary.array_of_strings(names) if names else _NULL
@@ -229,7 +230,7 @@ class RowEncoder:
 
         The bitmaps say which columns an image has; None stands for an image that the kind of event lacks.
         """
-        images = self._present(before), self._present(after)
+        images = [None if bitmap is None else self._present(bitmap) for bitmap in (before, after)]
         # By columns: a damaged bitmap may have bits set that belong to none.
         if not any(any(image or ()) for image in images) or not kernel.has("rows"):
             return None
@@ -242,16 +243,15 @@ class RowEncoder:
                 _converter(codec, self._options, write) if native is None else None
                 for codec, native, write in zip(self._codecs, natives, self._writers, strict=True)
             ],
-            *images,
+            images[0],
+            images[1],
             None if self._key_prefix is None else self._key_parts,
             self._key_prefix,
             self.prefix,
             self.record_limit,
         )
 
-    def _present(self, bitmap: bytes | None) -> list[bool] | None:
-        if bitmap is None:
-            return None
+    def _present(self, bitmap: bytes) -> list[bool]:
         ordinals = present_ordinals(bitmap, len(self._codecs))
         return [ordinal in ordinals for ordinal in range(len(self._codecs))]
 

@@ -10,7 +10,7 @@ from millrace.avro.tables import EventPlace, EventWriter, RowEncoder, table_sche
 from millrace.binlog.columns import ABSENT, AvroOptions, Column
 from millrace.binlog.columns.column import BlobMetadata, LengthMetadata, NoMetadata
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import MissingStateError, UnrepresentableError
+from millrace.binlog.errors import InvalidValueError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.rows import AvroRows, RowImages
 from millrace.binlog.table import ResolvedTable
@@ -316,3 +316,11 @@ def test_records_that_all_tables_share_keep_their_names():
         "millrace.Unrepresentable",
         "millrace.Reference",
     }
+
+
+def test_a_bitmap_of_another_number_of_columns_is_refused():
+    with pytest.raises(InvalidValueError):
+        Written(RowsOperation.WRITE, [], after=b"\x0f\x00")
+    nine = table({f"c{i}": LONG for i in range(9)})
+    with pytest.raises(InvalidValueError):
+        Written(RowsOperation.WRITE, [], resolved=nine, after=b"\xff")
