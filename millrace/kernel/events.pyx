@@ -2,7 +2,8 @@
 
 :class:`EventWriter` does in one go what decode_event, TransactionTracker and EventSerializer do one after the
 other, for the events of which logs consist; :class:`HeadReader` reads records as EventDeserializer does, the
-head at once and the event when it is asked for. Both are driven by plans that :mod:`millrace.avro.plans` makes of the declarations.
+head at once and the event when it is asked for. Both are driven by plans that :mod:`millrace.avro.plans` makes
+of the declarations. :class:`RawTaker` makes the reader's records of events that it need not look into.
 
 The reference is the authority: what is rare, unknown or damaged, and whatever raises there, is not done here.
 ``take`` stops in front of such an event, before anything of it is noted; a head is read by the reference. So
@@ -420,7 +421,7 @@ cdef class EventWriter:
     cdef int _use_scope(self, tuple scope) except -1:
         epoch, log_file = scope
         self._epoch = epoch
-        # In the name of a transaction the file's name stands as it is; where that is not plain, see take.
+        # For names of transactions, in which it stands as it is; what is not ASCII is left to the reference.
         self._log_file = log_file.encode("ascii", "replace")
         self._log_file_text = self._write_text(log_file)
         self._scope = scope
@@ -461,7 +462,7 @@ cdef class EventWriter:
              dict tracker not None, Py_ssize_t limit, Py_ssize_t most, list out not None):
         """Take the raw records from ``index`` on; give the index of the first that is not taken.
 
-        ``head`` is what the keys of all must begin with, in front of the position. Records, as key, value and
+        ``head`` is a key without its position, whose epoch and file those of all must be. Records, as key, value and
         timestamp, are appended to ``out``; none is larger than ``limit``, and it ends beyond ``most`` bytes.
         ``stream`` is the StreamState, which is kept; ``tracker`` what TransactionTracker.save gives.
         """
@@ -909,15 +910,26 @@ cdef void skip_field(Source* source, int wire) noexcept nogil:
 
 
 cdef int64_t position_of(bytes head, bytes key) noexcept:
-    """Read the position of a key that begins with ``head``; -1 where it does not, or is not spelled so."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(head)
+    """Read the position of a key with the epoch and file of ``head``; -1 where it has others, or is spelled oddly.
+
+    In front of both stands the server on which the event originated, which may be any.
+    """
+    cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(key)
+    cdef const char* place = PyBytes_AS_STRING(head)
     cdef const char* text = PyBytes_AS_STRING(key)
     cdef int64_t position = 0
-    cdef Py_ssize_t at
-    if end - size < 2 or end - size > 19 or memcmp(text, PyBytes_AS_STRING(head), size) or text[size] != COLON:
+    cdef Py_ssize_t at = 0, start = 0, size
+    while start < head_size and place[start] != COLON:
+        start += 1
+    while at < end and 48 <= text[at] <= 57:
+        at += 1
+    size = head_size - start
+    if at == 0 or size == 0 or not 2 <= end - at - size <= 19:
         return -1
-    for at in range(size + 1, end):
+    if memcmp(text + at, place + start, size) != 0 or text[at + size] != COLON:
+        return -1
+    for at in range(at + size + 1, end):
         if not 48 <= text[at] <= 57:
             return -1
         position = 10 * position + (text[at] - 48)

@@ -112,6 +112,14 @@ def test_the_kernel_takes_what_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> N
     decode([raw_records(placed(log))], compiled=True)
     assert left == [FormatDescriptionEvent.event_type, DDL.event_type]
     left.clear()
+    ring = raw_records(placed(log))
+    ring = [
+        RawRecord(b"%d%b" % (n % 3 + 1, (record.key() or b"")[1:]), record.value(), n, None)
+        for n, record in enumerate(ring)
+    ]
+    decode([ring], compiled=True)
+    assert left == [FormatDescriptionEvent.event_type, DDL.event_type]
+    compare(ring)
     for value in values():
         assert type(deserializers[True](value)).__name__ == (
             "EventRecord" if deserializers[False](value).header.extra_headers else "EventHead"
@@ -236,6 +244,7 @@ def test_keys_files_and_limits(checksum: int) -> None:
     for limit in (10**6, 100):
         compare([*records, *no_gtid, *other_epoch], limit=limit)
     odd = [b"", b"x", b"7:0:f:", b"7:0:f: 5", b"7:0:f:+5", b"7:0:f:1_0", b"7:0:f:007", b"7:0:f:-5"]
+    odd += [b":0:f:5", b"7x:0:f:5", b"007:0:f:5", b"7:0:f", b"7", b"7:", b"7:0:f5", b"7:0:f:5:", b"7:00:f:5"]
     odd += [b"7:0:f:5\n", b"7:0:f:" + b"9" * 18, b"8:0:f:5", b"7:0:ff:5"]
     records = [RawRecord(b"7:0:f:4", log[0], 0, None), RawRecord(b"7:0:f:99", log[1], 1, None)]
     for key in odd:
