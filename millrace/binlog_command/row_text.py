@@ -41,6 +41,8 @@ Print = Callable[[Any], bytes]
 
 _SPECIAL = re.compile(rb"[\x00-\x1f'\\]")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
+_ORDINARY = bytes(sorted(set(range(0x20, 0x100)) - set(b"'\\")))
+"""The bytes that need no escape; to take them away is the quickest look for one that does."""
 _HEX_ESCAPES = {bytes((code,)): b"\\x%02x" % code for code in (*range(0x20), ord("'"), ord("\\"))}
 _ESCAPES = _HEX_ESCAPES | {
     b"\b": b"\\b",
@@ -54,7 +56,9 @@ _ESCAPES = _HEX_ESCAPES | {
 
 def quoted_bytes(data: bytes) -> bytes:
     """Write a string in quotes; control characters, quotes and backslashes are escaped, no others."""
-    return b"'%b'" % _SPECIAL.sub(_escape, data)
+    if data.translate(None, _ORDINARY):
+        data = _SPECIAL.sub(_escape, data)
+    return b"'%b'" % data
 
 
 def _escape(match: re.Match[bytes]) -> bytes:
@@ -68,7 +72,9 @@ def _hex_quoted(data: bytes) -> bytes:
 
 def _control_quoted(data: bytes) -> bytes:
     """Write a string as MariaDB and MySQL before 5.7 do, who escape control characters alone."""
-    return b"'%b'" % _CONTROL.sub(_hex_escape, data)
+    if data.translate(None, _ORDINARY):
+        data = _CONTROL.sub(_hex_escape, data)
+    return b"'%b'" % data
 
 
 def _hex_escape(match: re.Match[bytes]) -> bytes:

@@ -72,13 +72,6 @@ def with_checksum(data: bytes) -> bytes:
     return data + zlib.crc32(data).to_bytes(4, "little")
 
 
-def _rows_name(event: RowsEvent) -> bytes:
-    if isinstance(event, PartialUpdateRowsEvent):
-        return b"Update_rows_partial"
-    compressed = b"_compressed" if isinstance(event, CompressedRowsEvent) else b""
-    return _OPERATIONS[event.operation] + compressed + b"_rows"
-
-
 def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
     """Write the event without compression: BINLOG of MariaDB takes no other."""
     make: Any = _PLAIN_TYPES[event.event_type]
@@ -131,6 +124,7 @@ class RowsText:
         self._text: list[bytes] = []
         self._held = 0
         self._row_count = 0
+        self._words: dict[tuple[type[RowsEvent], int], tuple[bytes, bytes]] = {}
         self._printers: dict[object, RowPrinter] = {}
 
     @property
@@ -164,7 +158,7 @@ class RowsText:
             quoted_name(event.table),
             event.table_id,
         )
-        if self._page.generation.is_mariadb and event.flags & _TM_HAS_TRIGGERS:
+        if self._page.is_mariadb and event.flags & _TM_HAS_TRIGGERS:
             title += b" (has triggers)"
         text = self._page.title(record, header, title)
         if self._page.generation is Generation.MYSQL_8_0 and self._page.server_version >= _GENERATED_KEYS:
@@ -201,14 +195,14 @@ class RowsText:
         decoded = record.event
         assert isinstance(decoded, BinlogEvent)
         table_map = decoded.table_map
-        name = _rows_name(event)
-        if event.version == 0:
-            name += b"_old"
-        elif event.version == 1 and self._page.generation is Generation.MYSQL_8_0:
-            name += b"_v1"
-        title = b"%b: table id %d%b" % (name, event.table_id, self._rows_flags(event))
+        key = type(event), event.flags
+        words = self._words.get(key)
+        if words is None:
+            words = self._words[key] = self._rows_name(event), self._rows_flags(event)
+        name, flags = words
+        title = b"%b: table id %d%b" % (name, event.table_id, flags)
         head = self._page.title(record, header, title)
-        if self._page.generation.is_mariadb or self._page.generation is Generation.MYSQL_5_5:
+        if self._page.is_mariadb or self._page.generation is Generation.MYSQL_5_5:
             self._heads.append(head)
         else:
             self._page.parts.append(head)
@@ -225,6 +219,15 @@ class RowsText:
             self.flush()
         elif self._held > _MAX_HELD and not self._base64:
             self._write_rows()
+
+    def _rows_name(self, event: RowsEvent) -> bytes:
+        if isinstance(event, PartialUpdateRowsEvent):
+            return b"Update_rows_partial"
+        compressed = b"_compressed" if isinstance(event, CompressedRowsEvent) else b""
+        name = _OPERATIONS[event.operation] + compressed + b"_rows"
+        if event.version == 0:
+            return name + b"_old"
+        return name + b"_v1" if event.version == 1 and self._page.generation is Generation.MYSQL_8_0 else name
 
     def _rows_flags(self, event: RowsEvent) -> bytes:
         known = _ROWS_FLAGS if self._page.generation is Generation.MYSQL_8_0 else _ROWS_FLAGS[:1]
@@ -275,7 +278,7 @@ class RowsText:
             out.append(b"'" + END)
             self._base64.clear()
         self._write_rows()
-        if has_text and self._page.generation.is_mariadb:
+        if has_text and self._page.is_mariadb:
             out.append(b"# Number of rows: %d\n" % self._row_count)
         self._row_count = 0
 

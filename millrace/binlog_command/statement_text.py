@@ -191,7 +191,7 @@ class StatementText:
     def _user_string(self, value: bytes, collation: int) -> bytes:
         page = self._page
         charset = charset_name(collation, utf8mb3=page.session.utf8mb3)
-        mariadb = page.generation.is_mariadb
+        mariadb = page.is_mariadb
         renamed = page.server_version >= ((10, 6) if mariadb else (8, 0, 30))
         name = collation_name(collation, mariadb=mariadb, utf8mb3=renamed)
         if charset is None:
@@ -216,7 +216,7 @@ class StatementText:
 
     def _xa_prepare(self, record: LogRecord, header: EventHeader, event: XaPrepareLogEvent) -> None:
         name = xid_text(event)
-        title = b"XID = " if self._page.generation.is_mariadb else b"XA PREPARE "
+        title = b"XID = " if self._page.is_mariadb else b"XA PREPARE "
         self._page.titled(record, header, title + name)
         statement = b"XA COMMIT %b ONE PHASE" if event.one_phase else b"XA PREPARE %b"
         self._page.parts.append(statement % name + b"\n" + END)

@@ -164,7 +164,7 @@ class TextOutput:
             self._gtids.automatic()
         if not page.options.short_form:
             page.parts.append(b"# at %d\n" % page.position)
-        if page.generation.is_mariadb:
+        if page.is_mariadb:
             self._follow_skipping(bool(decoded.header.flags & _SKIP_REPLICATION))
         if kind in _SETTINGS and Generation.MYSQL_5_6 <= page.generation <= Generation.MYSQL_8_0:
             self._waiting.append(record)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from millrace.binlog.declaration import Event
 from millrace.binlog.header import EventHeader
 from millrace.binlog.stream import BinlogEvent
-from millrace.binlog.types import ChecksumAlgorithm
+from millrace.binlog.types import ChecksumAlgorithm, EventType
 from millrace.binlog_command.generation import Generation, generation_of, version_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.records import LogRecord
@@ -51,6 +51,8 @@ def clock(timestamp: int) -> bytes:
     return b"%02d%02d%02d %2d:%02d:%02d" % (now.tm_year % 100, *now[1:6])
 
 
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION_EVENT)
+
 Writers = dict[type[Event], Callable[[LogRecord, EventHeader, Any], None]]
 """What writes the events of each type."""
 
@@ -73,6 +75,7 @@ class TextPage:
     def begin(self, server_version: str) -> None:
         """Choose the generation by the server of the first log."""
         self.generation = self.options.generation or generation_of(server_version)
+        self.is_mariadb = self.generation.is_mariadb
         self.server_version = version_of(server_version)
         utf8mb3 = self.server_version >= (10, 6) or self.generation in (
             Generation.MYSQL_8_0,
@@ -99,7 +102,9 @@ class TextPage:
         checksum = b""
         decoded = record.event
         assert isinstance(decoded, BinlogEvent)
-        if decoded.checksum is not None and self._names_checksum(decoded.event):
+        if decoded.checksum is not None and (
+            header.type_code != _FORMAT_DESCRIPTION or self._names_checksum(decoded.event)
+        ):
             checksum = b"CRC32 0x%08x " % int.from_bytes(decoded.checksum, "little")
         if record.sub_index:
             position = self.payload_end
