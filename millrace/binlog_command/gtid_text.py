@@ -127,8 +127,10 @@ class GtidText:
         immediate, original = self._commit_timestamps(event)
         out = self._page.parts
         if not self._page.options.short_form:
-            out.append(b"# original_commit_timestamp=%d (%b)\n" % (original, _moment(original)))
-            out.append(b"# immediate_commit_timestamp=%d (%b)\n" % (immediate, _moment(immediate)))
+            moment = _moment(immediate)
+            earlier = moment if original == immediate else _moment(original)
+            out.append(b"# original_commit_timestamp=%d (%b)\n" % (original, earlier))
+            out.append(b"# immediate_commit_timestamp=%d (%b)\n" % (immediate, moment))
         self._page.sql(b"/*!80001 SET @@session.original_commit_timestamp=%d*/" % original)
         immediate_version = event.immediate_server_version
         if immediate_version is None:
