@@ -69,6 +69,7 @@ cdef enum Status:
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
 cdef enum:
+    KEPT = 1 << 20  # bytes of the output that are kept from one event to the next
     MAX_LIMBS = 9  # 65 digits, the most that DECIMAL has, take 216 bits: 7 limbs of 32
 
 cdef enum:
@@ -625,9 +626,11 @@ cdef struct Frame:
     Piece missing
 
 
-cdef inline Piece piece_of(bytes data):
+cdef inline Piece piece_of(bytes data) except *:
     """Point into ``data``, which the caller holds for as long as the piece is used."""
     cdef Piece piece
+    if data is None:
+        raise TypeError("bytes are missing")
     piece.data = <const uint8_t*>PyBytes_AS_STRING(data)
     piece.size = PyBytes_GET_SIZE(data)
     return piece
@@ -707,6 +710,8 @@ cdef class RowsKernel:
         if not self.before.null_size and not self.after.null_size:
             raise ValueError("no column is present")
         self.has_key = key is not None
+        if value_prefix is None or (key is not None and key_prefix is None):
+            raise TypeError("a prefix is missing")
         if key is not None:
             self.key_parts = len(key)
             self.key_ordinals = <Py_ssize_t*>calloc(self.key_parts + 1, sizeof(Py_ssize_t))
@@ -769,6 +774,10 @@ cdef class RowsKernel:
             return self._write(rows, records, frames, total_order, collection_order, slowly)
         finally:
             self.busy = False
+            if self.out.capacity > KEPT:
+                free(self.out.data)
+                self.out.data = NULL
+                self.out.size = self.out.capacity = 0
 
     cdef bint _write(self, bytes rows, list records, tuple frames, int64_t total_order,
                      int64_t collection_order, slowly) except -1:

@@ -375,6 +375,17 @@ def test_the_largest_records() -> None:
         assert (UnrepresentableError in outcomes) == (limit == 5)
 
 
+def test_what_is_no_bytes_is_refused() -> None:
+    plan = (0, 0, 1, 0, 0, ())
+    for key, prefix, value in (([(0, False)], None, b""), (None, None, None)):
+        with pytest.raises(TypeError):
+            compiled_rows.RowsKernel([plan], [bytes], None, [True], key, prefix, value, 100)
+    for converter, frame in ((lambda _: None, (b"", b"", b"")), (bytes, (b"", None, b""))):
+        native = compiled_rows.RowsKernel([plan], [converter], None, [True], None, None, b"", 100)
+        with pytest.raises(TypeError):
+            native.write(b"\x00\x01", [], (frame,), 1, 1, None)
+
+
 def test_large_values() -> None:
     columns = [
         column(ColumnType.BLOB, BlobMetadata(4), charset=name) for name in ("binary", "utf8mb4", "latin1")
@@ -395,7 +406,7 @@ def test_no_rows_and_no_columns() -> None:
 
 def test_a_plan_whose_sizes_do_not_fit_is_refused() -> None:
     def make(*plan: Any, present: Any = (True,), key: Any = None) -> None:
-        compiled_rows.RowsKernel([plan], [None], None, present, key, None, b"", 100)
+        compiled_rows.RowsKernel([plan], [None], None, present, key, b"", b"", 100)
 
     make(NativeKind.SIGNED, 0, 4, 0, 0, ())
     for plan in (
