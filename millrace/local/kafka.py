@@ -115,9 +115,10 @@ class Kafka(Component):
                 continue
             log = self._log_file(node)
             self._started_at[node] = log.stat().st_size if log.exists() else 0
-            # On small machines the serial collector costs least; logs go to the process's output.
-            options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", f"-Xmx{self.heap_mb}m", "-Xms128m")
-            command = self._java(*options, "kafka.Kafka", str(self._settings_file(node)))
+            # On small machines the serial collector and the first compiler cost least; logs go to the output.
+            options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+            memory = (f"-Xmx{self.heap_mb}m", "-Xms128m")
+            command = self._java(*options, *memory, "kafka.Kafka", str(self._settings_file(node)))
             process = Process(f"kafka node {node}", command, log=log)
             self.processes[node : node + 1] = [process]
 
