@@ -76,7 +76,8 @@ def consumer_config(
 def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str, Any]:
     """Give the configuration of a transactional producer.
 
-    A batch stays below 1,000,000 bytes, what every broker takes by default; ``message.max.bytes`` leaves it
+    The end of a transaction sends what waits, so that ``linger.ms`` delays nothing; it makes batches large
+    while transactions are long. A batch stays below 1,000,000 bytes, what every broker takes by default; ``message.max.bytes`` leaves it
     to the topic to refuse a single large record.
     """
     return client_config(settings) | {
@@ -86,7 +87,7 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
         "acks": "all",
         "compression.type": "zstd",
         "compression.level": 1,
-        "linger.ms": 20,
+        "linger.ms": 100,
         "batch.size": 1_000_000,
         "message.max.bytes": 64 * 1024 * 1024,
         "queue.buffering.max.messages": 200_000,

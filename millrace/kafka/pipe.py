@@ -52,7 +52,7 @@ class CommitPolicy:
     then long transactions carry more: each costs the brokers the same.
     """
 
-    records: int = 10_000
+    records: int = 25_000
     bytes: int = 8 * 1024 * 1024
     age_s: float = 0.5
 

@@ -11,6 +11,7 @@ SIGINT sets it, a second one ends the process at once.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -35,6 +36,7 @@ from millrace.runtime.settings import ServiceSettings, load_settings
 __all__ = ["Service", "run_service"]
 
 S = TypeVar("S", bound=ServiceSettings)
+_OBJECTS_BEFORE_COLLECTION: Final = 50_000
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         service = Service(name, settings, log)
         with _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid())
+            _spare_garbage_collection()
             app(service)
             log.info("stopped")
     except UserError as error:
@@ -77,6 +80,15 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         _say(f"{name} met a bug of its own ({type(error).__name__}: {error}); the log has the details")
         return int(ExitCode.BUG)
     return int(ExitCode.STOPPED)
+
+
+def _spare_garbage_collection() -> None:
+    """Leave out of every collection what the imports have made, and collect seldom.
+
+    What a service makes of a batch refers to nothing in a circle and is gone with the batch.
+    """
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, 20, 20)
 
 
 def _say(*lines: str) -> None:

@@ -110,7 +110,7 @@ class _Publication:
         self._undone = undone
         self._begun = False
         self._table_maps: dict[int, TableMapEvent] = {}
-        self._fragments = PartialRowsAssembler()
+        self._fragments: PartialRowsAssembler | None = None
         self._gtid = transaction.gtid
         self._thread: int | None = None
         self._query: str | None = None
@@ -162,6 +162,8 @@ class _Publication:
         They are those of the last fragment, by its position; a reference to a value counts in the rows of
         the whole.
         """
+        if self._fragments is None:
+            self._fragments = PartialRowsAssembler()
         try:
             whole = self._fragments.feed(event)
             rows = None if whole is None else rows_event_of(whole)
