@@ -77,8 +77,8 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
     """Give the configuration of a transactional producer.
 
     The end of a transaction sends what waits, so that ``linger.ms`` delays nothing; it makes batches large
-    while transactions are long. A batch stays below 1,000,000 bytes, what every broker takes by default; ``message.max.bytes`` leaves it
-    to the topic to refuse a single large record.
+    while transactions are long. A batch stays below 1,000,000 bytes, what every broker takes by default;
+    ``message.max.bytes`` leaves it to the topic to refuse a single large record.
     """
     return client_config(settings) | {
         "transactional.id": transactional_id,
