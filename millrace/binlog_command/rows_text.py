@@ -17,6 +17,7 @@ from millrace.binlog.events import (
     PartialUpdateRowsEvent,
     RowsEvent,
     RowsOperation,
+    RowsQueryLogEvent,
     TableMapEvent,
     UpdateRowsEvent,
     UpdateRowsEventV1,
@@ -133,6 +134,7 @@ class RowsText:
         rows = (declaration.event_class for declaration in EVENTS.values())
         return {
             AnnotateRowsEvent: self._annotate_rows,
+            RowsQueryLogEvent: self._rows_query,
             TableMapEvent: self._table_map,
             **{event_class: self._rows for event_class in rows if issubclass(event_class, RowsEvent)},
         }
@@ -145,6 +147,15 @@ class RowsText:
             head = self._page.head(record, header) + b"\tAnnotate_rows:\n"
         lines = [line for line in _NEW_LINES.split(event.query) if line]
         self._annotation = head + b"".join(b"#Q> %b\n" % line for line in lines)
+
+    def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
+        """Write the statement as a comment; the BINLOG statement of its rows has the event, too."""
+        if self._page.options.short_form or self._page.options.verbose < 2:
+            return
+        self._page.titled(record, header, b"Rows_query")
+        self._page.parts.append(b"# %b\n" % event.query.replace(b"\n", b"\n# "))
+        if self._page.options.base64_output == "auto":
+            self._base64.append(base64.encodebytes(self._page.data))
 
     def _table_map(self, record: LogRecord, header: EventHeader, event: TableMapEvent) -> None:
         if self._annotation:

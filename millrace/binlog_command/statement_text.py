@@ -9,7 +9,6 @@ from millrace.binlog.events import (
     QueryCompressedEvent,
     QueryEvent,
     RandEvent,
-    RowsQueryLogEvent,
     StatementEvent,
     UserVarEvent,
     XaPrepareLogEvent,
@@ -73,7 +72,6 @@ class StatementText:
             IntvarEvent: self._intvar,
             RandEvent: self._rand,
             UserVarEvent: self._user_var,
-            RowsQueryLogEvent: self._rows_query,
             XidEvent: self._xid_event,
             XaPrepareLogEvent: self._xa_prepare,
         }
@@ -202,12 +200,6 @@ class StatementText:
             literal = b"X''" if mariadb else b"''"
         collate = b"" if name is None else b" COLLATE `%b`" % name.encode()
         return b"_%b %b%b" % (charset.encode(), literal, collate)
-
-    def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
-        if self._page.options.short_form or self._page.options.verbose < 2:
-            return
-        self._page.titled(record, header, b"Rows_query")
-        self._page.parts.append(b"# %b\n" % event.query.replace(b"\n", b"\n# "))
 
     def _xid_event(self, record: LogRecord, header: EventHeader, event: XidEvent) -> None:
         self._page.titled(record, header, b"Xid = %d" % event.xid)
