@@ -367,6 +367,14 @@ def test_a_statement_is_one_binlog_statement() -> None:
     assert statement == [data for _, data in log.events[1:]]
 
 
+@pytest.mark.parametrize(("verbose", "types"), [(1, [19, 30]), (2, [29, 19, 30])])
+def test_the_text_of_the_statement_is_loaded_where_it_is_shown(verbose: int, types: list[int]) -> None:
+    log = MadeLog().add(RowsQueryLogEvent(9, b"INSERT 1"), TABLE_MAP)
+    log.add(WriteRowsEvent(7, 1, b"", 2, b"", ALL, rows((None, (1, "a")))))
+    _description, events = binlog_statements(text_of(log, options=TextOptions(verbose=verbose)))
+    assert [data[4] for data in events] == types
+
+
 def test_rows_come_behind_the_statement_that_carries_them() -> None:
     lines = body(text_of(_rows_log(INSERT, DELETE), options=TextOptions(verbose=1)))
     assert lines[lines.index("'/*!*/;") + 1 : -1] == [
