@@ -30,7 +30,7 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 
 # Two at a time, each with servers of its own: tests of servers wait more than they compute.
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
-	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
