@@ -7,6 +7,7 @@ be killed) come from ``millrace.local``::
 """
 
 import re
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -31,6 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell has its background jobs ignore Ctrl-C, and so would every program that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_running] = []
 
 
