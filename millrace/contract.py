@@ -29,6 +29,7 @@ __all__ = [
     "RawKey",
     "Topics",
     "escape_name",
+    "key_number",
     "source_problem",
     "transactional_id",
     "unescape_name",
@@ -177,6 +178,14 @@ def _unquote(log_file: bytes) -> str:
     return unquote(log_file.decode("ascii"), errors="strict")
 
 
+def key_number(text: bytes) -> int:
+    """Read a number of a key; raise ValueError where it is none, or no number that a long of Avro holds."""
+    number = int(text)
+    if number >> 63:
+        raise ValueError(f"{text!r} is negative or has more than 63 bits")
+    return number
+
+
 @dataclass(frozen=True, slots=True)
 class RawKey:
     """Where an event starts: the originating server, the epoch, the log file and the offset in it."""
@@ -196,7 +205,7 @@ class RawKey:
         try:
             server_id, epoch, rest = key.split(b":", 2)
             log_file, position = rest.rsplit(b":", 1)
-            return cls(int(server_id), int(epoch), _unquote(log_file), int(position))
+            return cls(key_number(server_id), key_number(epoch), _unquote(log_file), key_number(position))
         except ValueError:
             raise ValueError(
                 f"{key!r} is no raw key: server_id:epoch:log_file:position is expected"

@@ -23,7 +23,7 @@ from millrace.binlog.file import MAGIC
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionTracker
-from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
+from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, key_number
 from millrace.kafka.chunks import ChunkError, ChunkJoiner, split
 from millrace.kafka.pipe import Record, TransactionalProducer
 from millrace.runtime.logging import get_logger
@@ -233,7 +233,7 @@ class Decoder:
         try:
             if head != self._head:
                 self._enter(key, head)
-            position = int(position_text)
+            position = key_number(position_text)
             if position == _FIRST_POSITION:
                 self._stream.begin_file(data)
             decoded = decode_event(data, self._stream)

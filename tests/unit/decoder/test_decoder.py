@@ -307,14 +307,17 @@ def test_what_cannot_be_decoded_is_set_aside() -> None:
     assert damaged is not None
     raw[3].raw_value = damaged[:-1] + b"?"
     raw[5].raw_key = b"nonsense"
+    head = (raw[6].raw_key or b"").rpartition(b":")[0]
+    raw[6].raw_key = head + b":%d" % (1 << 63)
     raw[7].raw_key, raw[7].raw_value = None, None
     output = run(raw)
     letters = [(key, value.decode()) for topic, key, value, _, _ in output if topic == "shop.deadletter"]
-    assert [key for key, _ in letters] == [raw[3].raw_key, b"nonsense", b""]
+    assert [key for key, _ in letters] == [raw[3].raw_key, b"nonsense", raw[6].raw_key, b""]
     assert letters[0][1].startswith("ChecksumError: ")
     assert letters[1][1].startswith("ValueError: b'nonsense' is no raw key")
+    assert letters[2][1].startswith("ValueError: b'9223372036854775808' is negative or has more than 63 bits")
     assert (
-        len([topic for topic, *_ in output if topic == "shop.events"]) == len(run(records(log().records))) - 3
+        len([topic for topic, *_ in output if topic == "shop.events"]) == len(run(records(log().records))) - 4
     )
 
 
