@@ -81,7 +81,10 @@ class World:
 
     def decode_all(self) -> None:
         """Let a decoder work until it has read everything, then stop it."""
+        before = read_state(self.settings, self.source, "decoder")
         with self.decoder() as process:
+            while read_state(self.settings, self.source, "decoder") == before:
+                assert process.poll() is None, process.communicate()[1]
             self.wait_until_read(process)
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=180)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.contract import HEADER_MARKER
 from millrace.local import Kafka, MySQL, Registry
 from millrace.runtime.exit_codes import ExitCode
 from tests.live.job_world import JobWorld
@@ -52,7 +53,7 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     largest = summary["largest_transactions"][0]
     assert largest["rows"] >= 5_000
 
-    raw = [record for record in world.raw() if record.in_file]
+    raw = [record for record in world.raw() if HEADER_MARKER not in record.headers]
     assert summary["bytes"] == sum(len(record.value) for record in raw)
     assert summary["events"] == sum(row["events"] for row in world.table("events_per_minute"))
     page = (world.folder / "report.html").read_text()
