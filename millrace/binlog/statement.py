@@ -9,14 +9,14 @@ import functools
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millrace.binlog.fields import decode_text, encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Statement", "StatementKind", "TableName", "classify", "xid_text"]
+__all__ = ["TRANSACTION_CONTROL", "Statement", "StatementKind", "TableName", "classify", "xid_text"]
 
 
 class StatementKind(Enum):
@@ -36,6 +36,24 @@ class StatementKind(Enum):
     DDL = "ddl"
     DML = "dml"
     OTHER = "other"
+
+
+TRANSACTION_CONTROL: Final = frozenset(
+    {
+        StatementKind.BEGIN,
+        StatementKind.COMMIT,
+        StatementKind.ROLLBACK,
+        StatementKind.SAVEPOINT,
+        StatementKind.ROLLBACK_TO,
+        StatementKind.RELEASE_SAVEPOINT,
+        StatementKind.XA_START,
+        StatementKind.XA_END,
+        StatementKind.XA_PREPARE,
+        StatementKind.XA_COMMIT,
+        StatementKind.XA_ROLLBACK,
+    }
+)
+"""Statements that begin, divide and end transactions, and change nothing by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.gtid import GtidSet, MariadbGtid
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.statement import Statement, StatementKind
+from millrace.binlog.statement import TRANSACTION_CONTROL, Statement
 from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType, RowsFlag
@@ -59,21 +59,6 @@ __all__ = [
 ]
 
 _FORMAT: Final = (FormatDescriptionEvent, StartEventV3)
-_FRAME_KINDS: Final = frozenset(
-    {
-        StatementKind.BEGIN,
-        StatementKind.COMMIT,
-        StatementKind.ROLLBACK,
-        StatementKind.SAVEPOINT,
-        StatementKind.ROLLBACK_TO,
-        StatementKind.RELEASE_SAVEPOINT,
-        StatementKind.XA_START,
-        StatementKind.XA_END,
-        StatementKind.XA_PREPARE,
-        StatementKind.XA_COMMIT,
-        StatementKind.XA_ROLLBACK,
-    }
-)
 _SETTINGS: Final = (IntvarEvent, RandEvent, UserVarEvent, RowsQueryLogEvent, AnnotateRowsEvent)
 _FILE_PARTS: Final = (BeginLoadQueryEvent, AppendBlockEvent, DeleteFileEvent, ExecLoadEvent)
 _FRAME: Final = (
@@ -391,7 +376,7 @@ class _NameFilter:
                 yield from self._kept(record)
         elif isinstance(event, _SETTINGS):
             self._settings.append(record)
-        elif isinstance(event, _FRAME) or (statement is not None and statement.kind in _FRAME_KINDS):
+        elif isinstance(event, _FRAME) or (statement is not None and statement.kind in TRANSACTION_CONTROL):
             yield from self._frame(record)
         elif self._passes(event, statement):
             if step is None or step.transaction is None:

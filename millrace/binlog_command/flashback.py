@@ -50,7 +50,7 @@ from millrace.binlog.events import (
 from millrace.binlog.header import EventHeader
 from millrace.binlog.rows import RowImages, Values
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.statement import Statement, StatementKind
+from millrace.binlog.statement import TRANSACTION_CONTROL, Statement, StatementKind
 from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType, RowsFlag
@@ -93,21 +93,6 @@ _TYPES = {
     (2, RowsOperation.DELETE): EventType.DELETE_ROWS_EVENT,
 }
 _NOT_UNDONE = (ExecuteLoadQueryEvent, ExecLoadEvent, LoadEvent, NewLoadEvent)
-_CONTROL = frozenset(
-    {
-        StatementKind.BEGIN,
-        StatementKind.COMMIT,
-        StatementKind.ROLLBACK,
-        StatementKind.SAVEPOINT,
-        StatementKind.ROLLBACK_TO,
-        StatementKind.RELEASE_SAVEPOINT,
-        StatementKind.XA_START,
-        StatementKind.XA_END,
-        StatementKind.XA_PREPARE,
-        StatementKind.XA_COMMIT,
-        StatementKind.XA_ROLLBACK,
-    }
-)
 _MAINTENANCE = frozenset({"", "ANALYZE", "CHECK", "FLUSH", "OPTIMIZE", "REPAIR"})
 _HEAD = (
     b"# What follows undoes the changes of a binary log, the newest first.\n"
@@ -409,7 +394,7 @@ def _is_harmless(statement: Statement) -> bool:
     """Tell whether a statement changes neither rows nor tables."""
     if statement.kind is StatementKind.OTHER or statement.verb in _MAINTENANCE:
         return statement.verb in _MAINTENANCE
-    return statement.kind in _CONTROL
+    return statement.kind in TRANSACTION_CONTROL
 
 
 def _complete(row: tuple[Values | None, Values | None]) -> tuple[Values | None, Values | None]:
