@@ -20,6 +20,7 @@ import operator
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -371,6 +372,40 @@ class EventSerializer:
                 write(event),
             )
         )
+
+    def around(
+        self,
+        decoded: BinlogEvent,
+        field: str,
+        size: int,
+        place: tuple[int, str, int, int],
+        step: TransactionStep,
+        *,
+        table: tuple[str, str] | None = None,
+    ) -> tuple[bytes, bytes]:
+        """Give what stands before and behind the ``size`` bytes of a field that is too large to be held.
+
+        ``field`` is the :attr:`Event.rest_field` of the event; ``place`` are epoch, log file, position and
+        sub_index.
+        """
+        event = replace(decoded.event, **{field: b""})  # type: ignore[type-var]  # every event is a dataclass
+        whole = self(replace(decoded, event=event), *place, step, table)
+        behind = _written_behind(type(event), field, event)
+        return whole[: len(whole) - len(behind) - len(_EMPTY)] + long(size), behind
+
+
+_EMPTY: Final = _write_bytes(b"")
+
+
+def _written_behind(declared: type, name: str, event: Event) -> bytes:
+    """Write the fields of an event that stand behind one of them."""
+    fields = declared_fields(declared)
+    at = [field.name for field in fields].index(name)
+    parts = []
+    for field in fields[at + 1 :]:
+        write = _type_writer(field.type)
+        parts.append((_optional_writer(write) if field.optional else write)(getattr(event, field.name)))
+    return b"".join(parts)
 
 
 # ------------------------------------------------------------------------------------------------- reading

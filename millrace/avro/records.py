@@ -7,7 +7,7 @@ from typing import Any
 
 import fastavro
 
-from millrace.avro.binary import packer, writer
+from millrace.avro.binary import long, packer, writer
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import load_schema
 
@@ -44,10 +44,20 @@ class RecordSerializer:
     def __init__(self, registry: SchemaRegistry, topic: str, name: str) -> None:
         self._prefix = wire_prefix(registry.register(value_subject(topic), load_schema(name)))
         self._write = writer(load_schema(name))
+        self._fields = [(field["name"], writer(field["type"])) for field in load_schema(name)["fields"]]
 
     def __call__(self, record: dict[str, Any]) -> bytes:
         """Return the value of a Kafka record; ``record`` has a value for each field."""
         return self._prefix + self._write(record)
+
+    def around(self, record: dict[str, Any], field: str, size: int) -> tuple[bytes, bytes]:
+        """Give what stands before and behind a field of ``size`` bytes that is too large to be held."""
+        fields = self._fields
+        at = [name for name, _ in fields].index(field)
+        before, behind = (
+            b"".join(write(record[name]) for name, write in part) for part in (fields[:at], fields[at + 1 :])
+        )
+        return self._prefix + before + long(size), behind
 
 
 class TransactionSerializer:

@@ -72,6 +72,7 @@ class DecoderState:
     input_offset: int
     first_chunk_offset: int | None = None
     sub_index: int = 0
+    chunk: int = field(default=0, kw_only=True)
     stream: Mapping[str, Any] = field(default_factory=dict)
     tracker: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,6 +84,7 @@ class DecoderState:
                 "input_offset": self.input_offset,
                 "first_chunk_offset": self.first_chunk_offset,
                 "sub_index": self.sub_index,
+                "chunk": self.chunk,
                 "stream": _to_plain(self.stream),
                 "tracker": _to_plain(self.tracker),
             },

@@ -59,6 +59,19 @@ class Event:
     __slots__ = ()
 
     event_type: ClassVar[EventType] = EventType.UNKNOWN_EVENT
+    rest_field: ClassVar[str | None] = None
+    """The field that takes all bytes up to the end of the event, where it may be very large."""
+
+    @classmethod
+    def decode_beginning(
+        cls, data: bytes, offset: int, end: int, missing: int, post_header_length: int
+    ) -> Self:
+        """Read an event of which the last ``missing`` bytes, of ``rest_field``, are not in ``data``.
+
+        That field holds what is there of it.
+        """
+        del missing
+        return cls.decode_fields(data, offset, end, post_header_length)
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:

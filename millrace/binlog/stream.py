@@ -22,6 +22,7 @@ from millrace.binlog.checksum import (
 from millrace.binlog.declaration import Event
 from millrace.binlog.errors import (
     BinlogError,
+    ChecksumError,
     InvalidValueError,
     MissingStateError,
     TruncatedError,
@@ -37,7 +38,15 @@ from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 from millrace.binlog.values import value
 
-__all__ = ["BinlogEvent", "decode_batch", "decode_event", "encode_event", "seal"]
+__all__ = [
+    "Beginning",
+    "BinlogEvent",
+    "decode_batch",
+    "decode_beginning",
+    "decode_event",
+    "encode_event",
+    "seal",
+]
 
 _START_V3_SIZE = 56
 _WITHOUT_FORMAT = frozenset(
@@ -104,6 +113,62 @@ def decode_event(data: bytes, state: StreamState, *, verify: bool = True) -> Bin
     table_map = state.table_maps.get(event.table_id) if isinstance(event, RowsEvent) else None
     state.observe(event, header.flags)
     return BinlogEvent(header, event, checksum, b"", table_map)
+
+
+@value
+class Beginning:
+    """An event of which the beginning is at hand: all its fields, but ``field`` is cut.
+
+    The bytes of that field start at ``start`` in the event and are ``size``.
+    """
+
+    decoded: BinlogEvent
+    field: str
+    start: int
+    size: int
+
+
+def decode_beginning(head: bytes, size: int, crc32: int, tail: bytes, state: StreamState) -> Beginning | None:
+    """Decode an event too large to be held from its first bytes, ``head``, and note it in ``state``.
+
+    ``size`` is that of the whole event, ``crc32`` the CRC-32 of all its bytes, ``tail`` its last four. None
+    for a type that has no field to take the rest (see :attr:`Event.rest_field`), and where ``head`` has more
+    than the beginning of that field, or less: such an event is to be decoded whole. Raises as :func:`decode_event` does.
+    """
+    log_format = state.format
+    declaration = EVENTS.get(head[4])
+    field = None if declaration is None else declaration.event_class.rest_field
+    if log_format is None or declaration is None or field is None:
+        return None
+    header_length = log_format.header_length_of(head[4])
+    header = EventHeader.decode(head, header_length)
+    if header.event_size != size:
+        raise _wrong_size(header, size)
+    if state.encryption is not None:
+        raise UnsupportedError("the log is encrypted from the START_ENCRYPTION event on; its key is needed")
+    checksum = None
+    if log_format.checksum is _CRC32:
+        if crc32 != CRC32_RESIDUE:
+            raise ChecksumError(f"the checksum does not match the {size} bytes of the event")
+        checksum = tail
+    end = size - len(checksum or b"")
+    missing = end - len(head)
+    if missing <= 0:
+        return None
+    _, known, excess, _ = log_format.codecs[header.type_code]
+    extra = b""
+    if excess:
+        extra_at = header_length + known
+        extra = head[extra_at : extra_at + excess]
+        head = head[:extra_at] + head[extra_at + excess :]
+    try:
+        event = declaration.event_class.decode_beginning(head, header_length, len(head), missing, known)
+    except TruncatedError:
+        return None
+    table_map = state.table_maps.get(event.table_id) if isinstance(event, RowsEvent) else None
+    state.observe(event, header.flags)
+    length = len(getattr(event, field)) + missing
+    return Beginning(BinlogEvent(header, event, checksum, extra, table_map), field, end - length, length)
 
 
 def _decode_extended(

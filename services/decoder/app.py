@@ -1,12 +1,16 @@
 """The decoder's start: topics, registry, state, and the pipe between raw and events."""
 
+from collections.abc import Generator
+
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import DecoderState
 from millrace.contract import Topics
+from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.pipe import InputReader, TransactionalProducer, run_pipe
+from millrace.kafka.reread import reread
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.service import Service, run_service
 from services.decoder.decoder import Decoder, Output
@@ -50,7 +54,7 @@ def run(service: Service[DecoderSettings]) -> None:
         stored = producer.open()
         state = None if stored is None else DecoderState.from_bytes(stored)
         metrics = DecoderMetrics(service.metrics)
-        decoder = Decoder(output, metrics, state)
+        decoder = Decoder(output, metrics, state, reread=_reread(service, topics.raw), stop=service.stop)
         start = _start(reader, state, skip_gap=settings.skip_gap)
         service.log.info("decoding", topic=topics.raw, offset=start)
         decoder.next_offset = start
@@ -62,6 +66,18 @@ def run(service: Service[DecoderSettings]) -> None:
         run_pipe(
             reader, producer, decoder, stop=service.stop, health=service.health, after_commit=measure_lag
         )
+
+
+def _reread(service: Service[DecoderSettings], topic: str) -> Reread:
+    """Give the function that reads raw records again."""
+    settings = service.settings
+    group = f"millrace-decoder-{settings.source}"
+
+    def read(start: int, stop: int) -> Generator[bytes, None, None]:
+        for record in reread(settings.kafka, topic, group, start, stop, beat=service.health.beat):
+            yield record.value() or b""
+
+    return read
 
 
 def _start(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> int:

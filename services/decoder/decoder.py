@@ -8,23 +8,46 @@ The scope of what is remembered is the log file: in another epoch or file nothin
 description and table maps holds. A file's first event describes its format; where records are missing at the
 head of the raw topic (its retention was lowered) events go to the dead letter topic until the next format
 description, which is that of the next file at the latest.
+
+An event too large to be held is read again from the raw topic once its last chunk, and so its checksum, is
+known: for the record that has its bytes, and, if it is a payload, for the events inside. A Kafka transaction
+may end between any two chunks of such a record.
 """
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 from millrace.avro.records import DeadLetter
 from millrace.avro.state import DecoderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import TableMapEvent
-from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.events.transaction import TransactionPayloadEvent, payload_events
 from millrace.binlog.file import MAGIC
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event
-from millrace.binlog.transaction import TransactionTracker
-from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, key_number
-from millrace.kafka.chunks import ChunkError, ChunkJoiner, split
+from millrace.binlog.stream import BinlogEvent, decode_beginning, decode_event
+from millrace.binlog.transaction import TransactionStep, TransactionTracker
+from millrace.contract import (
+    ABANDONED,
+    HEADER_ARTIFICIAL,
+    HEADER_CHUNK,
+    HEADER_MARKER,
+    RawKey,
+    Topics,
+    key_number,
+)
+from millrace.kafka.chunks import (
+    HELD_BYTES,
+    BoundedJoiner,
+    ChunkError,
+    LargeValue,
+    Reread,
+    split,
+    split_parts,
+)
 from millrace.kafka.pipe import Record, TransactionalProducer
 from millrace.runtime.logging import get_logger
 from services.decoder.metrics import DecoderMetrics
@@ -42,6 +65,10 @@ _BATCH_BYTES: Final = 1024 * 1024
 _NOWHERE: Final = (-1, "")
 _FIRST_POSITION: Final = len(MAGIC)
 _UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
+
+
+class _StopRequestedError(Exception):
+    """Work on a large event stops between two records; the state says where."""
 
 
 @dataclass(slots=True)
@@ -97,24 +124,42 @@ class Output:
 
 
 class Decoder:
-    """Takes raw records in order; ``next_offset`` is that of the record to be taken next."""
+    """Takes raw records in order; ``next_offset`` is that of the record to be taken next.
 
-    def __init__(self, output: Output, metrics: DecoderMetrics, state: DecoderState | None) -> None:
+    ``reread`` gives raw records again that were too large to be held, which is what is beyond ``held_bytes``.
+    Once ``stop`` is set, work on such an event ends where a Kafka transaction does.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        metrics: DecoderMetrics,
+        state: DecoderState | None,
+        *,
+        reread: Reread,
+        stop: threading.Event,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
         self.next_offset = 0
+        self._reread = reread
+        self._stop = stop
         self._output = output
         self._serialize_event = output.serialize_event
         self._metrics = metrics
-        self._joiner = ChunkJoiner()
+        self._joiner = BoundedJoiner(held_bytes)
         self._head: bytes | None = None
         self._told: set[tuple[str, str]] = set()
         self._events = self._bytes = 0
-        # How many records of the event at next_offset are written already; above 0 inside payloads only.
+        # How many records of the event at next_offset are written already, above 0 inside payloads only; and
+        # how many chunks of the one behind them, above 0 inside large records only.
         self._written = 0
+        self._chunks_done = 0
+        self._before_large: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._scope: tuple[int, str] = _NOWHERE
         self._stream = StreamState()
         self._tracker = TransactionTracker()
         if state is not None:
-            self._written = state.sub_index
+            self._written, self._chunks_done = state.sub_index, state.chunk
             if state.stream:
                 self._scope = state.stream["epoch"], state.stream["log_file"]
                 self._stream = StreamState.restore(dict(state.stream))
@@ -123,17 +168,33 @@ class Decoder:
 
     def state(self) -> bytes:
         """Give the state after everything that was written so far, for Kafka."""
-        stream = self._stream.save()
+        stream, tracker = self._before_large or (self._stream.save(), self._tracker.save())
         if self._scope is not _NOWHERE:
-            stream["epoch"], stream["log_file"] = self._scope
+            stream = {**stream, "epoch": self._scope[0], "log_file": self._scope[1]}
         else:
             stream = {}
         return DecoderState(
-            self.next_offset, self._joiner.first_offset, self._written, stream, self._tracker.save()
+            self.next_offset,
+            self._joiner.first_offset,
+            self._written,
+            stream,
+            tracker,
+            chunk=self._chunks_done,
         ).to_bytes()
 
     def process(self, records: Sequence[Record]) -> None:
         """Take raw records, write what follows from them."""
+        try:
+            self._process(records)
+        except _StopRequestedError:
+            return
+        self._output.flush()
+        self._metrics.record_time.set(records[-1].timestamp()[1] / 1000)
+        self._metrics.events.inc(self._events)
+        self._metrics.bytes.inc(self._bytes)
+        self._events = self._bytes = 0
+
+    def _process(self, records: Sequence[Record]) -> None:
         for record in self._left_by_kernel(records):
             key, value = record.key() or b"", record.value() or b""
             headers = record.headers()
@@ -142,11 +203,6 @@ class Decoder:
             else:
                 self._event(record.offset(), key, value, record.timestamp()[1])
             self.next_offset = record.offset() + 1
-        self._output.flush()
-        self._metrics.record_time.set(records[-1].timestamp()[1] / 1000)
-        self._metrics.events.inc(self._events)
-        self._metrics.bytes.inc(self._bytes)
-        self._events = self._bytes = 0
 
     def _left_by_kernel(self, records: Sequence[Record]) -> Iterable[Record]:
         """Give the records that the kernel leaves, in their turn; it takes those before and between."""
@@ -193,10 +249,15 @@ class Decoder:
         if chunk is not None:
             self._chunk(record, key, value, chunk)
             return
+        marker = headers.get(HEADER_MARKER)
         if self._joiner.first_offset is not None:
-            self._drop_chunks(ChunkError("the chunks of this event end before the last"), timestamp_ms)
-        if HEADER_MARKER in headers:
-            self._output.marker(key + b":0", value, timestamp_ms, headers[HEADER_MARKER])
+            if marker == ABANDONED:
+                # The event was cut with its transaction, and the reader says so itself.
+                self._joiner.reset()
+            else:
+                self._drop_chunks(ChunkError("the chunks of this event end before the last"), timestamp_ms)
+        if marker is not None:
+            self._output.marker(key + b":0", value, timestamp_ms, marker)
         else:
             self._event(record.offset(), key, value, timestamp_ms, artificial=HEADER_ARTIFICIAL in headers)
 
@@ -213,17 +274,16 @@ class Decoder:
             else:
                 self._dead_letter(error, offset, key, value, timestamp_ms)
             return
-        if whole is not None:
+        if isinstance(whole, LargeValue):
+            self._large(whole, key, timestamp_ms)
+        elif whole is not None:
             self._event(offset if first_offset is None else first_offset, key, whole, timestamp_ms)
 
     def _drop_chunks(self, error: ChunkError, timestamp_ms: int) -> None:
         """Set aside the chunks at hand, to which the last is missing."""
-        joiner = self._joiner
-        assert joiner.first_offset is not None
-        self._dead_letter(
-            error, joiner.first_offset, joiner.key or b"", b"".join(joiner.pieces), timestamp_ms
-        )
-        joiner.reset()
+        offset, key = self._joiner.first_offset, self._joiner.key or b""
+        assert offset is not None
+        self._dead_letter(error, offset, key, self._joiner.drop(), timestamp_ms)
 
     def _event(
         self, offset: int, key: bytes, data: bytes, timestamp_ms: int, *, artificial: bool = False
@@ -246,8 +306,77 @@ class Decoder:
             self._output.event(key + b":0", value, timestamp_ms)
         if isinstance(decoded.event, TransactionPayloadEvent):
             self.next_offset = offset
-            self._payload(decoded.event, key, data, position, timestamp_ms)
+            self._payload(decoded.event.events(), key, data, position, timestamp_ms)
         self._written = 0
+
+    def _large(self, large: LargeValue, key: bytes, timestamp_ms: int) -> None:
+        """Take an event that is too large to be held."""
+        head, _, position_text = key.rpartition(b":")
+        self.next_offset = large.start
+        before = self._stream.save(), self._tracker.save()
+        try:
+            if head != self._head:
+                self._enter(key, head)
+                before = self._stream.save(), self._tracker.save()
+            position = key_number(position_text)
+            if position == _FIRST_POSITION:
+                self._stream.begin_file(large.head)
+            begun = decode_beginning(large.head, large.size, large.crc32, large.tail, self._stream)
+        except (BinlogError, ValueError) as error:
+            self._dead_letter(error, large.start, key, large, timestamp_ms)
+            return
+        if begun is None:
+            with closing(self._reread(large.start, large.stop)) as pieces:
+                self._event(large.start, key, b"".join(pieces), timestamp_ms)
+            return
+        self._bytes += large.size
+        decoded = begun.decoded
+        if self._written == 0:
+            table, step = self._context(decoded, position)
+            around = self._serialize_event.around(
+                decoded, begun.field, begun.size, (*self._scope, position, 0), step, table=table
+            )
+            self._before_large = before
+            part = large, begun.start, begun.size
+            self._write_large(self._output.topics.events, key + b":0", around, part, timestamp_ms)
+            self._before_large = None
+        if isinstance(decoded.event, TransactionPayloadEvent):
+            self._written = max(self._written, 1)
+            with closing(self._reread(large.start, large.stop)) as pieces:
+                self._payload(payload_events(pieces), key, large, position, timestamp_ms)
+        self._written = 0
+
+    def _write_large(
+        self,
+        topic: str,
+        key: bytes,
+        around: tuple[bytes, bytes],
+        part: tuple[LargeValue, int, int],
+        timestamp_ms: int,
+    ) -> None:
+        """Write a record: of a large event the bytes from some offset on, so many, between two parts."""
+        (before, behind), (large, start, size) = around, part
+        output = self._output
+        limit = output.events_limit if topic == output.topics.events else output.deadletter_limit
+        output.flush()
+        with closing(self._reread(large.start, large.stop)) as pieces:
+            parts = chain((before,), _between(pieces, start, size), (behind,))
+            chunks = split_parts(parts, len(before) + size + len(behind), limit)
+            for index, (header, piece) in enumerate(chunks):
+                if index >= self._chunks_done:
+                    headers = None if header is None else [header]
+                    output.producer.produce(topic, key, piece, timestamp_ms, headers)
+                    self._chunks_done = index + 1
+                    self._commit_if_due()
+        self._chunks_done = 0
+
+    def _commit_if_due(self) -> None:
+        """End the Kafka transaction, here, if it is large or old enough; then stop if that was asked for."""
+        producer = self._output.producer
+        if producer.due:
+            producer.commit(self.state())
+            if self._stop.is_set():
+                raise _StopRequestedError
 
     def _enter(self, key: bytes, head: bytes) -> None:
         """Go into another file or epoch, or on to an event of another server in the same file."""
@@ -265,30 +394,32 @@ class Decoder:
     ) -> bytes:
         """Make the record of one event."""
         epoch, log_file = self._scope
+        table, step = self._context(decoded, position)
+        return self._serialize_event(
+            decoded, epoch, log_file, position, sub_index, step, table, artificial=artificial
+        )
+
+    def _context(self, decoded: BinlogEvent, position: int) -> tuple[tuple[str, str] | None, TransactionStep]:
+        """Give the table of an event, and its place in its transaction."""
         event = decoded.event
         table_map = event if type(event) is TableMapEvent else decoded.table_map
         table = None if table_map is None else (table_map.database, table_map.table)
         self._events += 1
-        return self._serialize_event(
-            decoded,
-            epoch,
-            log_file,
-            position,
-            sub_index,
-            self._tracker.feed(decoded.header, event, log_file, position),
-            table,
-            artificial=artificial,
-        )
+        return table, self._tracker.feed(decoded.header, event, self._scope[1], position)
 
     def _payload(
-        self, event: TransactionPayloadEvent, key: bytes, data: bytes, position: int, timestamp_ms: int
+        self,
+        events: Iterator[bytes],
+        key: bytes,
+        data: bytes | LargeValue,
+        position: int,
+        timestamp_ms: int,
     ) -> None:
         """Write the events inside a payload; a Kafka transaction may end between any two of them."""
-        producer = self._output.producer
         inner = self._stream.for_payload()
         sub_index = 0
         try:
-            for inner_data in event.events():
+            for inner_data in events:
                 sub_index += 1
                 if sub_index < self._written:
                     continue
@@ -297,12 +428,13 @@ class Decoder:
                 self._written = sub_index + 1
                 if sub_index % _BATCH == 0:
                     self._output.flush()
-                    if producer.due:
-                        producer.commit(self.state())
+                    self._commit_if_due()
         except BinlogError as error:
             self._dead_letter(error, self.next_offset, key, data, timestamp_ms)
 
-    def _dead_letter(self, error: Exception, offset: int, key: bytes, data: bytes, timestamp_ms: int) -> None:
+    def _dead_letter(
+        self, error: Exception, offset: int, key: bytes, data: bytes | LargeValue, timestamp_ms: int
+    ) -> None:
         """Set an event aside, with what is wrong with it."""
         try:
             raw_key = RawKey.parse(key)
@@ -316,18 +448,30 @@ class Decoder:
             _LOG.warning(
                 "dead letter", key=key.decode("ascii", "replace"), offset=offset, error=str(error), kind=kind
             )
-        self._output.dead_letter(
-            DeadLetter(
-                service="decoder",
-                topic=self._output.topics.raw,
-                offset=offset,
-                key=key,
-                value=data,
-                epoch=raw_key.epoch,
-                log_file=raw_key.log_file,
-                position=raw_key.position,
-                error_class=kind,
-                error=str(error),
-            ),
-            timestamp_ms,
+        output = self._output
+        letter = DeadLetter(
+            service="decoder",
+            topic=output.topics.raw,
+            offset=offset,
+            key=key,
+            value=b"" if isinstance(data, LargeValue) else data,
+            epoch=raw_key.epoch,
+            log_file=raw_key.log_file,
+            position=raw_key.position,
+            error_class=kind,
+            error=str(error),
         )
+        if not isinstance(data, LargeValue):
+            output.dead_letter(letter, timestamp_ms)
+            return
+        self.next_offset = offset
+        around = output.serialize_dead_letter.around(letter.to_dict(), "value", data.size)
+        self._write_large(output.topics.deadletter, key, around, (data, 0, data.size), timestamp_ms)
+
+
+def _between(pieces: Iterable[bytes], start: int, size: int) -> Iterator[bytes]:
+    """Give the ``size`` bytes from ``start`` on of what comes in pieces."""
+    at, end = 0, start + size
+    for piece in pieces:
+        yield piece[max(0, start - at) : max(0, end - at)]
+        at += len(piece)

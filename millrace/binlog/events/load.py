@@ -42,6 +42,8 @@ __all__ = [
 class AppendBlockEvent(Event):
     """A further block of a file."""
 
+    rest_field = "block_data"
+
     file_id: U32 = post_header()
     block_data: RestBytes = body()
 
@@ -63,6 +65,8 @@ class DeleteFileEvent(Event):
 @event(EventType.BEGIN_LOAD_QUERY_EVENT)
 class BeginLoadQueryEvent(Event):
     """The first block of a file."""
+
+    rest_field = "block_data"
 
     file_id: U32 = post_header()
     block_data: RestBytes = body()

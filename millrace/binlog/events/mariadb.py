@@ -242,6 +242,8 @@ class PartialRowDataEvent(Event):
     header file has the first two fields in the other order.
     """
 
+    rest_field = "data"
+
     total_fragments: U32 = post_header()
     seq_no: U32 = post_header()
     flags: U8 = post_header()

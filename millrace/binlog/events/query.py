@@ -362,6 +362,8 @@ def _write_statement(
 class QueryEvent(StatementEvent):
     """A statement that was run: DDL, transaction control, or a change logged as a statement."""
 
+    rest_field = "query"
+
     query: RestBytes = body()
 
     @classmethod
@@ -380,6 +382,8 @@ class QueryEvent(StatementEvent):
 @event(EventType.QUERY_COMPRESSED_EVENT, post_header_lengths=(13,))
 class QueryCompressedEvent(StatementEvent):
     """A statement as MariaDB packs it; ``query`` unpacks it each time that it is asked for."""
+
+    rest_field = "compressed_query"
 
     compressed_query: RestBytes = body()
 
@@ -408,6 +412,8 @@ class ExecuteLoadQueryEvent(StatementEvent):
     ``query[fn_pos_start:fn_pos_end]`` is where the file's name stands in the text; ``dup_handling`` is 0 for
     an error on duplicates, 1 for IGNORE, 2 for REPLACE.
     """
+
+    rest_field = "query"
 
     file_id: U32 = post_header()
     fn_pos_start: U32 = post_header()
@@ -453,6 +459,8 @@ class RowsQueryLogEvent(Event):
     ``length`` is what its one byte can say of the text's length (the server itself ignores it).
     """
 
+    rest_field = "query"
+
     length: U8 = body()
     query: RestBytes = body()
 
@@ -460,5 +468,7 @@ class RowsQueryLogEvent(Event):
 @event(EventType.ANNOTATE_ROWS_EVENT)
 class AnnotateRowsEvent(Event):
     """The statement that led to the row events that follow (MariaDB)."""
+
+    rest_field = "query"
 
     query: RestBytes = body()

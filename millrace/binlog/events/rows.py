@@ -274,12 +274,16 @@ class RowsEvent(Event):
 class PlainRowsEvent(RowsEvent):
     """Rows as they are."""
 
+    rest_field = "rows"
+
     rows: RestBytes = body()
 
 
 @abstract_event
 class CompressedRowsEvent(RowsEvent):
     """Rows as MariaDB packs them; ``rows`` unpacks them each time that it is asked for."""
+
+    rest_field = "compressed_rows"
 
     compressed_rows: RestBytes = body()
 

@@ -91,6 +91,8 @@ class TransactionPayloadEvent(Event):
     The format description gives the type a post-header of 40 bytes, and servers write none.
     """
 
+    rest_field = "payload"
+
     compression_type: Lenenc = body()
     uncompressed_size: Lenenc | None = body()
     payload: RestBytes = body()
@@ -100,11 +102,18 @@ class TransactionPayloadEvent(Event):
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
         """Read the event from ``data[offset:end]``."""
+        return cls.decode_beginning(data, offset, end, 0, post_header_length)
+
+    @classmethod
+    def decode_beginning(
+        cls, data: bytes, offset: int, end: int, missing: int, post_header_length: int
+    ) -> Self:
+        """Read the event without the last ``missing`` bytes of its payload."""
         head = _read_head(data, offset, end)
-        if head.payload_size != end - head.end:
+        if head.payload_size != end - head.end + missing:
             raise InvalidValueError(
                 f"the head of a payload gives its size as {head.payload_size}, "
-                f"{end - head.end} bytes follow it"
+                f"{end - head.end + missing} bytes follow it"
             )
         return cls(
             head.compression_type,

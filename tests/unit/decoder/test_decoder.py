@@ -1,6 +1,7 @@
 """The decoder without Kafka: one record per event, and the same output wherever it is cut and restarted."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,20 +13,36 @@ from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.state import DecoderState
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.events import (
+    AnnotateRowsEvent,
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
     GtidLogEvent,
     IntvarEvent,
+    PartialRowDataEvent,
     QueryEvent,
+    RowsQueryLogEvent,
     TableMapEvent,
     TransactionPayloadEvent,
+    WriteRowsCompressedEventV1,
     WriteRowsEvent,
     XidEvent,
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, encode_event, seal
-from millrace.contract import ABANDONED, HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
-from millrace.kafka.chunks import split
+from millrace.binlog.types import EventType
+from millrace.contract import (
+    ABANDONED,
+    HEADER_ARTIFICIAL,
+    HEADER_CHUNK,
+    HEADER_MARKER,
+    SOURCE_CHANGED,
+    RawKey,
+    Topics,
+)
+from millrace.kafka.chunks import HELD_BYTES, split
 from services.decoder.decoder import Decoder, Output
 from services.decoder.metrics import DecoderMetrics
 
@@ -46,7 +63,7 @@ class LogBuilder:
         self.position = 4
         self.records: list[Raw] = []
         lengths = bytes(
-            EVENTS[code].post_header_lengths[-1] if code in EVENTS else 0 for code in range(1, 42)
+            EVENTS[code].post_header_lengths[-1] if code in EVENTS else 0 for code in range(1, 173)
         )
         self.add(FormatDescriptionEvent(4, "8.0.30", 0, 19, lengths, 1))
 
@@ -165,15 +182,31 @@ def describe(value: bytes) -> bytes:
     return f"{place}{artificial} {name} {record.transaction} {record.ordinal} {table}".encode()
 
 
-def make(recorder: Recorder, limit: int = 10**6) -> Decoder:
+class Letters:
+    """Writes dead letters as text."""
+
+    def __call__(self, fields: dict[str, Any]) -> bytes:
+        return f"{fields['error_class']}: {fields['error']}; ".encode() + fields["value"]
+
+    def around(self, fields: dict[str, Any], field: str, size: int) -> tuple[bytes, bytes]:
+        del field, size
+        return self(fields), b""
+
+
+def make(
+    recorder: Recorder, limit: int = 10**6, *, raw: Sequence[RawRecord] = (), held_bytes: int = HELD_BYTES
+) -> Decoder:
     state = None if recorder.state is None else DecoderState.from_bytes(recorder.state)
 
-    def letter(fields: dict[str, Any]) -> bytes:
-        return f"{fields['error_class']}: {fields['error']}; {fields['value'][:8]!r}".encode()
+    def reread(start: int, stop: int) -> Generator[bytes, None, None]:
+        for record in raw[start:stop]:
+            assert record.raw_value is not None
+            yield record.raw_value
 
     serialize = EventSerializer()
-    output = Output(recorder, TOPICS, serialize, letter, limit, limit, serialize.compiled())  # type: ignore[arg-type]
-    return Decoder(output, DecoderMetrics(CollectorRegistry()), state)
+    output = Output(recorder, TOPICS, serialize, Letters(), limit, limit, serialize.compiled())  # type: ignore[arg-type]
+    metrics = DecoderMetrics(CollectorRegistry())
+    return Decoder(output, metrics, state, reread=reread, stop=threading.Event(), held_bytes=held_bytes)
 
 
 def records(raw: Sequence[Raw], limit: int = 10**6) -> list[RawRecord]:
@@ -184,9 +217,11 @@ def records(raw: Sequence[Raw], limit: int = 10**6) -> list[RawRecord]:
     return found
 
 
-def run(raw: Sequence[RawRecord]) -> list[tuple[Any, ...]]:
+def run(
+    raw: Sequence[RawRecord], limit: int = 10**6, *, held_bytes: int = HELD_BYTES
+) -> list[tuple[Any, ...]]:
     recorder = Recorder()
-    decoder = make(recorder)
+    decoder = make(recorder, limit, raw=raw, held_bytes=held_bytes)
     decoder.process(raw)
     recorder.commit(decoder.state())
     assert decoder.next_offset == raw[-1].raw_offset + 1
@@ -258,18 +293,24 @@ def test_events_inside_a_payload_follow_it() -> None:
     assert names == expected
 
 
-@pytest.mark.parametrize("limit", [10**6, 50])
-def test_the_output_does_not_depend_on_where_it_was_cut(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "output_limit", "held_bytes"),
+    [(10**6, 10**6, HELD_BYTES), (50, 10**6, HELD_BYTES), (50, 45, 0), (50, 10**6, 0), (50, 45, 100)],
+)
+def test_the_output_does_not_depend_on_where_it_was_cut(
+    limit: int, output_limit: int, held_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cut behind every commit, also between the chunks of an event and inside a payload, and restarted."""
     monkeypatch.setattr("services.decoder.decoder._BATCH", 1)
     raw = records(log().records, limit)
-    whole = run(raw)
-    assert len(whole) == len(log().records) + 4 + 3
+    whole = run(raw, output_limit)
+    if output_limit > limit:
+        assert len(whole) == len(log().records) + 4 + 3
     for due_every in (1, 2, 3, 5):
         recorder = Recorder(due_every=due_every)
         restarts = 0
         while True:
-            decoder = make(recorder)
+            decoder = make(recorder, output_limit, raw=raw, held_bytes=held_bytes)
             offset = 0
             if recorder.state is not None:
                 state = DecoderState.from_bytes(recorder.state)
@@ -289,7 +330,9 @@ def test_the_output_does_not_depend_on_where_it_was_cut(limit: int, monkeypatch:
         recorder.cut_after = None
         recorder.commit(decoder.state())
         assert recorder.committed == whole
-        assert restarts >= len(whole) // due_every - 7
+        if output_limit > limit:
+            assert restarts >= len(whole) // due_every - 7
+        assert restarts > 3
 
 
 def test_the_state_in_the_middle_of_chunks() -> None:
@@ -311,7 +354,11 @@ def test_what_cannot_be_decoded_is_set_aside() -> None:
     raw[6].raw_key = head + b":%d" % (1 << 63)
     raw[7].raw_key, raw[7].raw_value = None, None
     output = run(raw)
-    letters = [(key, value.decode()) for topic, key, value, _, _ in output if topic == "shop.deadletter"]
+    letters = [
+        (key, value.decode(errors="replace"))
+        for topic, key, value, _, _ in output
+        if topic == "shop.deadletter"
+    ]
     assert [key for key, _ in letters] == [raw[3].raw_key, b"nonsense", raw[6].raw_key, b""]
     assert letters[0][1].startswith("ChecksumError: ")
     assert letters[1][1].startswith("ValueError: b'nonsense' is no raw key")
@@ -400,3 +447,102 @@ def test_large_records_are_chunked() -> None:
         assert [headers for _, headers in pieces] == [
             [(HEADER_CHUNK, b"%d/%d" % (n, len(pieces)))] for n in range(len(pieces))
         ]
+
+
+@pytest.mark.parametrize("held_bytes", [HELD_BYTES, 0])
+def test_large_events_that_cannot_be_decoded_are_set_aside_whole(held_bytes: int) -> None:
+    """A bad checksum, a payload that is damaged inside, and one whose last chunk is missing."""
+    builder = log()
+    builder.payload(5, rows=9)
+    key, _ = builder.records[-1]
+    raw = records(builder.records, 50)
+    expected = {}
+    bad = next(key for key, value in builder.records if value[4] == EventType.TRANSACTION_PAYLOAD_EVENT)
+    pieces = [record for record in raw if record.raw_key == bad]
+    pieces[1].raw_value = b"?" * len(pieces[1].raw_value or b"")
+    expected[bad] = b"".join(record.raw_value or b"" for record in pieces)
+    raw.pop()
+    pieces = [record for record in raw if record.raw_key == key]
+    expected[key] = b"".join(record.raw_value or b"" for record in pieces)
+    end = RawRecord(b"7:0:log.000001:9999", b"why", len(raw), [(HEADER_MARKER, SOURCE_CHANGED)])
+    output = run([*raw, end], held_bytes=held_bytes)
+    letters = {key: value for topic, key, value, *_ in output if topic == "shop.deadletter"}
+    assert letters.keys() == expected.keys()
+    assert letters[bad].startswith(b"ChecksumError: ")
+    assert letters[key].startswith(b"ChunkError: the chunks of this event end before the last")
+    for of, value in expected.items():
+        assert letters[of].endswith(value)
+
+
+def test_a_large_payload_that_is_damaged_inside() -> None:
+    """The events before the damage are written; the payload is set aside, whole."""
+    builder = log()
+    gtid, *inside = transaction(6, rows=3)
+    builder.add(gtid)
+    state = builder.state.for_payload()
+    content = b"".join(
+        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
+        for event in inside
+    )
+    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content[:-5]))
+    raw = records(builder.records, 50)
+    whole, piecewise = run(raw), run(raw, held_bytes=0)
+    events = [record for record in whole if record[0] == "shop.events"]
+    assert [record for record in piecewise if record[0] == "shop.events"] == events
+    letters = [value for topic, _, value, *_ in piecewise if topic == "shop.deadletter"]
+    assert len(letters) == 1
+    assert letters[0].startswith(b"TruncatedError: a payload")
+    assert letters[0].endswith(builder.records[-1][1])
+
+
+def test_a_stop_in_the_middle_of_a_large_event() -> None:
+    """What was asked to stop stops where a Kafka transaction ends, and another one goes on from there."""
+    raw = records(log().records, 50)
+    whole = run(raw, 45)
+    recorder = Recorder(due_every=3)
+    stops = 0
+    while True:
+        decoder = make(recorder, 45, raw=raw, held_bytes=0)
+        offset = 0
+        if recorder.state is not None:
+            state = DecoderState.from_bytes(recorder.state)
+            offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
+        decoder.next_offset = offset
+        decoder._stop.set()
+        decoder.process(raw[offset:])
+        recorder.commit(decoder.state())
+        if decoder.next_offset == len(raw):
+            break
+        stops += 1
+    assert recorder.committed == whole
+    assert stops >= 3
+
+
+LONG = bytes(range(256)) * 3
+LARGE_EVENTS = [
+    WriteRowsEvent(7, 1, b"\x00\x01", 1, b"", b"\xff", LONG),
+    WriteRowsCompressedEventV1(7, 1, b"", 1, b"", b"\xff", LONG),
+    QueryEvent(1, 2, 3, None, "shop", b"INSERT INTO t VALUES " + LONG),
+    ExecuteLoadQueryEvent(1, 2, 3, None, "shop", 4, 5, 6, 0, LONG),
+    RowsQueryLogEvent(9, LONG),
+    AnnotateRowsEvent(LONG),
+    AppendBlockEvent(3, LONG),
+    BeginLoadQueryEvent(3, LONG),
+    PartialRowDataEvent(3, 2, 0, None, LONG),
+]
+
+
+@pytest.mark.parametrize("limit", [90, 300])
+def test_large_events_give_the_records_that_they_would_give_whole(limit: int) -> None:
+    """Of every type with a field that takes the rest; the chunks of the input do not show in the output."""
+    builder = log()
+    for event in LARGE_EVENTS:
+        builder.add(event)
+    builder.payload(7, rows=30)
+    whole = run(records(builder.records), 200)
+    assert {topic for topic, *_ in whole} == {"shop.events"}
+    piecewise = run(records(builder.records, limit), 200, held_bytes=0)
+    assert [(key, value, headers) for _, key, value, _, headers in piecewise] == [
+        (key, value, headers) for _, key, value, _, headers in whole
+    ]
+    assert sum(headers is not None for *_, headers in whole) > 3 * len(LARGE_EVENTS)
