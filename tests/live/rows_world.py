@@ -83,8 +83,9 @@ class RowsWorld:
 
     def wait_for_start(self) -> None:
         """Wait until the reader has said where it begins: a row written now will be read."""
-        deadline = time.monotonic() + 120
-        while not self.messages(self.topics.state):
+        deadline = time.monotonic() + 240
+        # The others keep their state in the same topic, and each begins by claiming its own.
+        while not any(m.key() == b"reader" and m.value() for m in self.messages(self.topics.state)):
             assert time.monotonic() < deadline, self.log("reader")
             time.sleep(0.2)
 
