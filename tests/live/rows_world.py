@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,17 @@ class RowsWorld:
         }
 
     @contextmanager
-    def service(self, name: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-        """A running service, ended with SIGTERM unless it has ended; its log lies in the folder."""
+    def service(
+        self, name: str, *, command: Sequence[str] = (), **environment: str
+    ) -> Iterator["subprocess.Popen[str]"]:
+        """A running service, ended with SIGTERM unless it has ended; its log lies in the folder.
+
+        ``command`` runs it in another way, such as :func:`tests.killed.command`.
+        """
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
         with (self.folder / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"services.{name}"],
+                command or [sys.executable, "-m", f"services.{name}"],
                 env={**inherited, **self.environment, **environment},
                 cwd=ROOT,
                 stdout=log,
