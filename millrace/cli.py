@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     ),
     "decoder": ("millrace.service_commands:decoder", "Run the decoder: raw events to typed events."),
     "demo": ("millrace.demo.command:demo", "Run everything on this machine with a workload, and check it."),
+    "doctor": ("millrace.doctor.command:doctor", "Check source, Kafka and registry before anything runs."),
     "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.local.commands:local", "Start Kafka, a registry and a database server here."),
     "reader": ("millrace.service_commands:reader", "Run the reader: a server's binary log to raw events."),

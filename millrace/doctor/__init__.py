@@ -1,0 +1,1 @@
+"""``millrace doctor``: whether source, Kafka and registry are as services need them, before anything runs."""

@@ -1,0 +1,185 @@
+"""Checks of who we are to the server: version, encryption, privileges, server id, clocks."""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.doctor.finding import Outcome, error, ok, warning
+from millrace.doctor.server import Server
+from millrace.mysql.errors import RefusedError
+
+__all__ = ["CHECKS"]
+
+_KNOWN: Final = {"MariaDB": ((10, 2), (11, 8)), "MySQL": ((5, 5), (9, 7))}
+"""First and last version whose logs and dumps we know."""
+
+_LOOPBACK: Final = ("localhost", "127.", "::1")
+_CLOCK_S: Final = 60
+_GLOBAL: Final = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
+_ANY: Final = re.compile(r"GRANT (.+?) ON (\S+) TO ")
+
+
+def version(server: Server) -> Iterator[Outcome]:
+    """Look whether it is a version that we know."""
+    flavour = server.connection.flavour.value
+    first, last = _KNOWN[flavour]
+    known = f"{_dotted(first)} to {_dotted(last)}"
+    text = f"{flavour} {server.connection.version}"
+    if server.version[:2] < first:
+        yield error(f"{text} is older than {known}, which are supported", "upgrade the server")
+    elif server.version[:2] > last:
+        yield warning(
+            f"{text} is newer than {known}, which are known",
+            "events of kinds that are new in it go to the dead letter topic; nothing is lost in the raw "
+            "topic",
+        )
+    else:
+        yield ok(text)
+
+
+def encryption(server: Server) -> Iterator[Outcome]:
+    """Look whether the connection is encrypted, and the server's certificate checked."""
+    address = server.connection.address
+    rows = server.connection.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'", doing="ask for the cipher")
+    cipher = str(rows[0]["Value"]) if rows else ""
+    near = address.unix_socket is not None or address.host.startswith(_LOOPBACK)
+    if not cipher and near:
+        yield ok("none, on this machine")
+    elif not cipher:
+        yield warning(
+            "the connection is not encrypted: passwords and rows can be read on the way",
+            "set up TLS on the server, and set MILLRACE_MYSQL_SSL_CA and MILLRACE_MYSQL_SSL_VERIFY=true",
+        )
+    elif not address.ssl_verify and not near:
+        yield warning(
+            f"{cipher}, but the server's certificate is not checked: it may be somebody else's",
+            "set MILLRACE_MYSQL_SSL_CA and MILLRACE_MYSQL_SSL_VERIFY=true",
+        )
+    else:
+        yield ok(cipher)
+
+
+def privileges(server: Server) -> Iterator[Outcome]:
+    """Look for REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
+    lines = _grants(server)
+    everywhere: set[str] = set()
+    anywhere: set[str] = set()
+    for line in lines:
+        match = _ANY.match(line)
+        if match is not None:
+            names = {name.strip().upper() for name in match[1].split(",")}
+            anywhere |= names
+            if _GLOBAL.match(line):
+                everywhere |= names
+    user = _user(server)
+    if {"ALL", "ALL PRIVILEGES"} & everywhere:
+        yield ok(f"{user} has all privileges")
+        return
+    missing = []
+    if "REPLICATION SLAVE" not in everywhere:
+        missing.append("REPLICATION SLAVE")
+    if not {"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"} & everywhere:
+        missing.append("REPLICATION CLIENT")
+    if missing:
+        yield error(
+            f"{user} lacks {' and '.join(missing)}", f"GRANT {', '.join(missing)} ON *.* TO {user}", missing
+        )
+    elif "SELECT" in everywhere:
+        yield ok(f"{user} has REPLICATION SLAVE, REPLICATION CLIENT and SELECT")
+    elif anywhere & {"SELECT", "ALL PRIVILEGES"}:
+        yield warning(
+            f"{user} has SELECT on some databases only: the definitions of other tables cannot be read",
+            f"GRANT SELECT ON *.* TO {user}",
+        )
+    else:
+        yield warning(
+            f"{user} has no SELECT: definitions of tables cannot be read, and names of columns come from "
+            "binlog_row_metadata=FULL alone",
+            f"GRANT SELECT ON *.* TO {user}",
+        )
+
+
+def server_id(server: Server) -> Iterator[Outcome]:
+    """Look whether the server's id and ours are numbers of their own."""
+    theirs = server.number("server_id")
+    if not theirs:
+        yield error(
+            "the server has no server_id, and will not serve replicas", "set server_id in its configuration"
+        )
+    elif theirs == server.server_id:
+        yield error(
+            f"the server has server_id {theirs}, the one that we would use",
+            "set MILLRACE_MYSQL_SERVER_ID to a number that no server of the topology has",
+        )
+    else:
+        yield ok(f"{theirs}; ours is {server.server_id}")
+
+
+def replicas(server: Server) -> Iterator[Outcome]:
+    """Look whether another replica has our server id: the server would throw one of the two out for ever."""
+    try:
+        rows = server.connection.first_of(
+            "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
+        )
+    except RefusedError as refusal:
+        privilege = "REPLICATION MASTER ADMIN" if server.is_mariadb else "REPLICATION SLAVE"
+        yield warning(
+            f"cannot be listed, so that another replica may have server id {server.server_id}: {refusal}",
+            f"GRANT {privilege} ON *.* TO {_user(server)}, or look yourself",
+        )
+        return
+    hosts = {int(row.get("Server_Id") or row["Server_id"]): str(row.get("Host") or "") for row in rows}
+    if server.server_id not in hosts:
+        yield ok(f"{len(hosts)}, none with our server id {server.server_id}")
+    elif hosts[server.server_id] == server.replica_name:
+        yield ok(f"{len(hosts)}, one of them our reader")
+    else:
+        name = hosts[server.server_id] or "without a name"
+        yield error(
+            f"replica {name} uses server id {server.server_id}, the one that we would use",
+            "set MILLRACE_MYSQL_SERVER_ID to a number of its own",
+        )
+
+
+def clock(server: Server) -> Iterator[Outcome]:
+    """Compare the clocks: lags in seconds are told by ours and the events' timestamps."""
+    before = time.time()
+    (row,) = server.connection.query("SELECT UNIX_TIMESTAMP() AS now", doing="ask for the time")
+    ahead = int(row["now"]) - (before + time.time()) / 2
+    if abs(ahead) > _CLOCK_S:
+        way = "ahead of" if ahead > 0 else "behind"
+        yield warning(
+            f"the server's clock is {abs(ahead):.0f} s {way} ours: lags are told wrongly",
+            "let both follow a time server",
+        )
+    else:
+        yield ok("the same as ours")
+
+
+def _grants(server: Server) -> list[str]:
+    """Return the lines of SHOW GRANTS, those of the roles that we have among them."""
+    sql = "SHOW GRANTS"
+    if not server.is_mariadb and "activate_all_roles_on_login" in server.variables:
+        (row,) = server.connection.query("SELECT CURRENT_ROLE() AS role", doing="ask for our roles")
+        if row["role"] not in {None, "", "NONE"}:
+            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {row['role']}"
+    return [
+        str(line)
+        for row in server.connection.query(sql, doing="list our privileges")
+        for line in row.values()
+    ]
+
+
+def _user(server: Server) -> str:
+    (row,) = server.connection.query("SELECT CURRENT_USER() AS user", doing="ask who we are")
+    name, _, host = str(row["user"]).rpartition("@")
+    return f"'{name}'@'{host}'"
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+CHECKS: Final = (version, encryption, privileges, server_id, replicas, clock)
+"""In the order in which a person would mend what they find."""

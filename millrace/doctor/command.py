@@ -1,0 +1,48 @@
+"""The command ``millrace doctor``."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from millrace.doctor.examine import findings, load_sides
+from millrace.doctor.finding import Level
+from millrace.doctor.report import as_json, as_lines, summary
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import CONFIG_VARIABLE
+
+__all__ = ["doctor"]
+
+_PIPE_WIDTH = 1_000_000
+"""In a pipe a finding is one line, its advice another."""
+
+
+@click.command("doctor")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"The TOML file; as {CONFIG_VARIABLE}.",
+)
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
+@click.option("--problems", is_flag=True, help="Print warnings and errors alone.")
+def doctor(*, config: Path | None, json_output: bool, problems: bool) -> None:
+    """Check a source, Kafka and the schema registry before anything runs.
+
+    It takes the same settings as the services (MILLRACE_… and a TOML file), changes nothing, and says what to
+    do about each finding. Ends with code 1 if there is an error, else with 0.
+    """
+    if config is not None:
+        os.environ[CONFIG_VARIABLE] = str(config)
+    configure_logging("CRITICAL")
+    found = list(findings(load_sides()))
+    shown = [finding for finding in found if not problems or finding.outcome.level is not Level.OK]
+    if json_output:
+        click.echo(as_json(shown))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+        colour = False if os.environ.get("NO_COLOR") else None
+        for line in [*as_lines(shown, width), "", summary(found)]:
+            click.echo(line, color=colour)
+    raise SystemExit(any(finding.outcome.level is Level.ERROR for finding in found))

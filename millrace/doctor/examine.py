@@ -1,0 +1,201 @@
+"""All checks of one source: its servers or files, Kafka, the registry.
+
+Of a side that does not answer this is said, and the others are checked all the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.single_object import SingleObjectError
+from millrace.avro.state import ReaderState
+from millrace.contract import Topics
+from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
+from millrace.doctor.finding import Finding, Outcome, error, examine, ok
+from millrace.doctor.kafka_checks import Cluster
+from millrace.doctor.server import Server
+from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.errors import BrokerError
+from millrace.kafka.inspect import look_at_cluster
+from millrace.kafka.state import read_state
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import SourceError
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.settings import (
+    KafkaSettings,
+    RegistrySettings,
+    ServiceSettings,
+    TopicsSettings,
+    load_settings,
+)
+from services.decoder.settings import DecoderSettings
+from services.reader.settings import ReaderSettings
+from services.rowmapper.settings import RowMapperSettings
+
+__all__ = ["Sides", "findings", "load_sides"]
+
+_KAFKA: Final = "Kafka"
+_REGISTRY: Final = "schema registry"
+_SETTINGS: Final = "settings"
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+@dataclass(slots=True)
+class Sides:
+    """What the settings of the three services say; None for a side that they do not name rightly."""
+
+    source: str | None = None
+    kafka: KafkaSettings | None = None
+    topics: TopicsSettings | None = None
+    reader: ReaderSettings | None = None
+    registry: RegistrySettings | None = None
+    include_query: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+def load_sides() -> Sides:
+    """Read the settings as each service does, and keep what is wrong with them."""
+    sides = Sides()
+    problems: dict[str, None] = {}
+
+    def load(settings_class: type[S]) -> S | None:
+        try:
+            settings = load_settings(settings_class)
+        except SettingsError as failure:
+            problems.update(dict.fromkeys(failure.problems))
+            return None
+        sides.source, sides.kafka, sides.topics = settings.source, settings.kafka, settings.topics
+        return settings
+
+    sides.reader = load(ReaderSettings)
+    decoder, rowmapper = load(DecoderSettings), load(RowMapperSettings)
+    if decoder is not None:
+        sides.registry = decoder.registry
+    if rowmapper is not None:
+        sides.registry = rowmapper.registry
+        sides.include_query = rowmapper.rows.include_query
+    if sides.kafka is None:
+        # Of no use to any service, but enough to look at Kafka.
+        load(ServiceSettings)
+    sides.problems = list(problems)
+    return sides
+
+
+def findings(sides: Sides) -> Iterator[Finding]:
+    """Run all checks: settings, then the source, Kafka, the registry."""
+    for problem in sides.problems:
+        yield Finding(_SETTINGS, "settings", error(problem, "see docs/configuration.md"))
+    if not sides.problems:
+        yield Finding(_SETTINGS, "settings", ok("complete for all three services"))
+    of_kafka, state = _kafka(sides)
+    if sides.reader is not None:
+        if sides.reader.files:
+            yield Finding(sides.reader.files, "files", _files(sides.reader.files))
+        else:
+            yield from _servers(sides.reader, state, include_query=sides.include_query)
+    yield from of_kafka
+    if sides.registry is not None:
+        yield from _registry(sides.registry)
+
+
+def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query: bool) -> Iterator[Finding]:
+    addresses = [reader.mysql.address()]
+    for address in addresses:
+        place = f"server {address}"
+        try:
+            with MysqlConnection(address) as connection:
+                yield Finding(place, "connection", ok(f"as {address.user}"))
+                server = Server(
+                    connection,
+                    server_id=reader.replica_server_id,
+                    replica_name=f"millrace-{reader.source}",
+                    allow_statements=reader.mysql.allow_statements,
+                    include_query=include_query,
+                    one_of_several=len(addresses) > 1,
+                    state=state,
+                )
+                yield from _server(place, server)
+        except SourceError as failure:
+            yield Finding(place, "connection", _unreachable(address, failure))
+
+
+def _server(place: str, server: Server) -> Iterator[Finding]:
+    yield from examine(place, server, access_checks.CHECKS, SourceError)
+    if server.is_on("log_bin"):
+        yield from examine(place, server, log_checks.CHECKS, SourceError)
+    else:
+        yield from examine(place, server, (log_checks.log_bin,), SourceError)
+    yield from examine(place, server, table_checks.CHECKS, SourceError)
+
+
+def _unreachable(address: MysqlAddress, failure: SourceError) -> Outcome:
+    return error(
+        str(failure), f"see what the line names; without a connection nothing at {address} is checked"
+    )
+
+
+def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None]:
+    """Check Kafka; give the reader's state as well, with which the server is compared."""
+    if sides.kafka is None or sides.topics is None or sides.source is None:
+        return [], None
+    found: list[Finding] = []
+    state = None
+    try:
+        admin = connect(sides.kafka)
+        found.append(Finding(_KAFKA, "connection", ok(sides.kafka.bootstrap_servers)))
+        cluster = Cluster(sides.source, look_at_cluster(admin, f"{sides.source}."), sides.topics)
+        found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
+        state = _reader_state(admin, sides.kafka, sides.source)
+    except BrokerError as failure:
+        found.append(
+            Finding(_KAFKA, "connection", error(failure.message, "no service can start without Kafka"))
+        )
+    except SingleObjectError as failure:
+        found.append(
+            Finding(
+                _KAFKA,
+                "reader_state",
+                error(f"the reader's state cannot be read: {failure}", "was it written by a newer version?"),
+            )
+        )
+    return found, state
+
+
+def _reader_state(admin: AdminClient, settings: KafkaSettings, source: str) -> ReaderState | None:
+    if Topics(source).state not in admin.list_topics(timeout=settings.connect_timeout_s).topics:
+        return None
+    stored = read_state(settings, source, "reader")
+    return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
+
+
+def _registry(settings: RegistrySettings) -> Iterator[Finding]:
+    try:
+        with SchemaRegistry(settings) as registry:
+            registry.check()
+            yield from examine(_REGISTRY, registry, registry_checks.CHECKS, RegistryError)
+    except RegistryError as failure:
+        advice = "decoder and row mapper cannot start without it; the reader can"
+        yield Finding(_REGISTRY, "connection", error(failure.message, advice))
+
+
+def _files(patterns: str) -> Outcome:
+    """Look whether there are log files, and whether they can be read."""
+    parts = [Path(part.strip()) for part in patterns.split(",") if part.strip()]
+    paths = [path for part in parts for path in sorted(part.parent.glob(part.name))]
+    unreadable = []
+    for path in paths:
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as failure:
+            unreadable.append(f"{path}: {failure.strerror}")
+    if not paths:
+        return error("no file matches MILLRACE_FILES", "give paths, globs or a log's .index file")
+    if unreadable:
+        return error(
+            f"cannot be read: {'; '.join(unreadable)}", "let the reader's user read them", unreadable
+        )
+    return ok(f"{len(paths)} can be read")

@@ -1,0 +1,81 @@
+"""What checks find: one line each, with what to do about it.
+
+A check is a function that takes what it looks at and yields what it found, as :class:`Outcome`: nothing where
+it does not apply. Its name is the name of the line. A check that cannot look (a privilege is missing, a link
+is lost) raises; the line then says so, and the other checks go on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+__all__ = ["Finding", "Level", "Outcome", "error", "examine", "listed", "ok", "warning"]
+
+_LISTED: Final = 5
+
+T = TypeVar("T")
+
+
+class Level(StrEnum):
+    """How bad it is: errors keep a service from working or lose data, warnings cost something."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a check found; ``advice`` says what to do, ``items`` names all that it concerns."""
+
+    level: Level
+    text: str
+    advice: str = ""
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An outcome, and which check found it where."""
+
+    place: str
+    check: str
+    outcome: Outcome
+
+
+def ok(text: str, items: Iterable[str] = ()) -> Outcome:
+    """Say that all is well."""
+    return Outcome(Level.OK, text, "", tuple(items))
+
+
+def warning(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
+    """Say that it works, at a price."""
+    return Outcome(Level.WARNING, text, advice, tuple(items))
+
+
+def error(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
+    """Say that it does not work, or loses changes."""
+    return Outcome(Level.ERROR, text, advice, tuple(items))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name the first few, and say how many more there are."""
+    shown = ", ".join(names[:_LISTED])
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+
+
+def examine(
+    place: str,
+    subject: T,
+    checks: Iterable[Callable[[T], Iterator[Outcome]]],
+    failures: type[Exception] | tuple[type[Exception], ...],
+) -> Iterator[Finding]:
+    """Run ``checks`` on ``subject``; one that raises one of ``failures`` gives a warning with its words."""
+    for check in checks:
+        try:
+            outcomes = list(check(subject))
+        except failures as failure:
+            outcomes = [warning(f"cannot be checked: {failure}", "see there, then run this again")]
+        for outcome in outcomes:
+            yield Finding(place, check.__name__, outcome)

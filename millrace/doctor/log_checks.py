@@ -1,0 +1,395 @@
+"""Checks of the binary log: that it is written, what is in it, how long it stays, where the reader stands."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.doctor.finding import Outcome, error, listed, ok, warning
+from millrace.doctor.server import Server
+from millrace.mysql.errors import RefusedError
+
+__all__ = ["CHECKS"]
+
+_DAY_S: Final = 86_400
+_SHORT_S: Final = 60
+_PACKET: Final = 64 << 20
+_MIB: Final = 1 << 20
+
+
+def log_bin(server: Server) -> Iterator[Outcome]:
+    """Look whether there is a binary log, and one that replicas can read."""
+    if not server.is_on("log_bin"):
+        yield error(
+            "the binary log is off", "set log_bin=mysql-bin in the configuration and restart the server"
+        )
+        return
+    engine = server.variables.get("binlog_storage_engine")
+    if engine:
+        yield error(
+            f"the binary log is kept in {engine} (binlog_storage_engine): only MariaDB's own replicas read "
+            "that",
+            "start the server without binlog_storage_engine",
+        )
+        return
+    size = sum(log.size for log in server.logs)
+    yield ok(f"{len(server.logs)} files, {size // _MIB} MiB")
+
+
+def binlog_format(server: Server) -> Iterator[Outcome]:
+    """Look whether changes are logged as rows."""
+    value = server.variables.get("binlog_format", "ROW")
+    advice = _set("binlog_format", "ROW") + "; sessions keep theirs until they reconnect"
+    if value == "ROW":
+        yield ok(value)
+    elif value == "STATEMENT" and not server.allow_statements:
+        yield error(
+            "binlog_format is STATEMENT: the log holds no rows, and the reader will not start", advice
+        )
+    elif value == "STATEMENT":
+        yield warning("binlog_format is STATEMENT: statements are carried, but no rows", advice)
+    else:
+        yield warning(
+            f"binlog_format is {value}: some changes are logged as statements, without rows", advice
+        )
+
+
+def sessions(server: Server) -> Iterator[Outcome]:
+    """Look for sessions and routines that log otherwise than the server does."""
+    if not server.is_mariadb and server.is_on("performance_schema"):
+        rows = server.connection.query(
+            "SELECT t.PROCESSLIST_ID AS id, t.PROCESSLIST_USER AS user, v.VARIABLE_VALUE AS format "
+            "FROM performance_schema.variables_by_thread v "
+            "JOIN performance_schema.threads t ON t.THREAD_ID = v.THREAD_ID "
+            "WHERE v.VARIABLE_NAME = 'binlog_format' AND v.VARIABLE_VALUE <> 'ROW'",
+            doing="look at other sessions",
+        )
+        if rows:
+            names = [f"{row['user']} ({row['id']}, {row['format']})" for row in rows]
+            yield warning(
+                f"sessions log statements, whose changes come without rows: {listed(names)}",
+                "make them reconnect; if they set binlog_format themselves, change the program",
+                names,
+            )
+    rows = server.connection.query(
+        "SELECT ROUTINE_SCHEMA AS `database`, ROUTINE_NAME AS name FROM information_schema.ROUTINES "
+        "WHERE ROUTINE_SCHEMA <> 'sys' AND (ROUTINE_DEFINITION LIKE '%binlog\\_format%' "
+        "OR ROUTINE_DEFINITION LIKE '%sql\\_log\\_bin%')",
+        doing="look at routines",
+    )
+    names = [f"{row['database']}.{row['name']}" for row in rows]
+    if "binlog_format" in server.variables.get("init_connect", "") or "sql_log_bin" in server.variables.get(
+        "init_connect", ""
+    ):
+        names.append("init_connect")
+    if names:
+        yield warning(
+            f"binlog_format or sql_log_bin is set by {listed(names)}: what it changes may be missing in the "
+            "log",
+            "look whether it writes to tables that you want",
+            names,
+        )
+
+
+def binlog_row_image(server: Server) -> Iterator[Outcome]:
+    """Look whether rows are logged whole."""
+    value = server.variables.get("binlog_row_image")
+    if value in {None, "FULL", "FULL_NODUP"}:
+        yield ok(value or "whole rows, as always in this version")
+    else:
+        yield warning(
+            f"binlog_row_image is {value}: columns that did not change are missing, and listed in "
+            "before_missing "
+            "and after_missing",
+            _set("binlog_row_image", "FULL"),
+        )
+
+
+def binlog_row_metadata(server: Server) -> Iterator[Outcome]:
+    """Look whether the names of columns are in the log."""
+    value = server.variables.get("binlog_row_metadata")
+    if value == "FULL":
+        yield ok(value)
+    elif value is None:
+        yield warning(
+            "this version does not log the names of columns: they come from the definitions that the reader "
+            "finds "
+            "when it connects, and a table that was altered since may be set aside",
+            "restart the reader after ALTER TABLE, or upgrade to MySQL 8.0 or MariaDB 10.5",
+        )
+    else:
+        yield warning(
+            f"binlog_row_metadata is {value}: the names of columns come from the definitions that the reader "
+            "finds "
+            "when it connects, and a table that was altered since may be set aside",
+            _set("binlog_row_metadata", "FULL"),
+        )
+
+
+def binlog_row_value_options(server: Server) -> Iterator[Outcome]:
+    """Look whether JSON is logged in parts that need the row before."""
+    if "PARTIAL_JSON" not in server.variables.get("binlog_row_value_options", ""):
+        return
+    image = server.variables.get("binlog_row_image")
+    if image == "FULL":
+        yield ok("PARTIAL_JSON: put together from the row before, which is logged")
+    else:
+        yield warning(
+            f"PARTIAL_JSON with binlog_row_image={image}: without the row before, JSON columns cannot be put "
+            "together",
+            _set("binlog_row_image", "FULL"),
+        )
+
+
+def binlog_checksum(server: Server) -> Iterator[Outcome]:
+    """Look whether damage would be found."""
+    value = server.variables.get("binlog_checksum")
+    if value in {None, "NONE"}:
+        yield warning(
+            "events have no checksum: damage on disk or on the way may go unseen",
+            _set("binlog_checksum", "CRC32") if value else "upgrade to MySQL 5.6 or MariaDB 10.2",
+        )
+    else:
+        yield ok(str(value))
+
+
+def binlog_filters(server: Server) -> Iterator[Outcome]:
+    """Look for databases that are left out of the log."""
+    rows = server.connection.first_of(
+        "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS", doing="ask where the binary log ends"
+    )
+    row = rows[0] if rows else {}
+    only, without = str(row.get("Binlog_Do_DB") or ""), str(row.get("Binlog_Ignore_DB") or "")
+    if only:
+        yield warning(f"binlog_do_db: only changes in {only} are logged", "remove it if you want the others")
+    if without:
+        yield warning(f"binlog_ignore_db: changes in {without} are not logged", "remove it if you want them")
+
+
+def replicated_changes(server: Server) -> Iterator[Outcome]:
+    """Look whether a server that is a replica itself logs what it gets."""
+    if server.is_on("log_slave_updates") or server.is_on("log_replica_updates"):
+        return
+    advice = (
+        "set log_slave_updates (log_replica_updates) in the configuration and restart, or read the primary"
+    )
+    statements = (
+        ("SHOW ALL SLAVES STATUS",) if server.is_mariadb else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+    )
+    try:
+        rows = server.connection.first_of(*statements, doing="ask whether the server is a replica")
+    except RefusedError:
+        yield warning("if this server is a replica, what it gets from its primary is not in its log", advice)
+        return
+    if rows:
+        yield error("this server is a replica, and what it gets from its primary is not in its log", advice)
+
+
+def gtids(server: Server) -> Iterator[Outcome]:
+    """Look whether transactions have GTIDs that can be relied on."""
+    if server.is_mariadb:
+        if server.is_on("gtid_strict_mode"):
+            yield ok("of MariaDB, strict")
+        else:
+            yield warning(
+                "gtid_strict_mode is OFF: a server may log GTIDs out of order, and a fail-over may then skip "
+                "some",
+                _set("gtid_strict_mode", "ON"),
+            )
+        return
+    mode = server.variables.get("gtid_mode")
+    consistency = server.variables.get("enforce_gtid_consistency", "OFF")
+    if mode is None:
+        yield warning(
+            "this version has no GTIDs: the reader cannot follow to another server",
+            "upgrade to MySQL 5.6 or later",
+        )
+    elif mode != "ON":
+        yield warning(
+            f"gtid_mode is {mode}: the reader cannot follow to another server, or past a reset of this one",
+            "SET GLOBAL enforce_gtid_consistency=ON, then gtid_mode OFF_PERMISSIVE, ON_PERMISSIVE and ON, "
+            "and the same in the configuration",
+        )
+    elif consistency not in {"ON", "1"}:
+        yield warning(
+            f"enforce_gtid_consistency is {consistency}: statements may be logged that GTIDs cannot hold "
+            "together",
+            _set("enforce_gtid_consistency", "ON"),
+        )
+    else:
+        yield ok(f"gtid_mode {mode}")
+
+
+def durability(server: Server) -> Iterator[Outcome]:
+    """Look whether a crash of the machine may take back what was read."""
+    loose = [
+        f"{name}={server.variables[name]}"
+        for name in ("sync_binlog", "innodb_flush_log_at_trx_commit")
+        if server.variables.get(name, "1") != "1"
+    ]
+    if loose:
+        yield warning(
+            f"{' and '.join(loose)}: when its machine crashes, the server may lose changes that are in the "
+            "topics "
+            "already, and its log then is another one",
+            "set both to 1, in the configuration too",
+        )
+    else:
+        yield ok("each commit is on disk before it is read")
+
+
+def retention(server: Server) -> Iterator[Outcome]:
+    """Look for how long logs are kept: what is purged unread is lost."""
+    seconds = _kept_s(server)
+    total = server.number("max_binlog_total_size")
+    if total:
+        yield warning(
+            f"max_binlog_total_size is {total // _MIB} MiB: logs are purged by size, however far the reader "
+            "is",
+            "leave room for the longest outage at the highest rate of writing",
+        )
+    if seconds is None:
+        yield ok("logs are kept until somebody purges them; watch the disk")
+    elif seconds < _DAY_S:
+        yield warning(
+            f"logs are kept for {seconds} s: an outage of the reader or of Kafka that lasts longer loses "
+            "changes",
+            _set("binlog_expire_logs_seconds", "604800")
+            if "binlog_expire_logs_seconds" in server.variables
+            else _set("expire_logs_days", "7"),
+        )
+    else:
+        yield ok(f"logs are kept for {seconds / _DAY_S:g} days")
+
+
+def reader_position(server: Server) -> Iterator[Outcome]:
+    """Look whether the log that the reader needs next is still there, and for how long."""
+    state = server.state
+    if state is None:
+        yield ok("the reader has not run yet")
+        return
+    place = f"{state.log_file}:{state.position}"
+    uuid = server.variables.get("server_uuid")
+    if state.identity is not None and state.identity.server_uuid and uuid != state.identity.server_uuid:
+        yield from _other_server(server, f"the reader stood at {place} of another server")
+        return
+    names = [log.name for log in server.logs]
+    if state.log_file not in names:
+        yield from _other_server(server, f"{state.log_file}, where the reader stands, is no longer there")
+        return
+    later = server.logs[names.index(state.log_file) :]
+    behind = sum(log.size for log in later) - state.position
+    kept_s, idle_s = _kept_s(server), time.time() - state.last_timestamp / 1000
+    text = f"{place}, {max(behind, 0)} bytes behind"
+    if behind < 0:
+        yield from _other_server(
+            server, f"{state.log_file} ends before {state.position}, where the reader stands"
+        )
+    elif behind > 0 and kept_s is not None and idle_s > kept_s / 2:
+        yield error(
+            f"{text}: its last event is {idle_s:.0f} s old, and logs are kept for {kept_s} s",
+            "let the reader catch up now, or keep logs for longer until it has",
+        )
+    else:
+        yield ok(text)
+
+
+def net_write_timeout(server: Server) -> Iterator[Outcome]:
+    """Look whether the server waits for a reader that Kafka makes wait."""
+    for name in ("net_write_timeout", "net_read_timeout"):
+        value = server.number(name)
+        if value is not None and value < (_SHORT_S if name == "net_write_timeout" else _SHORT_S // 2):
+            yield warning(
+                f"{name} is {value} s: while Kafka is slow the server ends the connection, and the reader "
+                "connects "
+                "anew each time",
+                _set(name, str(_SHORT_S)),
+            )
+
+
+def max_allowed_packet(server: Server) -> Iterator[Outcome]:
+    """Look whether large events get through."""
+    value = server.number("max_allowed_packet") or 0
+    if value < _PACKET:
+        yield warning(
+            f"max_allowed_packet is {value} bytes: the server stops the dump at an event that is larger "
+            "(error 1236), and an UPDATE of a large row makes an event of twice its size",
+            _set("max_allowed_packet", "1073741824"),
+        )
+    else:
+        yield ok(f"{value // _MIB} MiB")
+
+
+def query_texts(server: Server) -> Iterator[Outcome]:
+    """Look whether statements are logged, where rows are to have them."""
+    name = "binlog_annotate_row_events" if server.is_mariadb else "binlog_rows_query_log_events"
+    if server.include_query and not server.is_on(name):
+        yield warning(
+            f"MILLRACE_ROWS_INCLUDE_QUERY is true and {name} is OFF: rows will have no source.query",
+            _set(name, "ON"),
+        )
+
+
+def _other_server(server: Server, text: str) -> Iterator[Outcome]:
+    """Tell whether the reader can go on by GTID."""
+    state = server.state
+    assert state is not None
+    with_gtids = server.is_mariadb or server.variables.get("gtid_mode") == "ON"
+    if not (state.gtid_set and with_gtids):
+        yield error(
+            f"{text}, and without GTIDs nobody can tell where to go on",
+            "bring back the log, or start under another MILLRACE_SOURCE; docs/operations.md tells how",
+        )
+        return
+    if not server.is_mariadb:
+        purged = server.variables.get("gtid_purged", "").replace("\n", "")
+        (row,) = server.connection.query(
+            "SELECT GTID_SUBTRACT(%s, %s) AS missing", [purged, state.gtid_set], doing="compare GTID sets"
+        )
+        missing = str(row["missing"]).replace("\n", "")
+        if missing:
+            yield error(
+                f"{text}, and transactions that were not read are purged: {missing}",
+                "bring back their logs, or start anew; docs/operations.md tells how",
+            )
+            return
+    if server.one_of_several:
+        yield ok(f"{text}: it can go on here by GTID")
+    else:
+        yield warning(f"{text}: the reader goes on by GTID, in a new epoch", "nothing, if you expect this")
+
+
+def _kept_s(server: Server) -> int | None:
+    """Return for how many seconds logs are kept; None for ever."""
+    if server.variables.get("binlog_expire_logs_auto_purge") == "OFF":
+        return None
+    seconds = server.number("binlog_expire_logs_seconds")
+    if seconds:
+        return seconds
+    days = float(server.variables.get("expire_logs_days") or 0)
+    return int(days * _DAY_S) or None
+
+
+def _set(name: str, value: str) -> str:
+    shown = value if value.isdecimal() or value in {"ON", "OFF"} else f"'{value}'"
+    return f"SET GLOBAL {name}={shown}, and the same in the configuration"
+
+
+CHECKS: Final = (
+    log_bin,
+    binlog_format,
+    sessions,
+    binlog_row_image,
+    binlog_row_metadata,
+    binlog_row_value_options,
+    binlog_checksum,
+    binlog_filters,
+    replicated_changes,
+    gtids,
+    durability,
+    retention,
+    reader_position,
+    net_write_timeout,
+    max_allowed_packet,
+    query_texts,
+)
+"""In the order of a log's life: that it is written, what is in it, how long it stays, how it is sent."""

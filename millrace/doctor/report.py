@@ -1,0 +1,81 @@
+"""Findings for people and for programs."""
+
+import json
+import textwrap
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from millrace.doctor.finding import Finding, Level
+
+__all__ = ["as_json", "as_lines", "summary"]
+
+_COLOURS: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
+_LEVEL_WIDTH: Final = 7
+_INDENT: Final = 2 + _LEVEL_WIDTH + 2
+
+
+def as_lines(found: Iterable[Finding], width: int) -> Iterable[str]:
+    """Give a line for each finding, under a heading for each place; what to do stands below it."""
+    place = None
+    for finding in found:
+        if finding.place != place:
+            if place is not None:
+                yield ""
+            place = finding.place
+            yield click.style(place, bold=True)
+        outcome = finding.outcome
+        level = click.style(f"{outcome.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[outcome.level])
+        text = f"{finding.check}: {outcome.text}"
+        first, *more = textwrap.wrap(text, max(40, width - _INDENT), break_on_hyphens=False) or [""]
+        yield f"  {level}  {first}"
+        if outcome.advice:
+            more += textwrap.wrap(
+                f"→ {outcome.advice}",
+                max(40, width - _INDENT),
+                subsequent_indent="  ",
+                break_on_hyphens=False,
+            )
+        yield from (" " * _INDENT + line for line in more)
+
+
+def as_json(found: Iterable[Finding]) -> str:
+    """Give one object: all findings, and how many of them are errors and warnings."""
+    listed = list(found)
+    errors, warnings = _count(listed)
+    return json.dumps(
+        {
+            "errors": errors,
+            "warnings": warnings,
+            "findings": [
+                {
+                    "place": finding.place,
+                    "check": finding.check,
+                    "level": str(finding.outcome.level),
+                    "text": finding.outcome.text,
+                    "advice": finding.outcome.advice,
+                    "items": list(finding.outcome.items),
+                }
+                for finding in listed
+            ],
+        },
+        ensure_ascii=False,
+        indent=2,
+    )
+
+
+def summary(found: Iterable[Finding]) -> str:
+    """Say how many errors and warnings there are."""
+    errors, warnings = _count(list(found))
+    words = [_number(errors, "error"), _number(warnings, "warning")]
+    return click.style(", ".join(words), fg="red" if errors else "yellow" if warnings else "green", bold=True)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
+
+
+def _count(found: list[Finding]) -> tuple[int, int]:
+    levels = [finding.outcome.level for finding in found]
+    return levels.count(Level.ERROR), levels.count(Level.WARNING)

@@ -1,0 +1,113 @@
+"""A database server as the checks see it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from millrace.avro.state import ReaderState
+from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.status import LogFile, binary_logs
+
+__all__ = ["Server", "Table"]
+
+_TABLES = """
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ENGINE AS engine FROM information_schema.TABLES
+    WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+    AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
+"""
+_KEYED = """
+    SELECT DISTINCT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.STATISTICS
+    WHERE INDEX_NAME = 'PRIMARY'
+"""
+_MARIADB_SUFFIX = "5.5.5-"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a user of the server."""
+
+    database: str
+    table: str
+    engine: str
+    keyed: bool
+
+    @property
+    def name(self) -> str:
+        """As in messages."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """As in statements."""
+        return ".".join("`" + part.replace("`", "``") + "`" for part in (self.database, self.table))
+
+
+@dataclass
+class Server:
+    """An open connection, what the settings say, and where the reader stands if it ever ran."""
+
+    connection: MysqlConnection
+    server_id: int
+    """Ours, as a replica."""
+    replica_name: str
+    """By which the server's list of replicas has us."""
+    allow_statements: bool = False
+    include_query: bool = False
+    one_of_several: bool = False
+    """Whether the reader may read another server of the topology just as well."""
+    state: ReaderState | None = None
+
+    @cached_property
+    def variables(self) -> Mapping[str, str]:
+        """All global system variables."""
+        rows = self.connection.query("SHOW GLOBAL VARIABLES", doing="read the system variables")
+        return {str(row["Variable_name"]).lower(): str(row["Value"]) for row in rows}
+
+    @cached_property
+    def tables(self) -> list[Table]:
+        """All tables that our user may see, but those of the server itself."""
+        doing = "list the tables"
+        keyed = {(row["database"], row["table"]) for row in self.connection.query(_KEYED, doing=doing)}
+        return sorted(
+            (
+                Table(
+                    row["database"],
+                    row["table"],
+                    str(row["engine"] or ""),
+                    (row["database"], row["table"]) in keyed,
+                )
+                for row in self.connection.query(_TABLES, doing=doing)
+            ),
+            key=lambda table: table.name,
+        )
+
+    @cached_property
+    def logs(self) -> list[LogFile]:
+        """The binary log files, oldest first."""
+        return binary_logs(self.connection)
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether it is MariaDB."""
+        return self.connection.flavour is Flavour.MARIADB
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The numbers of its version: (8, 0, 15)."""
+        text = self.connection.version.removeprefix(_MARIADB_SUFFIX)
+        numbers = text.partition("-")[0].split(".")
+        return tuple(int(number) for number in numbers if number.isdecimal())
+
+    def is_on(self, variable: str) -> bool:
+        """Whether a variable is there and on."""
+        return self.variables.get(variable) in {"ON", "1", "YES"}
+
+    def number(self, variable: str) -> int | None:
+        """Return a variable that is a number; None where there is no such variable."""
+        value = self.variables.get(variable)
+        return None if value is None or not value else int(float(value))
+
+    def first_number(self, *variables: str) -> int | None:
+        """Return the first of several variables that the server has."""
+        found = (self.number(variable) for variable in variables)
+        return next((value for value in found if value is not None), None)

@@ -1,0 +1,116 @@
+"""Checks of the tables: those whose changes come with less than others'."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.doctor.finding import Outcome, listed, ok, warning
+from millrace.doctor.server import Server
+
+__all__ = ["CHECKS"]
+
+_TRANSACTIONAL: Final = frozenset({"INNODB", "ROCKSDB", "TOKUDB", "NDBCLUSTER", "SEQUENCE"})
+_SHOWN_TO_READERS: Final = (8,)
+_CASCADES: Final = re.compile(
+    r"^ +CONSTRAINT .* FOREIGN KEY .* ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)", re.MULTILINE
+)
+_HARMLESS: Final = frozenset({"RESTRICT", "NO ACTION"})
+
+
+def tables(server: Server) -> Iterator[Outcome]:
+    """Look whether any table can be seen."""
+    if server.tables:
+        yield ok(f"{len(server.tables)} can be seen")
+    else:
+        yield warning(
+            "no table can be seen: there are none yet, or our user may not SELECT from them",
+            "GRANT SELECT ON *.* TO our user",
+        )
+
+
+def tables_without_key(server: Server) -> Iterator[Outcome]:
+    """Look for tables whose rows cannot be told apart."""
+    names = [table.name for table in server.tables if not table.keyed]
+    if names:
+        yield warning(
+            f"{len(names)} tables have no primary key, so that their records have no key, cannot be "
+            "compacted, and "
+            f"equal rows cannot be told apart: {listed(names)}",
+            "give them a primary key",
+            names,
+        )
+    elif server.tables:
+        yield ok("none")
+
+
+def cascades(server: Server) -> Iterator[Outcome]:
+    """Look for foreign keys that change rows which are not logged.
+
+    InnoDB carries out cascades by itself, below where the log is written: up to MySQL 9.5 and in MariaDB only
+    the change of the parent row is in the log. From MySQL 9.6 on the server does it, and logs the child rows,
+    unless it is started with innodb_native_foreign_keys.
+    """
+    native = server.variables.get("innodb_native_foreign_keys")
+    if native == "OFF":
+        yield ok("the server logs the rows that foreign keys change")
+        return
+    names = _cascading(server)
+    if names:
+        yield warning(
+            f"rows of {len(names)} tables are changed by ON DELETE or ON UPDATE of foreign keys, which the "
+            f"server does not log: {listed(names)}",
+            "change these rows by statements instead"
+            if native is None
+            else "start the server without innodb_native_foreign_keys",
+            names,
+        )
+    else:
+        yield ok("no foreign key changes other rows")
+
+
+def _cascading(server: Server) -> list[str]:
+    """Name the tables whose rows a change of another table changes."""
+    rows = server.connection.query(
+        "SELECT CONSTRAINT_SCHEMA AS `database`, TABLE_NAME AS `table`, DELETE_RULE AS on_delete, "
+        "UPDATE_RULE AS on_update FROM information_schema.REFERENTIAL_CONSTRAINTS",
+        doing="look at foreign keys",
+    )
+    if rows or (not server.is_mariadb and server.version >= _SHOWN_TO_READERS):
+        return sorted(
+            {
+                f"{row['database']}.{row['table']}"
+                for row in rows
+                if not {row["on_delete"], row["on_update"]} <= _HARMLESS
+            }
+        )
+    # To a user who may only SELECT these servers show no constraints there, but the statement.
+    return [
+        table.name
+        for table in server.tables
+        if table.engine.upper() == "INNODB"
+        for row in server.connection.query(f"SHOW CREATE TABLE {table.quoted}", doing="look at a table")
+        if _CASCADES.search(str(row["Create Table"]))
+    ]
+
+
+def engines(server: Server) -> Iterator[Outcome]:
+    """Look for tables whose changes a rollback does not undo."""
+    names = [
+        f"{table.name} ({table.engine})"
+        for table in server.tables
+        if table.engine and table.engine.upper() not in _TRANSACTIONAL
+    ]
+    if names:
+        yield warning(
+            f"{len(names)} tables have an engine without transactions: a rollback does not undo their "
+            "changes, and "
+            f"after a crash table and log may differ: {listed(names)}",
+            "ALTER TABLE … ENGINE=InnoDB",
+            names,
+        )
+    elif server.tables:
+        yield ok("all have transactions")
+
+
+CHECKS: Final = (tables, tables_without_key, cascades, engines)
+"""What can be seen, then what is special about it."""

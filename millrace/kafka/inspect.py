@@ -1,0 +1,126 @@
+"""What a cluster is like, for those who check it before they use it: nothing is created or changed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from millrace.kafka.errors import translated
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["ClusterView", "TopicView", "look_at_cluster"]
+
+_TIMEOUT_S: Final = 30.0
+
+Config = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic: ``replicas`` and ``in_sync`` are those of the partition that has the fewest.
+
+    ``operations`` are what our credentials may do with it, by Kafka's names (READ, WRITE, …).
+    """
+
+    name: str
+    partitions: int
+    replicas: int
+    in_sync: int
+    config: Config
+    operations: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A cluster; ``broker_configs`` has an entry for each broker that tells its settings."""
+
+    brokers: int
+    broker_configs: Mapping[int, Config]
+    topics: Mapping[str, TopicView]
+    operations: frozenset[str]
+    refusals: tuple[str, ...]
+    """What we were not allowed to see, in Kafka's words."""
+
+
+def look_at_cluster(admin: AdminClient, prefix: str) -> ClusterView:
+    """Look at the brokers, and at the topics whose names begin with ``prefix``.
+
+    Raises :class:`~millrace.kafka.errors.BrokerError` where the cluster itself tells nothing; what single
+    brokers and topics refuse to tell is left out, and listed.
+    """
+    with translated("describing the cluster"):
+        cluster: Any = admin.describe_cluster(include_authorized_operations=True).result(_TIMEOUT_S)
+        known = admin.list_topics(timeout=_TIMEOUT_S).topics
+    names = [name for name in known if name.startswith(prefix)]
+    refusals: list[str] = []
+    brokers = [node.id for node in cluster.nodes]
+    configs = _configs(
+        admin, [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers], refusals
+    )
+    topic_configs = _configs(admin, [ConfigResource(ResourceType.TOPIC, name) for name in names], refusals)
+    operations = _topic_operations(admin, names, refusals)
+    return ClusterView(
+        brokers=len(brokers),
+        broker_configs={int(number): config for number, config in configs.items()},
+        topics={
+            name: TopicView(
+                name,
+                len(known[name].partitions),
+                min((len(part.replicas) for part in known[name].partitions.values()), default=0),
+                min((len(part.isrs) for part in known[name].partitions.values()), default=0),
+                topic_configs[name],
+                operations.get(name, frozenset()),
+            )
+            for name in names
+            if name in topic_configs
+        },
+        operations=_names(cluster.authorized_operations),
+        refusals=tuple(dict.fromkeys(refusals)),
+    )
+
+
+def _configs(
+    admin: AdminClient, resources: Iterable[ConfigResource], refusals: list[str]
+) -> dict[str, Config]:
+    """Return the settings of resources by their names, asked for one by one, as Kafka wants it of brokers."""
+    found: dict[str, Config] = {}
+    futures: dict[str, Future[dict[str, Any]]] = {
+        resource.name: future
+        for resource in resources
+        for future in admin.describe_configs([resource]).values()
+    }
+    for name, future in futures.items():
+        try:
+            entries = future.result(_TIMEOUT_S)
+        except KafkaException as error:
+            refusals.append(f"settings of {name}: {error.args[0].str()}")
+        else:
+            found[name] = {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
+    return found
+
+
+def _topic_operations(admin: AdminClient, names: list[str], refusals: list[str]) -> dict[str, frozenset[str]]:
+    found = {}
+    if not names:
+        return {}
+    futures = admin.describe_topics(TopicCollection(names), include_authorized_operations=True)
+    for name, future in futures.items():
+        try:
+            description: Any = future.result(_TIMEOUT_S)
+        except KafkaException as error:
+            refusals.append(f"rights on {name}: {error.args[0].str()}")
+        else:
+            found[name] = _names(description.authorized_operations)
+    return found
+
+
+def _names(operations: Any) -> frozenset[str]:
+    return frozenset(operation.name for operation in operations or ())

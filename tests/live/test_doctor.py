@@ -1,0 +1,577 @@
+"""`millrace doctor` on real servers, set up rightly and then wrongly on purpose, one thing at a time."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from millrace.avro.state import LogIdentity, ReaderState
+from millrace.doctor import access_checks, examine, kafka_checks, log_checks, table_checks
+from millrace.doctor.finding import Level, Outcome
+from millrace.doctor.kafka_checks import Cluster
+from millrace.doctor.server import Server
+from millrace.kafka.client import connect
+from millrace.kafka.inspect import look_at_cluster
+from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.topics import ensure_topics
+from millrace.local import Kafka, MariaDB, MySQL
+from millrace.local.processes import release_port, reserve_port
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
+from millrace.mysql.status import log_status
+from millrace.runtime.settings import KafkaSettings, TopicsSettings
+
+from .reader_world import ROOT, server_environment
+
+OUR_ID = 0x4D00BEEF
+DOCTOR = "doctor_tests"
+
+
+@contextmanager
+def looking_at(server: MySQL | MariaDB, **fields: Any) -> Iterator[Server]:
+    address = MysqlAddress(
+        server.host, server.port, fields.pop("user", server.user), fields.pop("password", server.password)
+    )
+    with MysqlConnection(address) as connection:
+        yield Server(connection, **{"server_id": OUR_ID, "replica_name": "millrace-shop", **fields})
+
+
+def outcomes(server: MySQL | MariaDB, check: Any, **fields: Any) -> list[Outcome]:
+    with looking_at(server, **fields) as view:
+        return list(check(view))
+
+
+def only(server: MySQL | MariaDB, check: Any, **fields: Any) -> Outcome:
+    (outcome,) = outcomes(server, check, **fields)
+    return outcome
+
+
+@contextmanager
+def set_global(server: MySQL | MariaDB, name: str, value: str) -> Iterator[None]:
+    ((before,),) = server.query(f"SELECT @@GLOBAL.{name}")
+    server.execute(f"SET GLOBAL {name} = {value}")
+    try:
+        yield
+    finally:
+        server.execute(f"SET GLOBAL {name} = {before!r}")
+
+
+@pytest.fixture
+def schema(database: MySQL | MariaDB) -> Iterator[MySQL | MariaDB]:
+    """A server with a database for this test's own tables."""
+    database.execute(f"CREATE DATABASE {DOCTOR}")
+    yield database
+    database.execute(f"DROP DATABASE {DOCTOR}")
+
+
+# -- a server that is set up as our own are -----------------------------------------------------------
+
+
+def test_a_server_as_it_should_be_has_no_errors(database):
+    with looking_at(database) as server:
+        for check in (*access_checks.CHECKS, *log_checks.CHECKS, *table_checks.CHECKS):
+            for outcome in check(server):
+                assert outcome.level is not Level.ERROR, (check.__name__, outcome)
+
+
+# -- settings that are wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "variable", "value", "level", "words"),
+    [
+        (log_checks.binlog_format, "binlog_format", "'STATEMENT'", Level.ERROR, "the log holds no rows"),
+        (log_checks.binlog_format, "binlog_format", "'MIXED'", Level.WARNING, "binlog_format is MIXED"),
+        (
+            log_checks.binlog_row_image,
+            "binlog_row_image",
+            "'MINIMAL'",
+            Level.WARNING,
+            "binlog_row_image is MINIMAL",
+        ),
+        (
+            log_checks.binlog_row_metadata,
+            "binlog_row_metadata",
+            "'MINIMAL'",
+            Level.WARNING,
+            "binlog_row_metadata is MINIMAL",
+        ),
+        (log_checks.binlog_checksum, "binlog_checksum", "'NONE'", Level.WARNING, "events have no checksum"),
+        (log_checks.durability, "sync_binlog", "100", Level.WARNING, "sync_binlog=100"),
+        (log_checks.net_write_timeout, "net_write_timeout", "5", Level.WARNING, "net_write_timeout is 5 s"),
+        (log_checks.max_allowed_packet, "max_allowed_packet", "4194304", Level.WARNING, "4194304 bytes"),
+        (log_checks.retention, "binlog_expire_logs_seconds", "600", Level.WARNING, "kept for 600 s"),
+        (access_checks.server_id, "server_id", str(OUR_ID), Level.ERROR, "the one that we would use"),
+    ],
+)
+def test_a_setting_that_is_wrong(database, check, variable, value, level, words):
+    assert not any(words in outcome.text for outcome in outcomes(database, check))
+    with set_global(database, variable, value):
+        (outcome,) = outcomes(database, check)
+    assert outcome.level is level
+    assert words in outcome.text
+    assert outcome.advice
+
+
+def test_statements_that_are_allowed_are_a_warning(mariadb):
+    with set_global(mariadb, "binlog_format", "'STATEMENT'"):
+        assert only(mariadb, log_checks.binlog_format, allow_statements=True).level is Level.WARNING
+
+
+def test_gtid_mode(mysql):
+    assert only(mysql, log_checks.gtids).level is Level.OK
+    mysql.execute("SET GLOBAL gtid_mode = ON_PERMISSIVE")
+    try:
+        outcome = only(mysql, log_checks.gtids)
+    finally:
+        mysql.execute("SET GLOBAL gtid_mode = ON")
+    assert (outcome.level, "gtid_mode is ON_PERMISSIVE" in outcome.text) == (Level.WARNING, True)
+
+
+def test_gtid_strict_mode(mariadb):
+    with set_global(mariadb, "gtid_strict_mode", "1"):
+        assert only(mariadb, log_checks.gtids).level is Level.OK
+    with set_global(mariadb, "gtid_strict_mode", "0"):
+        assert "gtid_strict_mode is OFF" in only(mariadb, log_checks.gtids).text
+
+
+def test_partial_json(mysql):
+    assert outcomes(mysql, log_checks.binlog_row_value_options) == []
+    with set_global(mysql, "binlog_row_value_options", "'PARTIAL_JSON'"):
+        assert only(mysql, log_checks.binlog_row_value_options).level is Level.OK
+        with set_global(mysql, "binlog_row_image", "'MINIMAL'"):
+            assert only(mysql, log_checks.binlog_row_value_options).level is Level.WARNING
+
+
+def test_logs_purged_by_size(mariadb):
+    with set_global(mariadb, "max_binlog_total_size", str(1 << 40)):
+        assert any("purged by size" in outcome.text for outcome in outcomes(mariadb, log_checks.retention))
+
+
+def test_statements_for_rows(database):
+    assert outcomes(database, log_checks.query_texts) == []
+    name = "binlog_annotate_row_events" if isinstance(database, MariaDB) else "binlog_rows_query_log_events"
+    with set_global(database, name, "0"):
+        assert name in only(database, log_checks.query_texts, include_query=True).text
+
+
+def test_a_session_that_logs_statements(mysql):
+    with mysql.connect(
+        user=mysql.user, password=mysql.password, unix_socket=None, host=mysql.host, port=mysql.port
+    ) as one:
+        with mysql.connect() as root, root.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+            (outcome,) = outcomes(mysql, log_checks.sessions)
+        assert "root" in outcome.text
+        del one
+    assert outcomes(mysql, log_checks.sessions) == []
+
+
+def test_a_routine_that_turns_the_log_off(schema):
+    schema.execute(f"CREATE PROCEDURE {DOCTOR}.quiet() SET SESSION sql_log_bin = 0")
+    assert f"{DOCTOR}.quiet" in only(schema, log_checks.sessions).items
+
+
+# -- where the reader stands ---------------------------------------------------------------------------
+
+
+def state_of(server: MySQL | MariaDB, **changes: Any) -> ReaderState:
+    """The state of a reader that has read everything."""
+    with looking_at(server) as view:
+        status = log_status(view.connection)
+        uuid_ = view.variables.get("server_uuid")
+    identity = LogIdentity(1, server.version, 0, server_uuid=uuid_)
+    now = int(time.time() * 1000)
+    state = ReaderState(0, status.log_file, status.position, identity=identity, last_timestamp=now)
+    return replace(state, gtid_set=status.gtid_set, **changes)
+
+
+def test_a_reader_that_has_read_all(database):
+    assert only(database, log_checks.reader_position).text == "the reader has not run yet"
+    outcome = only(database, log_checks.reader_position, state=state_of(database))
+    assert (outcome.level, outcome.text.endswith(" 0 bytes behind")) == (Level.OK, True)
+
+
+def test_a_reader_far_behind(database):
+    state = state_of(database, position=4, last_timestamp=int((time.time() - 4000) * 1000))
+    with set_global(database, "binlog_expire_logs_seconds", "3600"):
+        outcome = only(database, log_checks.reader_position, state=state)
+    assert outcome.level is Level.ERROR
+    assert "logs are kept for 3600 s" in outcome.text
+
+
+def test_a_log_that_is_gone(database):
+    state = state_of(database, log_file="mysql-bin.999999")
+    outcome = only(database, log_checks.reader_position, state=state)
+    assert (outcome.level, "goes on by GTID" in outcome.text) == (Level.WARNING, True)
+    outcome = only(database, log_checks.reader_position, state=state, one_of_several=True)
+    assert outcome.level is Level.OK
+    outcome = only(database, log_checks.reader_position, state=replace(state, gtid_set=""))
+    assert (outcome.level, "without GTIDs nobody can tell" in outcome.text) == (Level.ERROR, True)
+
+
+def test_a_log_that_was_cut(database):
+    outcome = only(database, log_checks.reader_position, state=state_of(database, position=1 << 40))
+    assert "ends before" in outcome.text
+
+
+def test_another_server_and_what_it_has_purged(mysql):
+    gtids = f"{uuid.uuid4()}:1-7"
+    identity = LogIdentity(1, "8.0.15", 0, server_uuid=str(uuid.uuid4()))
+    outcome = only(mysql, log_checks.reader_position, state=state_of(mysql, identity=identity))
+    assert "of another server" in outcome.text
+    mysql.execute("FLUSH BINARY LOGS")
+    last = mysql.query("SHOW MASTER STATUS")[0][0]
+    mysql.execute(f"PURGE BINARY LOGS TO '{last}'")
+    if not mysql.query("SELECT @@GLOBAL.gtid_purged")[0][0]:
+        pytest.fail("the server has purged nothing, although transactions were logged")
+    state = replace(state_of(mysql, log_file="mysql-bin.000001"), gtid_set=gtids)
+    outcome = only(mysql, log_checks.reader_position, state=state)
+    assert outcome.level is Level.ERROR
+    assert "transactions that were not read are purged" in outcome.text
+
+
+# -- who we are ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody(database: MySQL | MariaDB) -> Iterator[SimpleNamespace]:
+    """A user that may log in, no more."""
+    user = SimpleNamespace(user="nobody", password="secret-1", server=database)
+    database.execute("CREATE USER 'nobody'@'%' IDENTIFIED BY 'secret-1'")
+    yield user
+    database.execute("DROP USER 'nobody'@'%'")
+
+
+def test_privileges_that_are_missing(nobody):
+    def look(check: Any) -> Outcome:
+        return only(nobody.server, check, user=nobody.user, password=nobody.password)
+
+    outcome = look(access_checks.privileges)
+    assert outcome.level is Level.ERROR
+    assert outcome.advice == "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'nobody'@'%'"
+    assert look(access_checks.replicas).level is Level.WARNING
+    nobody.server.execute(outcome.advice)
+    outcome = look(access_checks.privileges)
+    assert (outcome.level, "no SELECT" in outcome.text) == (Level.WARNING, True)
+    assert look(table_checks.tables).level is Level.WARNING
+    nobody.server.execute(outcome.advice)
+    assert look(access_checks.privileges).level is Level.OK
+
+
+def test_privileges_of_a_role(mysql):
+    mysql.execute(
+        "CREATE ROLE r",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO r",
+        "CREATE USER 'member'@'%' IDENTIFIED BY 'secret-1'",
+        "GRANT r TO 'member'@'%'",
+        "SET DEFAULT ROLE r TO 'member'@'%'",
+    )
+    try:
+        outcome = only(mysql, access_checks.privileges, user="member", password="secret-1")
+        assert outcome.level is Level.OK
+    finally:
+        mysql.execute("DROP USER 'member'@'%'", "DROP ROLE r")
+
+
+def test_a_check_that_may_not_look_says_so(nobody):
+    with looking_at(nobody.server, user=nobody.user, password=nobody.password) as server:
+        found = list(examine._server("here", server))
+    (line,) = [finding.outcome for finding in found if finding.check == "log_bin"]
+    assert line.level is Level.WARNING
+    assert "GRANT REPLICATION CLIENT" in line.text.replace("BINLOG MONITOR", "REPLICATION CLIENT")
+
+
+def test_a_replica_with_our_server_id(mysql):
+    address = MysqlAddress(mysql.host, mysql.port, mysql.user, mysql.password)
+    status = log_status_of(mysql)
+    for name, level in (("another", Level.ERROR), ("millrace-shop", Level.OK)):
+        with MysqlConnection(address) as connection:
+            Dump.at_position(connection, ReplicaIdentity(OUR_ID, str(uuid.uuid4()), name), *status)
+            outcome = only(mysql, access_checks.replicas)
+            assert outcome.level is level, outcome
+
+
+def log_status_of(server: MySQL | MariaDB) -> tuple[str, int]:
+    with looking_at(server) as view:
+        status = log_status(view.connection)
+    return status.log_file, status.position
+
+
+def test_versions(mysql):
+    with looking_at(mysql) as server:
+        for text, level in (
+            ("5.1.73-log", Level.ERROR),
+            ("5.7.22", Level.OK),
+            ("9.7.4", Level.OK),
+            ("26.7.0", Level.WARNING),
+        ):
+            server.connection.version = text
+            (outcome,) = access_checks.version(server)
+            assert outcome.level is level, text
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+def test_tables_that_have_less(schema):
+    schema.execute(
+        f"CREATE TABLE {DOCTOR}.parent (id INT PRIMARY KEY)",
+        f"CREATE TABLE {DOCTOR}.child (id INT PRIMARY KEY, parent INT, "
+        f"FOREIGN KEY (parent) REFERENCES {DOCTOR}.parent (id) ON DELETE CASCADE)",
+        f"CREATE TABLE {DOCTOR}.other (id INT PRIMARY KEY, parent INT, "
+        f"FOREIGN KEY (parent) REFERENCES {DOCTOR}.parent (id))",
+        f"CREATE TABLE {DOCTOR}.keyless (id INT)",
+        f"CREATE TABLE {DOCTOR}.old (id INT PRIMARY KEY) ENGINE=MyISAM",
+    )
+    assert only(schema, table_checks.tables_without_key).items == (f"{DOCTOR}.keyless",)
+    assert only(schema, table_checks.cascades).items == (f"{DOCTOR}.child",)
+    assert only(schema, table_checks.engines).items == (f"{DOCTOR}.old (MyISAM)",)
+
+
+def test_cascades_are_not_in_the_log(schema):
+    """What the check of cascades says of these servers."""
+    schema.execute(
+        f"CREATE TABLE {DOCTOR}.parent (id INT PRIMARY KEY)",
+        f"CREATE TABLE {DOCTOR}.child (id INT PRIMARY KEY, parent INT, "
+        f"FOREIGN KEY (parent) REFERENCES {DOCTOR}.parent (id) ON DELETE CASCADE)",
+        f"INSERT INTO {DOCTOR}.parent VALUES (1)",
+        f"INSERT INTO {DOCTOR}.child VALUES (1, 1), (2, 1)",
+    )
+    log_file, position = log_status_of(schema)
+    schema.execute(f"DELETE FROM {DOCTOR}.parent")
+    assert schema.query(f"SELECT COUNT(*) FROM {DOCTOR}.child") == [(0,)]
+    events = schema.query(f"SHOW BINLOG EVENTS IN '{log_file}' FROM {position}")
+    assert sum("Delete_rows" in kind for _, _, kind, *_ in events) == 1
+
+
+# -- servers that are started wrongly ------------------------------------------------------------------
+
+
+def test_a_server_without_a_log():
+    options = {"log-bin": None, "skip-log-bin": True, "gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}
+    with MySQL(options=options) as server, looking_at(server) as view:
+        found = list(examine._server("here", view))
+    (line,) = [finding.outcome for finding in found if finding.check == "log_bin"]
+    assert (line.level, line.text) == (Level.ERROR, "the binary log is off")
+    assert "binlog_format" not in {finding.check for finding in found}
+
+
+def test_a_server_that_leaves_things_out():
+    options = {"binlog-ignore-db": "audit", "log-slave-updates": None, "skip-log-slave-updates": True}
+    with MariaDB(options=options) as server:
+        server.execute("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x'")
+        outcome = only(server, log_checks.binlog_filters)
+        assert (outcome.level, "changes in audit are not logged" in outcome.text) == (Level.WARNING, True)
+        server.execute(f"GRANT SLAVE MONITOR ON *.* TO '{server.user}'@'%'")
+        outcome = only(server, log_checks.replicated_changes)
+        assert (outcome.level, "this server is a replica" in outcome.text) == (Level.ERROR, True)
+
+
+# -- Kafka ---------------------------------------------------------------------------------------------
+
+
+def cluster_of(kafka: Kafka, source: str) -> Cluster:
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    return Cluster(source, look_at_cluster(connect(settings), f"{source}."), TopicsSettings())
+
+
+def by_level(cluster: Cluster, check: Any) -> dict[Level, Outcome]:
+    return {outcome.level: outcome for outcome in check(cluster)}
+
+
+def test_a_cluster_before_anything_runs(kafka, source_name):
+    cluster = cluster_of(kafka, source_name)
+    assert Level.ERROR not in {o.level for check in kafka_checks.CHECKS for o in check(cluster)}
+    (missing,) = kafka_checks.missing_topics(cluster)
+    assert f"{source_name}.raw" in missing.items
+    assert missing.text.endswith("will be created")
+    (copies,) = kafka_checks.replication(cluster)
+    assert (copies.level, copies.text.startswith("1 brokers")) == (Level.WARNING, True)
+    assert by_level(cluster, kafka_checks.kafka_version).keys() == {Level.OK}
+    assert by_level(cluster, kafka_checks.transactions).keys() == {Level.OK}
+
+
+def alter(kafka: Kafka, topic: str, **settings: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
+def test_topics_that_break_promises(kafka, source_name):
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    raw, events = f"{source_name}.raw", f"{source_name}.events"
+    ensure_topics(connect(settings), TopicsSettings(), {raw: "raw", events: "events"})
+    cluster = cluster_of(kafka, source_name)
+    assert by_level(cluster, kafka_checks.promises)[Level.OK].text == "2 topics are as they must be"
+    alter(kafka, raw, cleanup_policy="compact", retention_ms="3600000")
+    alter(kafka, events, max_message_bytes="100000")
+    cluster = cluster_of(kafka, source_name)
+    broken = by_level(cluster, kafka_checks.promises)[Level.ERROR]
+    assert "cleanup.policy is compact, must be delete" in broken.text
+    assert f"{events} (100000)" in by_level(cluster, kafka_checks.message_sizes)[Level.ERROR].items
+    assert "retention.ms=3600000" in by_level(cluster, kafka_checks.retention)[Level.WARNING].text
+    assert list(kafka_checks.rights(cluster)) == []
+
+
+def test_a_large_cluster_set_up_wrongly(kafka, source_name):
+    """What one broker cannot show: its answer, told as if there were three of them."""
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    raw = f"{source_name}.raw"
+    ensure_topics(connect(settings), TopicsSettings(), {raw: "raw"})
+    seen = cluster_of(kafka, source_name)
+    topic = seen.view.topics[raw]
+    config = dict(seen.view.broker_configs[next(iter(seen.view.broker_configs))])
+
+    def altered(brokers: dict[str, str], topic_config: dict[str, str], **changes: Any) -> Cluster:
+        wrong = replace(topic, config={**topic.config, **topic_config}, **changes)
+        view = replace(
+            seen.view,
+            brokers=3,
+            broker_configs={1: {**config, **brokers}},
+            topics={raw: wrong},
+            operations=frozenset(),
+        )
+        return Cluster(source_name, view, TopicsSettings())
+
+    short = altered({"transaction.max.timeout.ms": "10000"}, {})
+    assert "no service can start" in by_level(short, kafka_checks.transactions)[Level.ERROR].text
+    assert by_level(short, kafka_checks.missing_topics)[Level.WARNING].text.endswith(
+        "create topics everywhere"
+    )
+    few = altered({"auto.create.topics.enable": "true"}, {})
+    texts = [outcome.text for outcome in kafka_checks.replication(few)]
+    assert texts[:2] == ["new topics get 1 replicas", f"fewer than three replicas: {raw}"]
+    assert by_level(few, kafka_checks.automatic_topics).keys() == {Level.WARNING}
+    weak = altered({}, {"min.insync.replicas": "1"}, replicas=3, in_sync=2)
+    assert any("min.insync.replicas is 1" in outcome.text for outcome in kafka_checks.replication(weak))
+    assert by_level(weak, kafka_checks.in_sync).keys() == {Level.WARNING}
+    stiff = altered({}, {"min.insync.replicas": "3"}, replicas=3, in_sync=3)
+    assert any("one broker down stops" in outcome.text for outcome in kafka_checks.replication(stiff))
+    unclean = altered({}, {"unclean.leader.election.enable": "true"}, replicas=3)
+    assert by_level(unclean, kafka_checks.unclean_elections).keys() == {Level.ERROR}
+    reader = altered({}, {}, operations=frozenset({"READ", "DESCRIBE"}))
+    assert by_level(reader, kafka_checks.rights)[Level.WARNING].items == (f"{raw} (WRITE)",)
+    old = replace(seen.view, broker_configs={1: {"log.retention.ms": "1"}})
+    assert by_level(Cluster(source_name, old, TopicsSettings()), kafka_checks.kafka_version).keys() == {
+        Level.ERROR
+    }
+
+
+# -- the command ---------------------------------------------------------------------------------------
+
+
+def run_doctor(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "millrace.cli", "doctor", *arguments],
+        env={**inherited, "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "15", **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_the_command(kafka, registry, mysql, source_name):
+    done = run_doctor(
+        MILLRACE_SOURCE=source_name,
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+        MILLRACE_REGISTRY_URL=registry.url,
+        **server_environment(mysql),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    # In a pipe: no colours, a line for each finding, and the last one counts.
+    lines = done.stdout.splitlines()
+    headings = [line for line in lines if line and not line.startswith(" ")]
+    assert headings[:-1] == ["settings", f"server {mysql.host}:{mysql.port}", "Kafka", "schema registry"]
+    for line in ("binlog_format: ROW", "log_bin: ", "mode: READWRITE", "missing_topics: ", "encryption: "):
+        assert any(found.startswith(f"  ok       {line}") for found in lines), line
+    assert any(found.startswith("  warning  durability: ") for found in lines)
+    assert lines[-1].startswith("no errors, ")
+    assert "\x1b" not in done.stdout
+    assert mysql.password not in done.stdout
+
+
+def test_a_state_is_compared_with_the_server(kafka, mysql, source_name):
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    ensure_topics(connect(settings), TopicsSettings(), {f"{source_name}.state": "state"})
+    state = state_of(mysql, log_file="mysql-bin.999999", identity=None)
+    with TransactionalProducer(settings, source_name, "reader") as producer:
+        producer.open()
+        producer.commit(replace(state, gtid_set="").to_bytes())
+    done = run_doctor(
+        "--problems",
+        "--json",
+        MILLRACE_SOURCE=source_name,
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+        **server_environment(mysql),
+    )
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    errors = {found["check"]: found["text"] for found in report["findings"] if found["level"] == "error"}
+    assert errors.keys() == {"settings", "reader_position"}
+    assert report["errors"] == 2
+    assert errors["settings"].startswith("MILLRACE_REGISTRY_URL is missing")
+    assert errors["reader_position"].startswith(
+        "mysql-bin.999999, where the reader stands, is no longer there"
+    )
+    assert "ok" not in {found["level"] for found in report["findings"]}
+
+
+def test_nothing_answers():
+    port = reserve_port()
+    try:
+        done = run_doctor(
+            MILLRACE_SOURCE="shop",
+            MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{port}",
+            MILLRACE_KAFKA_CONNECT_TIMEOUT_S="1",
+            MILLRACE_REGISTRY_URL=f"http://127.0.0.1:{port}",
+            MILLRACE_MYSQL_HOST="127.0.0.1",
+            MILLRACE_MYSQL_PORT=str(port),
+        )
+    finally:
+        release_port(port)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    errors = [line for line in done.stdout.splitlines() if line.startswith("  error")]
+    assert [line.split()[1] for line in errors] == ["connection:"] * 3
+    assert done.stdout.splitlines()[-1].startswith("3 errors")
+
+
+def test_settings_that_are_wrong():
+    done = run_doctor(MILLRACE_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1")
+    assert done.returncode == 1
+    for name in ("MILLRACE_SOURCE", "MILLRACE_REGISTRY_URL"):
+        assert f"error    settings: {name} is missing" in done.stdout
+
+
+def test_files(tmp_path):
+    patterns = str(tmp_path / "mysql-bin.*")
+    assert examine._files(patterns).text == "no file matches MILLRACE_FILES"
+    (tmp_path / "mysql-bin.000001").write_bytes(b"\xfebin")
+    assert examine._files(patterns).text == "1 can be read"
+    outcome = examine._files(f"{patterns}, {tmp_path}")
+    assert (outcome.level, "Is a directory" in outcome.text) == (Level.ERROR, True)
