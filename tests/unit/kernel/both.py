@@ -1,6 +1,7 @@
 """The decoder with and without the kernel, on raw records as they come from Kafka."""
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -70,6 +71,12 @@ class _Producer:
         self.written += [(topic, *record) for record in records]
 
 
+def _reread(start: int, stop: int) -> Generator[bytes, None, None]:
+    """Stand in for what reads again what is too large to be held, which is nothing here."""
+    raise AssertionError(f"records {start} to {stop} are not large")
+    yield b""
+
+
 def decode(
     batches: Iterable[Sequence[RawRecord]], *, compiled: bool, limit: int = 10**6, restart: bool = False
 ) -> tuple[list[tuple[Any, ...]], list[bytes]]:
@@ -96,7 +103,8 @@ def decode(
                 writer,
             )
             state = DecoderState.from_bytes(states[-1]) if states else None
-            decoder = Decoder(output, DecoderMetrics(CollectorRegistry()), state)
+            metrics = DecoderMetrics(CollectorRegistry())
+            decoder = Decoder(output, metrics, state, reread=_reread, stop=threading.Event())
             decoder.next_offset = batch[0].offset()
         decoder.process(batch)
         states.append(decoder.state())
