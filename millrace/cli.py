@@ -18,6 +18,10 @@ _COMMANDS: Final = {
         "millrace.binlog_command.command:binlog",
         "Look into binary logs: text, JSON, statistics, checks.",
     ),
+    "deadletter": (
+        "millrace.deadletter.command:deadletter",
+        "List, show and retry what could not be decoded or mapped.",
+    ),
     "decoder": ("millrace.service_commands:decoder", "Run the decoder: raw events to typed events."),
     "demo": ("millrace.demo.command:demo", "Run everything on this machine with a workload, and check it."),
     "doctor": ("millrace.doctor.command:doctor", "Check source, Kafka and registry before anything runs."),

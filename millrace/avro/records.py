@@ -32,6 +32,7 @@ class DeadLetter:
     error_class: str
     error: str
     table: str | None = None
+    context: bytes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what :class:`RecordSerializer` takes."""

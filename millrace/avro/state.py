@@ -2,7 +2,7 @@
 
 One record per service, in Avro single-object encoding (:mod:`millrace.avro.single_object`), by the schemas
 ``ReaderState``, ``DecoderState`` and ``RowMapperState``, whose fields these classes repeat; what a field
-means is said there.
+means is said there. :class:`RowsContext` is what the row mapper keeps beside each of its dead letters.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ __all__ = [
     "QuarantinedTable",
     "ReaderState",
     "RowMapperState",
+    "RowsContext",
 ]
 
 PlainValue = None | bool | int | float | bytes | str | list["PlainValue"] | dict[str, "PlainValue"]
@@ -118,7 +119,10 @@ class PendingXa:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedTable:
-    """A table whose rows wait in the dead letter topic, from the event ``key`` on."""
+    """A table whose rows wait in the dead letter topic, from the event ``key`` on.
+
+    ``letter`` and ``published`` say how far its letters were given back, where that was begun.
+    """
 
     database: str
     table: str
@@ -126,6 +130,30 @@ class QuarantinedTable:
     transaction: int
     offset: int
     error: str
+    letter: int | None = None
+    published: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowsContext:
+    """What must be known beside a rows event that waits in the dead letter topic, to map its rows later."""
+
+    transaction: str
+    gtid: str | None
+    thread: int | None
+    query: str | None
+    server_version: str | None
+    before: tuple[bytes, ...]
+
+    def to_bytes(self) -> bytes:
+        """Encode as a single object."""
+        return single_object.encode("RowsContext", asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
+        record = single_object.decode("RowsContext", data)
+        return cls(**{**record, "before": tuple(record["before"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,14 @@ _READER = "millrace-read"
 
 
 def read_topic(
-    settings: KafkaSettings, topic: str, *, isolation: str = "read_committed", follow: bool = False
+    settings: KafkaSettings,
+    topic: str,
+    *,
+    isolation: str = "read_committed",
+    follow: bool = False,
+    start: int = 0,
 ) -> Iterator[Message]:
-    """Yield the committed records that a topic holds now, partitions interleaved; then end.
+    """Yield the committed records that a topic holds now from ``start`` on, partitions interleaved; then end.
 
     What lies in the topic when this is called and is undecided is waited for: a Kafka transaction that has
     been committed shows in one partition a moment before it does in another. With the ``isolation``
@@ -47,7 +52,7 @@ def read_topic(
     try:
         with translated(f"reading {topic}"):
             partitions = [
-                TopicPartition(topic, number, 0)
+                TopicPartition(topic, number, start)
                 for number in consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
             ]
             if not partitions:
@@ -58,7 +63,7 @@ def read_topic(
                 IsolationLevel.READ_UNCOMMITTED,
             )
             ends = {partition.partition: end for partition, end in found.items()}
-            unfinished = {number for number, end in ends.items() if end > 0}
+            unfinished = {number for number, end in ends.items() if end > start}
             consumer.assign(partitions)
             heard = time.monotonic()
             while unfinished or follow:

@@ -53,6 +53,13 @@ class Catalog:
         index = bisect_right(entries, place.order(), key=_order)
         return Found(entries[max(index - 1, 0)].definition, later=index == 0)
 
+    def since(self, database: str, table: str, place: Position) -> list[Found]:
+        """Return what :meth:`find` returns, and all definitions that were read later."""
+        entries = self._entries.get((database, table), ())
+        index = bisect_right(entries, place.order(), key=_order)
+        first = max(index - 1, 0)
+        return [Found(entry.definition, later=at >= index) for at, entry in enumerate(entries[first:], first)]
+
 
 def _order(entry: CatalogEntry) -> tuple[int, int, str, int]:
     return Position(entry.epoch, entry.log_file, entry.position).order()

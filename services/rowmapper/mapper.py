@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from millrace.avro.state import OffsetRange, PendingXa, RowMapperState
+from millrace.avro.state import OffsetRange, PendingXa, QuarantinedTable, RowMapperState
 from millrace.binlog.errors import MissingStateError
 from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.transaction import TransactionEnd
@@ -18,7 +18,7 @@ from services.rowmapper.publisher import Outcome, Publisher
 from services.rowmapper.sink import Sink
 from services.rowmapper.tables import Tables
 
-__all__ = ["Mapper", "Replay"]
+__all__ = ["Mapper", "Replay", "StopRequestedError"]
 
 Replay = Callable[[int, int], Iterator[Incoming]]
 """Reads the events from one offset to before another a second time."""
@@ -27,7 +27,7 @@ Replay = Callable[[int, int], Iterator[Incoming]]
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 
 
-class _StopRequestedError(Exception):
+class StopRequestedError(Exception):
     """Publishing stops between two records; the state says where."""
 
 
@@ -35,6 +35,8 @@ class Mapper:
     """Takes records of the events topic in order; ``next_offset`` is that of the record to be taken next.
 
     ``state()`` is right between any two records of output, so that a Kafka transaction may end there.
+    ``settled`` tells whether the transaction that was cut short by the last end of a row mapper is complete;
+    ``quarantined`` gives the tables that are set aside while one of them is being given back.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class Mapper:
         self.record_time_ms = 0
         self.sink = Sink(producer, self.commit)
         self.counters = Counter(state.counters)
+        self.quarantined: Callable[[], tuple[QuarantinedTable, ...]] | None = None
+        self.settled = not state.published
         self._resumed = state
         self._producer = producer
         self._incoming = incoming
@@ -82,7 +86,7 @@ class Mapper:
             published=0 if publishing is None else self.sink.done,
             server_version=self._tables.server_version,
             pending_xa=tuple(self._pending_xa.values()),
-            quarantined=self._tables.quarantined,
+            quarantined=self._tables.quarantined if self.quarantined is None else self.quarantined(),
             counters=self.counters,
         ).to_bytes()
 
@@ -92,7 +96,7 @@ class Mapper:
             self._producer.commit(self.state())
         self._health.beat()
         if self._stop.is_set():
-            raise _StopRequestedError
+            raise StopRequestedError
 
     def process(self, records: Sequence[Record]) -> None:
         """Take records, write what follows from them."""
@@ -111,7 +115,7 @@ class Mapper:
                     if transaction is not None:
                         self._finish(transaction)
                 self.next_offset = taken.next_offset
-        except _StopRequestedError:
+        except StopRequestedError:
             return
         self.record_time_ms = records[-1].timestamp()[1]
 
@@ -129,6 +133,7 @@ class Mapper:
         self.sink.start(self._resumed.published if transaction.start == self._resumed.input_offset else 0)
         outcome = self._decide(transaction)
         self._publishing = None
+        self.settled = True
         if outcome is not None:
             self._count(outcome)
 

@@ -1,0 +1,355 @@
+"""The command ``millrace deadletter``: list, show, retry."""
+
+import base64
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import import_module
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.state import QuarantinedTable, RowMapperState
+from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
+from millrace.contract import Topics
+from millrace.deadletter.letters import Letter, Unreadable, read_letters
+from millrace.kafka.client import connect
+from millrace.kafka.state import read_state
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+
+__all__ = ["deadletter"]
+
+_ERROR_WIDTH: Final = 300
+
+
+class _Settings(ServiceSettings):
+    """Where the letters are, as the services have it."""
+
+    registry: RegistrySettings
+
+
+@click.group("deadletter")
+def deadletter() -> None:
+    """List, show and put through again what the decoder or the row mapper could not pass on."""
+
+
+def _connection(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the letters are."""
+    for option in (
+        click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]"),
+        click.option(
+            "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
+        ),
+        click.option("--source", help="Name of the source. [MILLRACE_SOURCE]"),
+    ):
+        command = option(command)
+    return command
+
+
+def _values(source: str | None, bootstrap_servers: str | None, registry_url: str | None) -> dict[str, Any]:
+    """Turn the options into settings, which win over the environment."""
+    values: dict[str, Any] = {}
+    if source:
+        values["source"] = source
+    if bootstrap_servers:
+        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
+    if registry_url:
+        values["registry"] = {"url": registry_url}
+    return values
+
+
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    configure_logging("ERROR")
+    try:
+        yield
+    except UserError as error:
+        for line in error.lines:
+            click.echo(f"error: {line}", err=True)
+        sys.exit(error.exit_code)
+
+
+@deadletter.command("list")
+@_connection
+@click.option("--service", type=click.Choice(["decoder", "rowmapper"]), help="Only what this service wrote.")
+@click.option("--table", help="Only rows of this table, as database.table.")
+@click.option("--error", help="Only errors of this class, such as SchemaMismatchError.")
+@click.option("--key", help="Only letters whose key begins so: server_id:epoch:log_file:position.")
+@click.option("--since", type=click.DateTime(), help="Only what was written at or after this time, UTC.")
+@click.option("--until", type=click.DateTime(), help="Only what was written before this time, UTC.")
+@click.option("--waiting", is_flag=True, help="Only rows of tables that are set aside.")
+@click.option("--limit", type=click.IntRange(1), help="How many to print; all without it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_letters(
+    *,
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+    waiting: bool,
+    limit: int | None,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """Print the dead letters of a source, oldest first: offset, time, service, key, table, error.
+
+    Behind them stands which tables are set aside, with the number of their letters that wait.
+    """
+    with _errors_in_words():
+        settings = load_settings(_Settings, **_values(source, bootstrap_servers, registry_url))
+        _check_topic(settings)
+        aside = _Aside(_quarantined(settings))
+        printed = 0
+        with SchemaRegistry(settings.registry) as registry:
+            for letter in read_letters(settings.kafka, registry, settings.source):
+                waits = aside.waits(letter)
+                if (limit is None or printed < limit) and _fits(letter, **filters) and (waits or not waiting):
+                    printed += 1
+                    line = _as_json(letter, waits=waits) if as_json else _as_line(letter, waits=waits)
+                    click.echo(line)
+        if not as_json:
+            for line in aside.summary():
+                click.echo(line)
+
+
+@deadletter.command("show")
+@_connection
+@click.argument("offset", type=click.IntRange(0))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "bytes"]),
+    default="text",
+    show_default=True,
+    help="All fields with a dump of the bytes, one JSON object, or the bytes alone.",
+)
+def show(
+    *,
+    offset: int,
+    form: str,
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+) -> None:
+    """Print the dead letter at OFFSET whole."""
+    with _errors_in_words():
+        settings = load_settings(_Settings, **_values(source, bootstrap_servers, registry_url))
+        _check_topic(settings)
+        with SchemaRegistry(settings.registry) as registry:
+            letter = next(read_letters(settings.kafka, registry, settings.source, start=offset), None)
+        topic = Topics(settings.source).deadletter
+        if letter is None or letter.offset != offset:
+            raise UserError(
+                f"no letter begins at offset {offset} of {topic}; 'millrace deadletter list' names them",
+                ExitCode.SETTINGS,
+            )
+        if isinstance(letter, Unreadable):
+            raise UserError(
+                f"the record at offset {offset} of {topic} cannot be read: {letter.error}", ExitCode.DATA
+            )
+        if form == "bytes":
+            sys.stdout.buffer.write(letter.content.value)
+        elif form == "json":
+            click.echo(_as_json(letter, waits=_Aside(_quarantined(settings)).may_wait(letter), whole=True))
+        else:
+            _show(letter)
+
+
+@deadletter.command("retry")
+@_connection
+@click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
+def retry(
+    *,
+    tables: tuple[str, ...],
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+) -> None:
+    """Give tables that are set aside back: their letters are mapped in order, then they are set free.
+
+    Without a name it does so for all of them. It takes over from the row mapper: stop that before, or let it
+    be started again after. It needs the row mapper's own settings. If it is interrupted, start it again.
+    """
+    with _errors_in_words():
+        module = import_module("services.rowmapper.give_back")
+        settings = load_settings(module.Settings, **_values(source, bootstrap_servers, registry_url))
+        _check_topic(settings)
+        stop = threading.Event()
+
+        def end(_signal: int, _frame: FrameType | None) -> None:
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
+        outcomes = module.give_back(settings, tables, click.echo, stop)
+        if not outcomes and not stop.is_set():
+            click.echo(f"no table of {settings.source} is set aside")
+        for outcome in outcomes:
+            click.echo(f"{outcome.table}: {outcome.letters} letters mapped, {outcome.rows} rows")
+        failed = [outcome for outcome in outcomes if outcome.failed]
+        for outcome in failed:
+            key, reason = outcome.failed
+            click.echo(
+                f"error: {outcome.table} stays set aside from {key} on: {reason}. Where its definition was "
+                "read too early, start the reader again, which reads it anew, then retry",
+                err=True,
+            )
+        if failed:
+            sys.exit(ExitCode.DATA)
+        if stop.is_set():
+            click.echo("error: interrupted; start it again to go on", err=True)
+            sys.exit(128 + signal.SIGINT)
+
+
+def _check_topic(settings: ServiceSettings) -> None:
+    topic = Topics(settings.source).deadletter
+    if topic not in connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics:
+        raise UserError(
+            f"there is no topic {topic} at {settings.kafka.bootstrap_servers}: check the source's name",
+            ExitCode.KAFKA,
+        )
+
+
+def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
+    if Topics(settings.source).state not in connect(settings.kafka).list_topics(timeout=30).topics:
+        return ()
+    stored = read_state(settings.kafka, settings.source, "rowmapper")
+    if stored is None or stored.value is None:
+        return ()
+    return RowMapperState.from_bytes(stored.value).quarantined
+
+
+class _Aside:
+    """Tells which letters wait; it must see them in their order."""
+
+    def __init__(self, quarantined: tuple[QuarantinedTable, ...]) -> None:
+        self._entries = {f"{entry.database}.{entry.table}": entry for entry in quarantined}
+        self._counts = dict.fromkeys(self._entries, 0)
+
+    def waits(self, letter: Letter | Unreadable) -> bool:
+        """Whether a letter waits to be given back."""
+        name = letter.content.table if isinstance(letter, Letter) else None
+        entry = self._entries.get(name or "")
+        if entry is None or name is None or isinstance(letter, Unreadable):
+            return False
+        if self._counts[name] == 0 and not self._is_first(entry, letter):
+            return False
+        self._counts[name] += 1
+        return True
+
+    def may_wait(self, letter: Letter) -> bool:
+        """Whether a letter waits, without having seen those before it."""
+        entry = self._entries.get(letter.content.table or "")
+        if entry is None:
+            return False
+        if entry.letter is not None:
+            return letter.offset >= entry.letter
+        return letter.content.offset >= entry.offset
+
+    @staticmethod
+    def _is_first(entry: QuarantinedTable, letter: Letter) -> bool:
+        if entry.letter is not None:
+            return letter.offset == entry.letter
+        return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
+
+    def summary(self) -> Iterator[str]:
+        """Say which tables are set aside."""
+        for name, entry in self._entries.items():
+            yield (
+                f"{name} is set aside since {entry.key}, {self._counts[name]} letters wait: "
+                f"{_one_line(entry.error)}"
+            )
+
+
+def _fits(
+    letter: Letter | Unreadable,
+    *,
+    service: str | None,
+    table: str | None,
+    error: str | None,
+    key: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> bool:
+    time = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).replace(tzinfo=None)
+    if (since is not None and time < since) or (until is not None and time >= until):
+        return False
+    if isinstance(letter, Unreadable):
+        return service is None and table is None and error is None and _begins(letter.key, key)
+    content = letter.content
+    wanted = ((service, content.service), (table, content.table), (error, content.error_class))
+    return all(want is None or want == found for want, found in wanted) and _begins(content.key, key)
+
+
+def _begins(key: bytes, wanted: str | None) -> bool:
+    return wanted is None or key.startswith(wanted.encode())
+
+
+def _time(timestamp_ms: int) -> str:
+    return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _key(key: bytes) -> str:
+    return key.decode("ascii", "backslashreplace")
+
+
+def _one_line(text: str) -> str:
+    """Keep a message to one line of a bounded length, without control characters."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return plain if len(plain) <= _ERROR_WIDTH else plain[: _ERROR_WIDTH - 1] + "…"
+
+
+def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
+    if isinstance(letter, Unreadable):
+        service, table, error = "?", "-", letter.error
+        key = letter.key
+    else:
+        content = letter.content
+        service, table, key = content.service, content.table or "-", content.key
+        error = f"{content.error_class}: {content.error}"
+    state = "waits" if waits else "-"
+    head = f"{letter.offset:>8}  {_time(letter.timestamp_ms)}  {service:<9}  {state:<5}"
+    return f"{head}  {_key(key)}  {_one_line(table)}  {_one_line(error)}"
+
+
+def _as_json(letter: Letter | Unreadable, *, waits: bool, whole: bool = False) -> str:
+    head = {"letter": letter.offset, "time": _time(letter.timestamp_ms)}
+    if isinstance(letter, Unreadable):
+        return json.dumps(head | {"key": _key(letter.key), "unreadable": letter.error}, ensure_ascii=False)
+    record = asdict(letter.content)
+    value, context = record.pop("value"), record.pop("context")
+    record |= {"key": _key(letter.content.key), "waits": waits, "size": len(value)}
+    if whole:
+        record["value"] = base64.b64encode(value).decode()
+        record["context"] = None if context is None else base64.b64encode(context).decode()
+    return json.dumps(head | record, ensure_ascii=False)
+
+
+def _show(letter: Letter) -> None:
+    content = letter.content
+    fields = {
+        "letter": letter.offset,
+        "time": _time(letter.timestamp_ms),
+        "service": content.service,
+        "read from": f"{content.topic}, offset {content.offset}",
+        "key": _key(content.key),
+        "epoch": content.epoch,
+        "log file": content.log_file,
+        "position": content.position,
+        "table": content.table or "-",
+        "error": f"{content.error_class}: {content.error}",
+        "size": f"{len(content.value)} bytes",
+    }
+    for name, value in fields.items():
+        click.echo(f"{name + ':':<11}{value}")
+    dump = hexdump(content.value, 0, HexdumpLayout.MYSQL, has_fields=False)
+    click.echo(dump.decode("ascii").rstrip("\n"))

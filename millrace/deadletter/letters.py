@@ -1,0 +1,112 @@
+"""The letters of ``{source}.deadletter``, in their order, those in chunks joined.
+
+A record that is no letter, since its bytes were damaged or the first chunks of it were deleted, is given as
+:class:`Unreadable`: it must not hide the others.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import fastavro
+
+from millrace.avro.records import DeadLetter
+from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject
+from millrace.contract import HEADER_CHUNK, Topics
+from millrace.kafka.chunks import ChunkError, ChunkJoiner
+from millrace.kafka.read import read_topic
+from millrace.runtime.settings import KafkaSettings
+
+__all__ = ["Letter", "Unreadable", "read_letters"]
+
+_FIELDS: Final = frozenset(field.name for field in fields(DeadLetter))
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter, the offset of its first record, and when what it holds was written."""
+
+    offset: int
+    timestamp_ms: int
+    content: DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that is no dead letter, and what is wrong with it."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    error: str
+
+
+def read_letters(
+    kafka: KafkaSettings, registry: SchemaRegistry, source: str, *, start: int = 0
+) -> Iterator[Letter | Unreadable]:
+    """Yield the letters that are committed now, from the one at offset ``start`` on."""
+    joiner = ChunkJoiner()
+    topic = Topics(source).deadletter
+    reader = _Reader(registry, topic)
+    at = 0
+    for message in read_topic(kafka, topic, start=start):
+        key, value, offset = _bytes(message.key()), _bytes(message.value()), message.offset() or 0
+        headers: Mapping[str, Any] = dict(message.headers() or ())
+        timestamp_ms = message.timestamp()[1]
+        if joiner.first_offset is None:
+            at = offset
+        elif HEADER_CHUNK not in headers:
+            yield Unreadable(at, timestamp_ms, joiner.key or b"", "its last chunks are missing")
+            joiner.reset()
+            at = offset
+        if HEADER_CHUNK in headers:
+            try:
+                whole = joiner.feed(key, headers[HEADER_CHUNK], value, offset)
+            except ChunkError as error:
+                yield Unreadable(at, timestamp_ms, key, str(error))
+                joiner.reset()
+                continue
+            if whole is None:
+                continue
+            value = whole
+        yield reader.read(at, timestamp_ms, key, value)
+    if joiner.first_offset is not None:
+        yield Unreadable(joiner.first_offset, 0, joiner.key or b"", "its last chunks are missing")
+
+
+class _Reader:
+    """Reads letters by the schemas that are registered for their topic."""
+
+    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
+        self._registry = registry
+        self._subject = value_subject(topic)
+        self._schemas: dict[int, Any] = {}
+
+    def read(self, offset: int, timestamp_ms: int, key: bytes, value: bytes) -> Letter | Unreadable:
+        """Read one; whatever is wrong with it is said in what is returned."""
+        try:
+            schema_id, body = split_wire_format(value)
+            stream = io.BytesIO(body)
+            record: Any = fastavro.schemaless_reader(stream, self._schema(schema_id), None)
+            content = DeadLetter(**{name: found for name, found in record.items() if name in _FIELDS})
+        except (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError) as error:
+            return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {error or 'it is cut'}")
+        if stream.tell() != len(body):
+            left = len(body) - stream.tell()
+            return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {left} bytes are left over")
+        if content.key != key:
+            return Unreadable(offset, timestamp_ms, key, f"it is no dead letter of this key: {content.key!r}")
+        return Letter(offset, timestamp_ms, content)
+
+    def _schema(self, schema_id: int) -> Any:
+        if schema_id not in self._schemas:
+            found = self._registry.subject_schemas(self._subject)
+            self._schemas |= {number: fastavro.parse_schema(schema) for number, schema in found.items()}
+        if schema_id not in self._schemas:
+            raise ValueError(f"its schema, {schema_id}, is none of {self._subject}")
+        return self._schemas[schema_id]
+
+
+def _bytes(content: str | bytes | None) -> bytes:
+    return content if isinstance(content, bytes) else (content or "").encode()

@@ -1,0 +1,153 @@
+"""A table is set aside by a real cause, mended, given back: the topics equal the tables."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.state import RowMapperState
+from millrace.kafka.state import read_state
+from millrace.local import MariaDB
+
+from .rows_world import ROOT, SERVICES, RowsWorld
+from .test_rowmapper import TABLES, differences, places, run
+
+WRITES = [
+    "INSERT INTO plain (id, note) VALUES (2, 'two'), (3, 'three')",
+    """BEGIN; INSERT INTO plain (id) VALUES (4); INSERT INTO pair VALUES (1, '2020-01-01', 'x');
+    SAVEPOINT s; INSERT INTO plain (id, note) VALUES (5, 'undone'); ROLLBACK TO s;
+    UPDATE plain SET note = 'four' WHERE id = 4; COMMIT""",
+    *(f"INSERT INTO plain (id, note) VALUES ({number}, 'row')" for number in range(10, 40)),
+    "UPDATE plain SET note = 'changed' WHERE id < 20",
+    "DELETE FROM plain WHERE id = 3",
+    "UPDATE plain SET id = 300 WHERE id = 2",
+]
+
+
+@pytest.fixture
+def world(kafka, registry, database, source_name, tmp_path):
+    made = RowsWorld(kafka, registry, database, source_name, tmp_path)
+    database.execute(f"CREATE DATABASE {made.database}")
+    variable = "binlog_row_metadata"
+    ((_, before),) = database.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
+    least = "NO_LOG" if isinstance(database, MariaDB) else "MINIMAL"
+    database.execute(f"SET GLOBAL {variable} = {least}")
+    yield made
+    database.execute(f"SET GLOBAL {variable} = {before}", f"DROP DATABASE {made.database}")
+    made.close()
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "millrace.cli", "deadletter", *arguments]
+
+
+def environment(world):
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
+    return {**inherited, **world.environment}
+
+
+def deadletter(world, *arguments, code=0, text=True):
+    done = subprocess.run(
+        command(*arguments),
+        env=environment(world),
+        cwd=ROOT,
+        capture_output=True,
+        text=text,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def rowmapper_state(world):
+    stored = read_state(world.settings, world.source, "rowmapper")
+    return RowMapperState.from_bytes(stored.value)
+
+
+def wait_for_definition(world, columns):
+    """Wait until the catalogue has a definition of the table with so many columns."""
+    deadline = time.monotonic() + 240
+    while True:
+        entries = [
+            CatalogEntry.from_bytes(message.value()) for message in world.messages(world.topics.catalog)
+        ]
+        widths = [
+            len(entry.definition.columns)
+            for entry in entries
+            if (entry.definition.database, entry.definition.table) == (world.database, "plain")
+        ]
+        if widths and widths[-1] == columns:
+            return
+        assert time.monotonic() < deadline, (widths, world.log("reader"))
+        time.sleep(0.3)
+
+
+def set_aside(world):
+    """Let a table be altered after its definition was read, and write to it; return how many letters wait."""
+    run(world, TABLES)
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, "INSERT INTO plain (id) VALUES (1); ALTER TABLE plain DROP COLUMN big;")
+        run(world, *WRITES, "INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+    assert [row["after"]["id"] for row in world.rows("plain")] == [1]
+    return len(world.messages(world.topics.deadletter))
+
+
+def test_a_table_set_aside_is_given_back(world):
+    count = set_aside(world)
+    table = f"{world.database}.plain"
+    letters = [json.loads(line) for line in deadletter(world, "list", "--json").stdout.splitlines()]
+    assert len(letters) == count
+    assert {(letter["table"], letter["waits"], letter["service"]) for letter in letters} == {
+        (table, True, "rowmapper")
+    }
+    listed = deadletter(world, "list", "--waiting", "--limit", "2", "--table", table).stdout.splitlines()
+    assert len(listed) == 3
+    assert f"{table} is set aside since {letters[0]['key']}, {count} letters wait" in listed[-1]
+    assert deadletter(world, "list", "--service", "decoder", "--json").stdout == ""
+    shown = deadletter(world, "show", str(letters[0]["letter"])).stdout
+    assert f"table:     {table}" in shown
+    assert "SchemaMismatchError" in shown
+    whole = deadletter(world, "show", str(letters[0]["letter"]), "--format", "bytes", text=False).stdout
+    assert len(whole) == letters[0]["size"]
+    refused = deadletter(world, "retry", "no.table", code=2).stderr
+    assert refused == (
+        f"error: no.table is no table of {world.source} that is set aside; set aside are: {table}\n"
+    )
+
+    # Nothing is mended yet.
+    failed = deadletter(world, "retry", table, code=7).stderr
+    assert f"error: {table} stays set aside from {letters[0]['key']} on: " in failed
+    assert "5 columns in the catalog, but 4 in the table map" in failed
+    assert len(rowmapper_state(world).quarantined) == 1
+
+    with world.services(*SERVICES):
+        wait_for_definition(world, 4)
+        run(world, "INSERT INTO plain (id, note) VALUES (50, 'behind the others')")
+        run(world, "INSERT INTO done VALUES (2)")
+        world.wait_for_row("done", 2)
+    said = deadletter(world, "retry").stdout
+    assert f"{table}: {count + 1} letters mapped" in said
+    assert deadletter(world, "retry").stdout == f"no table of {world.source} is set aside\n"
+    assert rowmapper_state(world).quarantined == ()
+    with world.services(*SERVICES):
+        run(world, "UPDATE plain SET note = 'live again' WHERE id = 50; INSERT INTO done VALUES (3)")
+        world.wait_for_row("done", 3)
+    assert_whole(world)
+    assert world.rows("plain")[-1]["after"]["note"] == "live again"
+    assert not any(
+        json.loads(line)["waits"] for line in deadletter(world, "list", "--json").stdout.splitlines()
+    )
+
+
+def assert_whole(world):
+    assert differences(world) == {}
+    found = places(world)
+    assert len(found) == len(set(found))
+    assert "undone" not in {(row["after"] or row["before"])["note"] for row in world.rows("plain")}
