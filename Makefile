@@ -15,7 +15,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo test fuzz lint types fmt bench local kernel pins clean
+.PHONY: help demo test fuzz lint types fmt bench memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -48,6 +48,9 @@ fmt: $(READY) ## Format the code and repair what can be repaired
 
 bench: $(KERNEL) ## Measure the codec and the pipeline; ARGS="--help" tells the options
 	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+memory: $(KERNEL) ## Measure the peak memory of the services on what is largest, in some minutes
+	@exec $(BIN)/python -m benchmarks.memory $(ARGS)
 
 local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 	@exec $(BIN)/python -m millrace.cli local up --end-with-parent $(ARGS)

@@ -1,16 +1,12 @@
 """Measure the codec and the pipeline and print the figures: ``python -m benchmarks --help``."""
 
-import os
-import platform
-import re
-from pathlib import Path
-
 import click
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.codec import CodecResult, measure_codec
 from benchmarks.inputs import INPUTS, write_input
+from benchmarks.machine import machine
 from benchmarks.pipeline import PipelineResult, measure_pipeline
 from millrace.local import LocalStack
 
@@ -40,9 +36,10 @@ def main(inputs: str, scale: float, *, pipeline: bool) -> None:
             _add_codec(codec, name, measure_codec(stack.database.data_folder / log_file))
             if pipeline:
                 status.update(f"carrying input {name} to row topics")
-                _add_pipeline(carried, name, measure_pipeline(stack, f"bench{name}", log_file, rows))
+                start = {"MILLRACE_START": f"{log_file}:4"}
+                _add_pipeline(carried, name, measure_pipeline(stack, f"bench{name}", start, rows))
         version = stack.database.version
-    _CONSOLE.print(f"{_machine()}; Python {platform.python_version()}; MySQL {version}; scale {scale}")
+    _CONSOLE.print(f"{machine()}; MySQL {version}; scale {scale}")
     _CONSOLE.print(codec)
     if pipeline:
         _CONSOLE.print(carried)
@@ -82,11 +79,6 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         table.add_column(column, justify="left" if column.startswith("who") else "right")
     return table
-
-
-def _machine() -> str:
-    model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return f"{os.cpu_count()} cores of {model[1] if model else platform.machine()}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,12 +41,19 @@ class PipelineResult:
     costs: dict[str, ProcessCost]
 
 
-def measure_pipeline(stack: LocalStack, source: str, log_file: str, rows: int) -> PipelineResult:
-    """Carry ``log_file``, which changes ``rows`` rows, from the stack's server to row topics."""
+def measure_pipeline(
+    stack: LocalStack, source: str, settings: Mapping[str, str], rows: int
+) -> PipelineResult:
+    """Carry ``rows`` rows from the stack's server, or from files, to row topics.
+
+    ``settings`` say where the reader begins: MILLRACE_START, or MILLRACE_FILES.
+    """
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
         environment = {**os.environ, **dict(stack.environment()), "MILLRACE_SOURCE": source}
-        environment |= {"MILLRACE_START": f"{log_file}:4", "MILLRACE_LOG_LEVEL": "WARNING"}
+        environment |= {"MILLRACE_LOG_LEVEL": "WARNING", **settings}
+        if "MILLRACE_FILES" in settings:
+            del environment["MILLRACE_MYSQL_HOST"]
         ports = {service: reserve_port() for service in _SERVICES}
         processes = {
             service: running.enter_context(_service(service, ports[service], environment, folder))

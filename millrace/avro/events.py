@@ -734,6 +734,25 @@ class EventRecord:
             raise InvalidValueError(f"{len(data) - offset} bytes are left over behind the event")
         return event
 
+    def beginning(self) -> tuple[int, int] | None:
+        """Read the event of a record of which the end is missing; its :attr:`Event.rest_field` is cut.
+
+        Return offset and size of that field in the record; None where the event has no such field.
+        """
+        data, offset = self._data, self._offset
+        index, offset = _read_long(data, offset)
+        declared = _event_classes()[index]
+        values: list[Any] = []
+        for field in declared_fields(declared):
+            if field.name == getattr(declared, "rest_field", None):
+                size, offset = _read_long(data, offset)
+                self._event = declared(*values, data[offset : offset + size])
+                return offset, size
+            read = _type_reader(field.type)
+            value, offset = (_optional_reader(read) if field.optional else read)(data, offset)
+            values.append(value)
+        return None
+
     @property
     def decoded(self) -> BinlogEvent:
         """The event as the codec has it; encoded, it gives the bytes of the log."""
@@ -804,6 +823,25 @@ class EventDeserializer:
         if writer is None:
             return self._read(value, 5)
         return self._other_version(value, writer)
+
+    def beginning(self, value: bytes) -> tuple[EventRecord, int, int] | None:
+        """Read a record from its first bytes; of the event, whose last field is cut, offset and size.
+
+        None where that cannot be: the event has no field that takes the rest, or another version of the
+        schema wrote the record.
+        """
+        offset = 0
+        if self._registry is not None:
+            schema_id, body = split_wire_format(value)
+            offset = len(value) - len(body)
+            if self._other_schema(self._registry.schema(schema_id)) is not None:
+                return None
+        record = EventRecord(value, offset, [])
+        try:
+            field = record.beginning()
+        except (IndexError, TruncatedError):
+            return None  # more than that field is missing
+        return None if field is None else (record, *field)
 
     def _other_schema(self, schema: dict[str, Any]) -> Any:
         """Parse a schema once for all of its records; None if it is ours."""

@@ -15,7 +15,7 @@ is built, it writes the rows, and what is here only those that are out of the or
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -300,6 +300,9 @@ class EventWriter:
     ``ts_ms`` is the present time in milliseconds; the bitmaps say which columns the images have, lowest bit
     first, and are empty for a side that the event does not have; ``total_order`` and ``collection_order`` are
     the numbers of its first record among all of the transaction and among those of this table.
+
+    Rows of an event that comes in batches: ``first`` is the number of records before these, and
+    ``references`` names the values that were left out, by row, side and ordinal.
     """
 
     def __init__(
@@ -314,8 +317,14 @@ class EventWriter:
         total_order: int,
         collection_order: int,
         locate: Locate,
+        first: int = 0,
+        references: Collection[tuple[int, int, int]] = (),
     ) -> None:
         self.records: list[Record] = []
+        self._first = first
+        self._left_out: dict[int, frozenset[tuple[int, int]]] = {}
+        for number, side, ordinal in references:
+            self._left_out[number] = self._left_out.get(number, frozenset()) | {(side, ordinal)}
         self._lost: Mapping[tuple[int, int], Lost] = {}
         self._total_order = total_order
         self._collection_order = collection_order
@@ -395,7 +404,7 @@ class EventWriter:
         return update, delete, self._frame("c", _NULL, self._after_missing)
 
     def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
-        if not self._lost:
+        if not self._lost and not self._left_out:
             self._one_sided_ordinary(frame, rows, side)
             return
         for number, row in enumerate(rows):
@@ -414,12 +423,12 @@ class EventWriter:
         lead = self._encoder.prefix + (_NULL + _SOME if side else _SOME)
         behind = frame.start if side else _NULL + frame.start
         rest = _NULL + frame.missing
-        total, collection = self._total_order, self._collection_order
+        total, collection, first = self._total_order, self._collection_order, self._first
         for number, row in enumerate(rows):
             values = row[side]
             assert values is not None
             image = join([write(value) for write, value in zip(writers, values, strict=True)])
-            orders = long(number), frame.end, long(total + number), long(collection + number)
+            orders = long(first + number), frame.end, long(total + number), long(collection + number)
             value = join((lead, image, behind, *orders, rest))
             if len(value) > limit:
                 value = self._shortened(frame, number, *row, len(value) - limit)
@@ -457,8 +466,9 @@ class EventWriter:
     ) -> None:
         """Write one record; what is out of the ordinary goes the slow way."""
         lost = self._lost
-        if lost and ((number, 0) in lost or (number, 1) in lost):
-            value = self._slowly(frame, number, before, after, frozenset())
+        if number in self._left_out or (lost and ((number, 0) in lost or (number, 1) in lost)):
+            left_out = self._left_out.get(number, frozenset())
+            value = self._slowly(frame, number, before, after, left_out)
         else:
             before_image = after_image = _NULL
             if before is not None:
@@ -480,7 +490,7 @@ class EventWriter:
                 before,
                 after,
                 frame.start,
-                long(count),
+                long(self._first + count),
                 frame.end,
                 long(self._total_order + count),
                 long(self._collection_order + count),
@@ -533,7 +543,7 @@ class EventWriter:
             sizes += [
                 (_size(lost.get(ordinal, value)), side, ordinal) for ordinal, value in enumerate(values or ())
             ]
-        too_large: set[tuple[int, int]] = set()
+        too_large = set(self._left_out.get(number, ()))
         for size, side, ordinal in sorted(sizes, key=lambda entry: -entry[0]):
             too_large.add((side, ordinal))
             excess -= size

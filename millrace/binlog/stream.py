@@ -133,7 +133,8 @@ def decode_beginning(head: bytes, size: int, crc32: int, tail: bytes, state: Str
 
     ``size`` is that of the whole event, ``crc32`` the CRC-32 of all its bytes, ``tail`` its last four. None
     for a type that has no field to take the rest (see :attr:`Event.rest_field`), and where ``head`` has more
-    than the beginning of that field, or less: such an event is to be decoded whole. Raises as :func:`decode_event` does.
+    than the beginning of that field, or less: such an event is to be decoded whole. Raises as
+    :func:`decode_event` does.
     """
     log_format = state.format
     declaration = EVENTS.get(head[4])

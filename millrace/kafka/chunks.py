@@ -19,6 +19,7 @@ __all__ = [
     "ChunkJoiner",
     "LargeValue",
     "Reread",
+    "between",
     "chunk_header",
     "recut",
     "split",
@@ -66,6 +67,18 @@ def split_parts(
         yield (chunk_header(index, count) if count > 1 else None), piece
     if given != size:
         raise ChunkError(f"a value of {size} bytes came as {given} bytes")
+
+
+def between(pieces: Iterable[bytes], start: int, size: int) -> Iterator[bytes]:
+    """Give the ``size`` bytes from ``start`` on of what comes in pieces, as it comes."""
+    at, end = 0, start + size
+    for piece in pieces:
+        if at >= end:
+            return
+        part = piece[max(0, start - at) : end - at]
+        if part:
+            yield part
+        at += len(piece)
 
 
 def recut(parts: Iterable[bytes], size: int) -> Iterator[bytes]:

@@ -45,6 +45,7 @@ from millrace.kafka.chunks import (
     ChunkError,
     LargeValue,
     Reread,
+    between,
     split,
     split_parts,
 )
@@ -360,7 +361,7 @@ class Decoder:
         limit = output.events_limit if topic == output.topics.events else output.deadletter_limit
         output.flush()
         with closing(self._reread(large.start, large.stop)) as pieces:
-            parts = chain((before,), _between(pieces, start, size), (behind,))
+            parts = chain((before,), between(pieces, start, size), (behind,))
             chunks = split_parts(parts, len(before) + size + len(behind), limit)
             for index, (header, piece) in enumerate(chunks):
                 if index >= self._chunks_done:
@@ -467,11 +468,3 @@ class Decoder:
         self.next_offset = offset
         around = output.serialize_dead_letter.around(letter.to_dict(), "value", data.size)
         self._write_large(output.topics.deadletter, key, around, (data, 0, data.size), timestamp_ms)
-
-
-def _between(pieces: Iterable[bytes], start: int, size: int) -> Iterator[bytes]:
-    """Give the ``size`` bytes from ``start`` on of what comes in pieces."""
-    at, end = 0, start + size
-    for piece in pieces:
-        yield piece[max(0, start - at) : max(0, end - at)]
-        at += len(piece)

@@ -1,8 +1,6 @@
 """The row mapper's start: topics, registry, catalogue, state, and the pipe between events and rows."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 from millrace.avro.catalog import CatalogEntry
@@ -12,9 +10,11 @@ from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import RowMapperState
 from millrace.binlog.errors import UnsupportedError
 from millrace.contract import Topics
+from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.errors import translated
-from millrace.kafka.pipe import InputReader, TransactionalProducer, run_pipe
+from millrace.kafka.pipe import InputReader, Record, TransactionalProducer, run_pipe
+from millrace.kafka.reread import reread
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.service import Service, run_service
 from services.rowmapper.incoming import Incoming, IncomingReader
@@ -24,7 +24,7 @@ from services.rowmapper.publisher import Publisher
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.tables import Tables
 
-__all__ = ["RowMapper", "assembled", "main"]
+__all__ = ["main"]
 
 _KINDS: Final = ("events", "catalog", "transactions", "ddl", "deadletter", "state")
 _STATEMENT_SHARE: Final = 4
@@ -36,38 +36,8 @@ def main() -> int:
     return run_service("rowmapper", RowMapperSettings, run)
 
 
-@dataclass(frozen=True, slots=True)
-class RowMapper:
-    """The parts of a row mapper that has taken over its state; ``reader`` stands where the state says."""
-
-    topics: Topics
-    reader: InputReader
-    producer: TransactionalProducer
-    registry: SchemaRegistry
-    deserialize: EventDeserializer
-    mapper: Mapper
-    tables: Tables
-    publisher: Publisher
-
-
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
-    with assembled(service) as parts:
-        reader, mapper = parts.reader, parts.mapper
-        metrics = RowMapperMetrics(service.metrics, mapper, parts.tables)
-        service.log.info("mapping rows", topic=parts.topics.events, offset=mapper.next_offset)
-
-        def measure_lag() -> None:
-            metrics.lag = reader.lag() or 0
-
-        run_pipe(
-            reader, parts.producer, mapper, stop=service.stop, health=service.health, after_commit=measure_lag
-        )
-
-
-@contextmanager
-def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
-    """Take over from any other row mapper of the source, and give the parts of this one."""
     settings = service.settings
     topics = Topics(settings.source)
     group = f"millrace-rowmapper-{settings.source}"
@@ -91,7 +61,7 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
         mapper = Mapper(
             state,
             producer,
-            IncomingReader(deserialize),
+            IncomingReader(deserialize, _reread(service)),
             _replay(service, deserialize),
             buffer_bytes=settings.rows.buffer_mib << 20,
             health=service.health,
@@ -118,8 +88,14 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
             include_query=settings.rows.include_query,
         )
         mapper.use(tables, publisher)
+        metrics = RowMapperMetrics(service.metrics, mapper, tables)
+        service.log.info("mapping rows", topic=topics.events, offset=state.input_offset)
         reader.seek(state.input_offset)
-        yield RowMapper(topics, reader, producer, registry, deserialize, mapper, tables, publisher)
+
+        def measure_lag() -> None:
+            metrics.lag = reader.lag() or 0
+
+        run_pipe(reader, producer, mapper, stop=service.stop, health=service.health, after_commit=measure_lag)
 
 
 def _topic_maker(settings: RowMapperSettings) -> Callable[[str], TopicInfo]:
@@ -167,24 +143,32 @@ def _catalog_reader(reader: InputReader) -> Callable[[], Iterable[CatalogEntry]]
     return read
 
 
+def _reread(service: Service[RowMapperSettings]) -> Reread:
+    """Give the function that reads records of events again, in pieces."""
+
+    def read(start: int, stop: int) -> Generator[bytes, None, None]:
+        for record in _records(service, start, stop):
+            yield record.value() or b""
+
+    return read
+
+
 def _replay(
     service: Service[RowMapperSettings], deserialize: EventDeserializer
 ) -> Callable[[int, int], Iterator[Incoming]]:
     """Give the function that reads events a second time."""
-    settings = service.settings
-    group = f"millrace-rowmapper-{settings.source}"
 
     def replay(start: int, stop: int) -> Iterator[Incoming]:
-        with InputReader(settings.kafka, Topics(settings.source).events, group) as reader:
-            incoming = IncomingReader(deserialize)
-            reader.seek(start)
-            while True:
-                for record in reader.read(500, 1.0):
-                    taken = incoming.take(record)
-                    if isinstance(taken, Incoming):
-                        yield taken
-                    if record.offset() >= stop - 1:
-                        return
-                service.health.beat()
+        incoming = IncomingReader(deserialize, _reread(service))
+        for record in _records(service, start, stop):
+            taken = incoming.take(record)
+            if isinstance(taken, Incoming):
+                yield taken
 
     return replay
+
+
+def _records(service: Service[RowMapperSettings], start: int, stop: int) -> Iterator[Record]:
+    settings = service.settings
+    topic, group = Topics(settings.source).events, f"millrace-rowmapper-{settings.source}"
+    return reread(settings.kafka, topic, group, start, stop, beat=service.health.beat)

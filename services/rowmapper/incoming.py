@@ -3,12 +3,31 @@
 from dataclasses import dataclass
 
 from millrace.avro.events import EventDeserializer, EventRecord
+from millrace.binlog.events import (
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    ExecuteLoadQueryEvent,
+    QueryEvent,
+    TransactionPayloadEvent,
+)
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
-from millrace.kafka.chunks import ChunkJoiner
+from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, LargeValue, Reread
 from millrace.kafka.pipe import Record
 from services.rowmapper.catalog import Position
+from services.rowmapper.large import LargeEvent
 
 __all__ = ["Incoming", "IncomingReader", "Marker"]
+
+_IN_PIECES = (
+    PlainRowsEvent,
+    QueryEvent,
+    ExecuteLoadQueryEvent,
+    BeginLoadQueryEvent,
+    AppendBlockEvent,
+    TransactionPayloadEvent,
+)
+"""Events of which the beginning is enough, or whose rows can be read in pieces; partial JSON cannot."""
 
 
 @dataclass(slots=True)
@@ -16,7 +35,8 @@ class Incoming:
     """An event, and the Kafka record that brought it; ``next_offset`` is that of the record behind it.
 
     ``value`` is the whole value, ``offset`` that of its first chunk. ``event`` is decoded when it is asked
-    for.
+    for. Where ``large`` is set the value is too large to be held: ``value`` is its first chunk, and the last
+    field of the event is cut.
     """
 
     offset: int
@@ -25,6 +45,7 @@ class Incoming:
     key: bytes
     value: bytes
     event: EventRecord
+    large: LargeEvent | None = None
 
     @property
     def position(self) -> Position:
@@ -40,11 +61,17 @@ class Marker:
 
 
 class IncomingReader:
-    """Makes events of Kafka records, joining those that came in chunks."""
+    """Makes events of Kafka records, joining those that came in chunks, up to ``held_bytes``.
 
-    def __init__(self, deserialize: EventDeserializer) -> None:
+    ``reread`` reads again what is larger.
+    """
+
+    def __init__(
+        self, deserialize: EventDeserializer, reread: Reread, *, held_bytes: int = HELD_BYTES
+    ) -> None:
         self._deserialize = deserialize
-        self._joiner = ChunkJoiner()
+        self._reread = reread
+        self._joiner = BoundedJoiner(held_bytes)
 
     def take(self, record: Record) -> Incoming | Marker | None:
         """Take the next record; None for a chunk that is not the last."""
@@ -61,5 +88,19 @@ class IncomingReader:
                 whole = self._joiner.feed(key, named[HEADER_CHUNK], value, offset)
                 if whole is None:
                     return None
+                if isinstance(whole, LargeValue):
+                    return self._large(whole, key, record.timestamp()[1])
                 value = whole
         return Incoming(first, offset + 1, record.timestamp()[1], key, value, self._deserialize(value))
+
+    def _large(self, value: LargeValue, key: bytes, timestamp_ms: int) -> Incoming:
+        """Give an event whose record is too large to be held."""
+        begun = self._deserialize.beginning(value.head)
+        if begun is not None:
+            record, start, size = begun
+            event = record.event
+            if isinstance(event, _IN_PIECES) and not isinstance(event, PartialUpdateRowsEvent):
+                large = LargeEvent(value, start, size, self._reread)
+                return Incoming(value.start, value.stop, timestamp_ms, key, value.head, record, large)
+        whole = b"".join(self._reread(value.start, value.stop))
+        return Incoming(value.start, value.stop, timestamp_ms, key, whole, self._deserialize(whole))

@@ -1,21 +1,19 @@
 """A transaction's events in, its output out: BEGIN, rows, statements, dead letters, END.
 
-Rows that waited in the dead letter topic are given back the same way: those of a transaction between a BEGIN
-and an END of their own.
-
 The output is a function of the events, the catalogue and the tables that are set aside; only ``ts_ms`` of the
 envelope and the ids of schemas depend on when and where it is made.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
-from millrace.avro.state import OffsetRange, QuarantinedTable, RowsContext
+from millrace.avro.state import OffsetRange, QuarantinedTable
 from millrace.avro.tables import EventPlace, EventWriter
-from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
+from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     ExecuteLoadQueryEvent,
@@ -31,17 +29,21 @@ from millrace.binlog.statement import Statement, StatementKind, TableName, class
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
-from millrace.kafka.chunks import split
+from millrace.kafka.chunks import split, split_parts
 from services.rowmapper.assembler import Transaction
 from services.rowmapper.incoming import Incoming
+from services.rowmapper.large import LargeEvent, RowBatch, locate_in_pieces, row_batches
 from services.rowmapper.sink import Sink
 from services.rowmapper.tables import BoundTable, Tables
 
-__all__ = ["Outcome", "Publication", "Publisher", "WaitingRows"]
+__all__ = ["Outcome", "Publisher"]
 
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
 _BEGIN: Final = b"BEGIN"
 _QUERIES: Final = (QueryEvent, QueryCompressedEvent)
+_MUCH_TOO_LARGE: Final = 4
+"""A value of so many times what a record takes does not fit into one, however few bytes its text has."""
+
 _COMMENTS: Final = (RowsQueryLogEvent, AnnotateRowsEvent)
 
 
@@ -64,41 +66,6 @@ class Outcome:
             ("non_row_changes", self.non_row_changes),
             ("dead_letters", self.dead_letters),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingRows:
-    """A rows event that waited in the dead letter topic: the last event of ``events``, after its table map.
-
-    Where it came in fragments, these are between the two.
-    """
-
-    events: Sequence[Incoming]
-    context: RowsContext
-
-    @property
-    def table_map(self) -> TableMapEvent:
-        """The table map; raises InvalidValueError where the first event is none."""
-        event = self.events[0].event.event
-        if not isinstance(event, TableMapEvent):
-            raise InvalidValueError(f"a dead letter has {type(event).__name__} in place of its table map")
-        return event
-
-    def rows_event(self) -> RowsEvent:
-        """Return the rows, fragments joined; raises BinlogError where that fails."""
-        if len(self.events) == 2 and isinstance(event := self.events[1].event.event, RowsEvent):
-            return event
-        assembler = PartialRowsAssembler()
-        whole = None
-        for incoming in self.events[1:]:
-            fragment = incoming.event.event
-            if not isinstance(fragment, PartialRowDataEvent):
-                raise InvalidValueError(f"a dead letter has {type(fragment).__name__} in place of rows")
-            whole = assembler.feed(fragment)
-        rows = None if whole is None else rows_event_of(whole)
-        if rows is None:
-            raise InvalidValueError("a dead letter has only a part of its rows event")
-        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +94,18 @@ class Publisher:
 
         The two differ where a prepared XA transaction is committed: its events came earlier.
         """
-        publication = Publication(self, transaction, undone)
+        publication = _Publication(self, transaction, undone)
         publication.run(events)
         return publication.outcome
 
     def refuse(self, transaction: Transaction, error: BinlogError) -> Outcome:
         """Put the last event of ``transaction`` into the dead letter topic."""
-        publication = Publication(self, transaction, ())
+        publication = _Publication(self, transaction, ())
         publication.dead_letter(transaction.last, error)
         return publication.outcome
 
 
-class Publication:
+class _Publication:
     """One transaction on its way out."""
 
     def __init__(self, publisher: Publisher, transaction: Transaction, undone: Sequence[OffsetRange]) -> None:
@@ -147,10 +114,8 @@ class Publication:
         self._transaction = transaction
         self._undone = undone
         self._begun = False
-        # Beside each table map its record, and beside the assembler those of the fragments that it has.
-        self._table_maps: dict[int, tuple[TableMapEvent, bytes]] = {}
+        self._table_maps: dict[int, TableMapEvent] = {}
         self._fragments: PartialRowsAssembler | None = None
-        self._fragment_records: list[bytes] = []
         self._gtid = transaction.gtid
         self._thread: int | None = None
         self._query: str | None = None
@@ -160,7 +125,7 @@ class Publication:
         for incoming in events:
             event = incoming.event.event
             if isinstance(event, TableMapEvent):
-                self._table_maps[event.table_id] = event, incoming.value
+                self._table_maps[event.table_id] = event
             elif isinstance(event, RowsEvent):
                 self._rows_event(incoming, event)
             elif isinstance(event, _QUERIES):
@@ -174,19 +139,6 @@ class Publication:
                 self._statement(incoming, event, classify(event.query))
             elif isinstance(event, PartialRowDataEvent):
                 self._fragment(incoming, event)
-        self.finish()
-
-    def give_back(self, rows: WaitingRows) -> None:
-        """Publish rows that waited; raises BinlogError where they still cannot be read."""
-        context, incoming = rows.context, rows.events[-1]
-        self._thread = context.thread
-        self._publish_rows(
-            incoming, rows.rows_event(), rows.table_map, context.query, server_version=context.server_version
-        )
-        self._transaction.last = incoming
-
-    def finish(self) -> None:
-        """Write the END of what has a BEGIN."""
         if self._begun:
             last, outcome = self._transaction.last, self.outcome
             serialize = self._publisher.serialize_transaction
@@ -223,60 +175,63 @@ class Publication:
         except BinlogError as error:
             self.dead_letter(incoming, error)
             return
-        if rows is None:
-            self._fragment_records.append(incoming.value)
-            return
-        before, self._fragment_records = self._fragment_records, []
-        self._rows_event(incoming, rows, before)
+        if rows is not None:
+            self._rows_event(incoming, rows)
 
-    def _rows_event(self, incoming: Incoming, event: RowsEvent, fragments: Sequence[bytes] = ()) -> None:
-        mapped = self._table_maps.get(event.table_id)
+    def _rows_event(self, incoming: Incoming, event: RowsEvent) -> None:
+        table_map = self._table_maps.get(event.table_id)
         query = self._query
         if event.flags & _STMT_END:
             self._table_maps.clear()
             self._query = None
-        if mapped is None:
+        if table_map is None:
             if event.rows:
                 self.dead_letter(incoming, MissingStateError(f"no table map for table id {event.table_id}"))
             return
-        table_map, record = mapped
         name = (table_map.database, table_map.table)
         tables = self._publisher.tables
         undone = self._undone and self._is_undone(incoming.offset)
         if undone and tables.is_transactional(*name, incoming.position):
             self.outcome.undone_events += 1
             return
-        error: BinlogError
         waiting = tables.is_set_aside(*name, self._transaction.start, incoming.offset)
         if waiting is not None:
-            error = SchemaMismatchError(f"the table is set aside: {waiting.error}")
-        else:
-            try:
-                self._publish_rows(incoming, event, table_map, query)
-            except BinlogError as failure:
-                error = failure
-                self._set_aside(incoming, name, error)
-            else:
+            self.dead_letter(incoming, SchemaMismatchError(f"the table is set aside: {waiting.error}"), name)
+            return
+        try:
+            bound = tables.bind(table_map, incoming.position)
+            if incoming.large is not None:
+                self._publish_batches(incoming, event, bound, query, incoming.large)
                 return
-        context = RowsContext(
-            self._transaction.id, self._gtid, self._thread, query, tables.server_version, (record, *fragments)
-        )
-        self.dead_letter(incoming, error, name, context)
+            writer = self._writer(incoming, event, bound, query)
+            bound.write(event, writer)
+        except BinlogError as error:
+            self._set_aside(incoming, name, error)
+            return
+        self._put_rows(incoming, bound, writer, name)
 
-    def _publish_rows(
-        self,
-        incoming: Incoming,
-        event: RowsEvent,
-        table_map: TableMapEvent,
-        query: str | None,
-        *,
-        server_version: str | None = None,
+    def _publish_batches(
+        self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None, large: LargeEvent
     ) -> None:
-        """Write the rows of an event to the topic of their table; raises BinlogError where that fails."""
-        name = (table_map.database, table_map.table)
-        bound = self._publisher.tables.bind(table_map, incoming.position, server_version=server_version)
-        writer = self._writer(incoming, event, bound, query)
-        bound.write(event, writer)
+        """Write the rows of an event too large to be held.
+
+        They are read once before that, since either all of them are published or none.
+        """
+        table = bound.table
+        for publish in (False, True):
+            first = 0
+            keep = _MUCH_TOO_LARGE * bound.encoder.record_limit
+            for batch in row_batches(table.columns, event, large.field(), keep):
+                part = replace(event, rows=batch.rows)  # type: ignore[call-arg]  # its subclasses have the field
+                writer = self._writer(incoming, part, bound, query, batch=batch, large=large, first=first)
+                bound.write_batch(part, writer)
+                first += len(writer.records)
+                if publish:
+                    self._put_rows(incoming, bound, writer, (table.database, table.table))
+
+    def _put_rows(
+        self, incoming: Incoming, bound: BoundTable, writer: EventWriter, name: tuple[str, str]
+    ) -> None:
         if not writer.records:
             return
         self._begin()
@@ -286,9 +241,25 @@ class Publication:
         self.outcome.per_table[name] = self.outcome.per_table.get(name, 0) + count
 
     def _writer(
-        self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None
+        self,
+        incoming: Incoming,
+        event: RowsEvent,
+        bound: BoundTable,
+        query: str | None,
+        *,
+        batch: RowBatch | None = None,
+        large: LargeEvent | None = None,
+        first: int = 0,
     ) -> EventWriter:
         record = incoming.event
+
+        def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
+            if batch is None or large is None:
+                return bound.locate(event, row, side, ordinal)
+            found = batch.references.get((row, side, ordinal))
+            where = row + batch.first_row, side, ordinal
+            return found or locate_in_pieces(bound.table.columns, event, large.field(), where)
+
         return EventWriter(
             bound.encoder,
             EventPlace(
@@ -310,7 +281,9 @@ class Publication:
             after_present=event.columns_after_image,
             total_order=self.outcome.rows + 1,
             collection_order=self.outcome.per_table.get((bound.table.database, bound.table.table), 0) + 1,
-            locate=lambda *where: bound.locate(event, *where),
+            locate=locate,
+            first=first,
+            references=() if batch is None else batch.references,
         )
 
     def _set_aside(self, incoming: Incoming, name: tuple[str, str], error: BinlogError) -> None:
@@ -320,13 +293,10 @@ class Publication:
                 database, table, incoming.key.decode(), self._transaction.start, incoming.offset, str(error)
             )
         )
+        self.dead_letter(incoming, error, name)
 
     def dead_letter(
-        self,
-        incoming: Incoming,
-        error: BinlogError,
-        name: tuple[str, str] | None = None,
-        context: RowsContext | None = None,
+        self, incoming: Incoming, error: BinlogError, name: tuple[str, str] | None = None
     ) -> None:
         """Write an event to the dead letter topic, whole."""
         self.outcome.dead_letters += 1
@@ -336,17 +306,26 @@ class Publication:
             topic=publisher.topics.events,
             offset=incoming.offset,
             key=incoming.key,
-            value=incoming.value,
+            value=b"" if incoming.large is not None else incoming.value,
             epoch=incoming.event.epoch,
             log_file=incoming.event.log_file,
             position=incoming.event.position,
             error_class=type(error).__name__,
             error=error.message,
             table=None if name is None else ".".join(name),
-            context=None if context is None else context.to_bytes(),
         )
-        value = publisher.serialize_dead_letter(letter.to_dict())
-        for header, piece in split(value, publisher.deadletter_limit):
+        serialize, limit, large = (
+            publisher.serialize_dead_letter,
+            publisher.deadletter_limit,
+            incoming.large,
+        )
+        if large is None:
+            pieces = split(serialize(letter.to_dict()), limit)
+        else:
+            before, behind = serialize.around(letter.to_dict(), "value", large.value.size)
+            size = len(before) + large.value.size + len(behind)
+            pieces = split_parts(chain((before,), large.pieces(), (behind,)), size, limit)
+        for header, piece in pieces:
             publisher.sink.put(
                 publisher.topics.deadletter,
                 incoming.key,
@@ -370,12 +349,15 @@ class Publication:
             self.outcome.non_row_changes += 1
         else:
             self.outcome.ddl += 1
-        at, query = incoming.event, event.query
+        at, query, size = incoming.event, event.query, len(event.query)
+        if incoming.large is not None:
+            size = incoming.large.field_size
+            query = b"".join(incoming.large.field(min(size, self._publisher.statement_limit)))
         record = {
             "kind": kind,
             "database": event.database,
             "statement": query[: self._publisher.statement_limit].decode(errors="backslashreplace"),
-            "size": len(query),
+            "size": size,
             "name": f"{statement.verb} {statement.object_type or ''}".rstrip(),
             "objects": _objects(statement, event.database),
             "gtid": self._gtid,

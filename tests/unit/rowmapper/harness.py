@@ -18,6 +18,7 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import EventKey, Topics
+from millrace.kafka.chunks import HELD_BYTES, split
 from millrace.kafka.topics import TopicInfo
 from millrace.runtime.health import Health
 from services.rowmapper.incoming import Incoming, IncomingReader
@@ -53,10 +54,14 @@ class Record:
 
 
 class EventsTopic:
-    """``{source}.events`` as the decoder writes it; every third offset is that of no record."""
+    """``{source}.events`` as the decoder writes it; every third offset is that of no record.
 
-    def __init__(self):
+    Events of more than ``limit`` bytes come in chunks.
+    """
+
+    def __init__(self, limit=1 << 30):
         self.records = []
+        self._limit = limit
         self._serialize = EventSerializer()
         self._tracker = TransactionTracker()
         self._tables = {}
@@ -86,8 +91,10 @@ class EventsTopic:
         step = self._tracker.feed(header, event, log_file, position)
         value = self._serialize(decoded, epoch, log_file, position, sub_index, step, table)
         key = EventKey(header.server_id, epoch, log_file, position, sub_index).encode()
-        offset = self.records[-1].offset() + 1 + (len(self.records) % 3 == 0) if self.records else 5
-        self.records.append(Record(key, value, offset, 1000 * header.timestamp))
+        for chunk, piece in split(value, self._limit):
+            offset = self.records[-1].offset() + 1 + (len(self.records) % 3 == 0) if self.records else 5
+            headers = None if chunk is None else [chunk]
+            self.records.append(Record(key, piece, offset, 1000 * header.timestamp, headers))
 
     def add_marker(self, kind):
         offset = self.records[-1].offset() + 1
@@ -157,7 +164,8 @@ class Registry:
 class World:
     """Everything that outlives a process: topics, registry, state."""
 
-    def __init__(self, events, *, cut_every=10_000, catalog=(), limit=1 << 20, **rows):
+    def __init__(self, events, *, cut_every=10_000, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
+        self.held_bytes = held_bytes
         self.events = events
         self.registry = Registry()
         self.producer = Producer(cut_every)
@@ -181,9 +189,18 @@ class World:
         deserialize_event = EventDeserializer()
         catalog = iter(self.catalog)
 
+        def reread(start, stop):
+            for record in self.events.since(start):
+                if record.offset() >= stop:
+                    return
+                yield record.value()
+
+        def incoming_reader():
+            return IncomingReader(deserialize_event, reread, held_bytes=self.held_bytes)
+
         def replay(start, stop):
             self.replays += 1
-            reader = IncomingReader(deserialize_event)
+            reader = incoming_reader()
             for record in self.events.since(start):
                 if record.offset() >= stop:
                     return
@@ -194,7 +211,7 @@ class World:
         mapper = Mapper(
             state,
             self.producer,
-            IncomingReader(deserialize_event),
+            incoming_reader(),
             replay,
             buffer_bytes=self.settings.rows.buffer_mib << 20,
             health=Health(),

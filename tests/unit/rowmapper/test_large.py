@@ -1,0 +1,110 @@
+"""Events too large to be held give the same output as those that are read whole."""
+
+import pytest
+
+from millrace.binlog.events import WriteRowsEvent
+from millrace.binlog.rows import RowImages
+
+from .harness import EventsTopic, World
+from .logs import ALL, COLUMNS, Log
+from .test_mapper import definition
+
+LIMIT = 2048 + 400
+"""max.message.bytes of a row topic: its records take 400 bytes."""
+
+
+def made(limit, **options):
+    """A log with rows of all sizes, statements, and a rollback."""
+    log = Log(EventsTopic(limit), **options)
+    rows = [(number, "x" * size) for number, size in enumerate((1, 90, 300, 900, 1700, 5000, 40, 0, 20_000))]
+    log.begin().insert("a", *rows).commit()
+    log.begin().update("a", *((row, (row[0], row[1] + "y")) for row in rows)).insert("b", (1, "z")).commit()
+    log.begin().update("a", *(((n, note), (n + 100, note)) for n, note in rows)).delete("a", *rows).commit()
+    log.begin().query("INSERT INTO s VALUES (" + "1" * 3000 + ")").commit()
+    log.query("CREATE TABLE c (id INT) COMMENT '" + "c" * 3000 + "'")
+    log.begin().insert("a", *rows).query("SAVEPOINT s").insert("a", *rows).query("ROLLBACK TO s").commit()
+    return log.topic
+
+
+def output(world):
+    """All records but for dead letters, and these joined."""
+    topics = {
+        name: records for name, records in world.producer.topics.items() if not name.endswith("deadletter")
+    }
+    return topics, b"".join(value for _, value, _ in world.producer.topics["t.deadletter"])
+
+
+@pytest.mark.parametrize("batch_rows", [1, 4, 10_000])
+def test_the_same_output_in_pieces(batch_rows, monkeypatch):
+    monkeypatch.setattr("services.rowmapper.large._BATCH_ROWS", batch_rows)
+    whole = World(made(1 << 30), limit=LIMIT)
+    whole.run()
+    pieces = World(made(700), limit=LIMIT, held_bytes=0)
+    pieces.run()
+    assert output(pieces) == output(whole)
+    records = whole.producer.topics["t.shop.a"]
+    assert len(records) == 9 * (1 + 1 + 2 + 1 + 1)
+    references = [value["unrepresentable"] for _, value in whole.read("t.shop.a") if value["unrepresentable"]]
+    assert len(references) > 20
+
+
+def test_references_lead_to_the_bytes():
+    world = World(made(700), limit=LIMIT, held_bytes=0)
+    world.run()
+    value = next(value for _, value in world.read("t.shop.a") if value["after"] == {"id": 5, "note": None})
+    (note,) = value["unrepresentable"]
+    whole = next(
+        record for record in made(1 << 30).records if record.key().decode() == note["reference"]["key"]
+    )
+    images = whole.value()[whole.value().index(b"\x00\x00\x00\x00\x00\x01\x00x") :]
+    assert images[note["reference"]["start"] : note["reference"]["end"]] == b"x" * 5000
+
+
+def test_a_restart_anywhere_changes_nothing():
+    whole = World(made(1 << 30), limit=LIMIT)
+    whole.run()
+    world = World(made(700), limit=LIMIT, held_bytes=0, cut_every=3)
+    stops = 0
+    while True:
+        world.producer.committed = world.stop.set
+        mapper, records = world.start()
+        for record in records:
+            mapper.process([record])
+            if world.stop.is_set():
+                break
+        if not world.stop.is_set():
+            break
+        world.stop.clear()
+        stops += 1
+    world.producer.commit(mapper.state())
+    assert output(world) == output(whole)
+    assert stops > 5
+
+
+def test_a_table_that_is_set_aside():
+    """The dead letter has the event whole."""
+    catalog = [definition("a", "id", "note", "more")]
+    whole = World(made(1 << 30, named=False), limit=LIMIT, catalog=catalog)
+    whole.run()
+    pieces = World(made(700, named=False), limit=LIMIT, held_bytes=0, catalog=catalog)
+    pieces.run()
+    assert "t.shop.a" not in pieces.producer.topics
+    assert b"x" * 20_000 in output(pieces)[1]
+    assert len(output(pieces)[1]) > 100_000
+    assert output(pieces)[0] == output(whole)[0]
+
+
+def test_rows_that_are_cut_in_the_middle_are_not_published():
+    """Not even those in front of the damage."""
+    log = Log(EventsTopic(700))
+    log.begin().table_map("a")
+    rows = [(None, (number, "x" * 300)) for number in range(9)]
+    images = RowImages(COLUMNS, None, ALL).encode(rows)
+    log.event(WriteRowsEvent(log.ids["a"], 1, b"", 2, b"", ALL, images[:-1]))
+    log.commit()
+    world = World(log.topic, limit=LIMIT, held_bytes=0)
+    world.run()
+    assert "t.shop.a" not in world.producer.topics
+    letter = b"".join(value for _, value, _ in world.producer.topics["t.deadletter"])
+    assert images[:-1] in letter
+    assert b"TruncatedError" in letter
