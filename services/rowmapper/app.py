@@ -1,6 +1,8 @@
 """The row mapper's start: topics, registry, catalogue, state, and the pipe between events and rows."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from millrace.avro.catalog import CatalogEntry
@@ -24,7 +26,7 @@ from services.rowmapper.publisher import Publisher
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.tables import Tables
 
-__all__ = ["main"]
+__all__ = ["RowMapper", "assembled", "main"]
 
 _KINDS: Final = ("events", "catalog", "transactions", "ddl", "deadletter", "state")
 _STATEMENT_SHARE: Final = 4
@@ -36,8 +38,38 @@ def main() -> int:
     return run_service("rowmapper", RowMapperSettings, run)
 
 
+@dataclass(frozen=True, slots=True)
+class RowMapper:
+    """The parts of a row mapper that has taken over its state; ``reader`` stands where the state says."""
+
+    topics: Topics
+    reader: InputReader
+    producer: TransactionalProducer
+    registry: SchemaRegistry
+    deserialize: EventDeserializer
+    mapper: Mapper
+    tables: Tables
+    publisher: Publisher
+
+
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
+    with assembled(service) as parts:
+        reader, mapper = parts.reader, parts.mapper
+        metrics = RowMapperMetrics(service.metrics, mapper, parts.tables)
+        service.log.info("mapping rows", topic=parts.topics.events, offset=mapper.next_offset)
+
+        def measure_lag() -> None:
+            metrics.lag = reader.lag() or 0
+
+        run_pipe(
+            reader, parts.producer, mapper, stop=service.stop, health=service.health, after_commit=measure_lag
+        )
+
+
+@contextmanager
+def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
+    """Take over from any other row mapper of the source, and give the parts of this one."""
     settings = service.settings
     topics = Topics(settings.source)
     group = f"millrace-rowmapper-{settings.source}"
@@ -88,14 +120,8 @@ def run(service: Service[RowMapperSettings]) -> None:
             include_query=settings.rows.include_query,
         )
         mapper.use(tables, publisher)
-        metrics = RowMapperMetrics(service.metrics, mapper, tables)
-        service.log.info("mapping rows", topic=topics.events, offset=state.input_offset)
         reader.seek(state.input_offset)
-
-        def measure_lag() -> None:
-            metrics.lag = reader.lag() or 0
-
-        run_pipe(reader, producer, mapper, stop=service.stop, health=service.health, after_commit=measure_lag)
+        yield RowMapper(topics, reader, producer, registry, deserialize, mapper, tables, publisher)
 
 
 def _topic_maker(settings: RowMapperSettings) -> Callable[[str], TopicInfo]:

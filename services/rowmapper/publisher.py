@@ -1,5 +1,8 @@
 """A transaction's events in, its output out: BEGIN, rows, statements, dead letters, END.
 
+Rows that waited in the dead letter topic are given back the same way: those of a transaction between a BEGIN
+and an END of their own.
+
 The output is a function of the events, the catalogue and the tables that are set aside; only ``ts_ms`` of the
 envelope and the ids of schemas depend on when and where it is made.
 """
@@ -11,9 +14,9 @@ from itertools import chain
 from typing import Final
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
-from millrace.avro.state import OffsetRange, QuarantinedTable
+from millrace.avro.state import OffsetRange, QuarantinedTable, RowsContext
 from millrace.avro.tables import EventPlace, EventWriter
-from millrace.binlog.errors import BinlogError, MissingStateError
+from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     ExecuteLoadQueryEvent,
@@ -36,7 +39,7 @@ from services.rowmapper.large import LargeEvent, RowBatch, locate_in_pieces, row
 from services.rowmapper.sink import Sink
 from services.rowmapper.tables import BoundTable, Tables
 
-__all__ = ["Outcome", "Publisher"]
+__all__ = ["Outcome", "Publication", "Publisher", "WaitingRows"]
 
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
 _BEGIN: Final = b"BEGIN"
@@ -69,6 +72,41 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingRows:
+    """A rows event that waited in the dead letter topic: the last event of ``events``, after its table map.
+
+    Where it came in fragments, these are between the two.
+    """
+
+    events: Sequence[Incoming]
+    context: RowsContext
+
+    @property
+    def table_map(self) -> TableMapEvent:
+        """The table map; raises InvalidValueError where the first event is none."""
+        event = self.events[0].event.event
+        if not isinstance(event, TableMapEvent):
+            raise InvalidValueError(f"a dead letter has {type(event).__name__} in place of its table map")
+        return event
+
+    def rows_event(self) -> RowsEvent:
+        """Return the rows, fragments joined; raises BinlogError where that fails."""
+        if len(self.events) == 2 and isinstance(event := self.events[1].event.event, RowsEvent):
+            return event
+        assembler = PartialRowsAssembler()
+        whole = None
+        for incoming in self.events[1:]:
+            fragment = incoming.event.event
+            if not isinstance(fragment, PartialRowDataEvent):
+                raise InvalidValueError(f"a dead letter has {type(fragment).__name__} in place of rows")
+            whole = assembler.feed(fragment)
+        rows = None if whole is None else rows_event_of(whole)
+        if rows is None:
+            raise InvalidValueError("a dead letter has only a part of its rows event")
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
 class Publisher:
     """Publishes transactions one after the other into ``sink``."""
 
@@ -94,18 +132,18 @@ class Publisher:
 
         The two differ where a prepared XA transaction is committed: its events came earlier.
         """
-        publication = _Publication(self, transaction, undone)
+        publication = Publication(self, transaction, undone)
         publication.run(events)
         return publication.outcome
 
     def refuse(self, transaction: Transaction, error: BinlogError) -> Outcome:
         """Put the last event of ``transaction`` into the dead letter topic."""
-        publication = _Publication(self, transaction, ())
+        publication = Publication(self, transaction, ())
         publication.dead_letter(transaction.last, error)
         return publication.outcome
 
 
-class _Publication:
+class Publication:
     """One transaction on its way out."""
 
     def __init__(self, publisher: Publisher, transaction: Transaction, undone: Sequence[OffsetRange]) -> None:
@@ -114,8 +152,10 @@ class _Publication:
         self._transaction = transaction
         self._undone = undone
         self._begun = False
-        self._table_maps: dict[int, TableMapEvent] = {}
+        # Beside each table map its record, and beside the assembler those of the fragments that it has.
+        self._table_maps: dict[int, tuple[TableMapEvent, bytes]] = {}
         self._fragments: PartialRowsAssembler | None = None
+        self._fragment_records: list[bytes] = []
         self._gtid = transaction.gtid
         self._thread: int | None = None
         self._query: str | None = None
@@ -125,7 +165,7 @@ class _Publication:
         for incoming in events:
             event = incoming.event.event
             if isinstance(event, TableMapEvent):
-                self._table_maps[event.table_id] = event
+                self._table_maps[event.table_id] = event, incoming.value
             elif isinstance(event, RowsEvent):
                 self._rows_event(incoming, event)
             elif isinstance(event, _QUERIES):
@@ -139,6 +179,19 @@ class _Publication:
                 self._statement(incoming, event, classify(event.query))
             elif isinstance(event, PartialRowDataEvent):
                 self._fragment(incoming, event)
+        self.finish()
+
+    def give_back(self, rows: WaitingRows) -> None:
+        """Publish rows that waited; raises BinlogError where they still cannot be read."""
+        context, incoming = rows.context, rows.events[-1]
+        self._thread = context.thread
+        self._publish_rows(
+            incoming, rows.rows_event(), rows.table_map, context.query, server_version=context.server_version
+        )
+        self._transaction.last = incoming
+
+    def finish(self) -> None:
+        """Write the END of what has a BEGIN."""
         if self._begun:
             last, outcome = self._transaction.last, self.outcome
             serialize = self._publisher.serialize_transaction
@@ -175,39 +228,63 @@ class _Publication:
         except BinlogError as error:
             self.dead_letter(incoming, error)
             return
-        if rows is not None:
-            self._rows_event(incoming, rows)
+        if rows is None:
+            self._fragment_records.append(incoming.value)
+            return
+        before, self._fragment_records = self._fragment_records, []
+        self._rows_event(incoming, rows, before)
 
-    def _rows_event(self, incoming: Incoming, event: RowsEvent) -> None:
-        table_map = self._table_maps.get(event.table_id)
+    def _rows_event(self, incoming: Incoming, event: RowsEvent, fragments: Sequence[bytes] = ()) -> None:
+        mapped = self._table_maps.get(event.table_id)
         query = self._query
         if event.flags & _STMT_END:
             self._table_maps.clear()
             self._query = None
-        if table_map is None:
+        if mapped is None:
             if event.rows:
                 self.dead_letter(incoming, MissingStateError(f"no table map for table id {event.table_id}"))
             return
+        table_map, record = mapped
         name = (table_map.database, table_map.table)
         tables = self._publisher.tables
         undone = self._undone and self._is_undone(incoming.offset)
         if undone and tables.is_transactional(*name, incoming.position):
             self.outcome.undone_events += 1
             return
+        error: BinlogError
         waiting = tables.is_set_aside(*name, self._transaction.start, incoming.offset)
         if waiting is not None:
-            self.dead_letter(incoming, SchemaMismatchError(f"the table is set aside: {waiting.error}"), name)
-            return
-        try:
-            bound = tables.bind(table_map, incoming.position)
-            if incoming.large is not None:
-                self._publish_batches(incoming, event, bound, query, incoming.large)
+            error = SchemaMismatchError(f"the table is set aside: {waiting.error}")
+        else:
+            try:
+                self._publish_rows(incoming, event, table_map, query)
+            except BinlogError as failure:
+                error = failure
+                self._set_aside(incoming, name, error)
+            else:
                 return
-            writer = self._writer(incoming, event, bound, query)
-            bound.write(event, writer)
-        except BinlogError as error:
-            self._set_aside(incoming, name, error)
+        context = RowsContext(
+            self._transaction.id, self._gtid, self._thread, query, tables.server_version, (record, *fragments)
+        )
+        self.dead_letter(incoming, error, name, context)
+
+    def _publish_rows(
+        self,
+        incoming: Incoming,
+        event: RowsEvent,
+        table_map: TableMapEvent,
+        query: str | None,
+        *,
+        server_version: str | None = None,
+    ) -> None:
+        """Write the rows of an event to the topic of their table; raises BinlogError where that fails."""
+        name = (table_map.database, table_map.table)
+        bound = self._publisher.tables.bind(table_map, incoming.position, server_version=server_version)
+        if incoming.large is not None:
+            self._publish_batches(incoming, event, bound, query, incoming.large)
             return
+        writer = self._writer(incoming, event, bound, query)
+        bound.write(event, writer)
         self._put_rows(incoming, bound, writer, name)
 
     def _publish_batches(
@@ -293,10 +370,13 @@ class _Publication:
                 database, table, incoming.key.decode(), self._transaction.start, incoming.offset, str(error)
             )
         )
-        self.dead_letter(incoming, error, name)
 
     def dead_letter(
-        self, incoming: Incoming, error: BinlogError, name: tuple[str, str] | None = None
+        self,
+        incoming: Incoming,
+        error: BinlogError,
+        name: tuple[str, str] | None = None,
+        context: RowsContext | None = None,
     ) -> None:
         """Write an event to the dead letter topic, whole."""
         self.outcome.dead_letters += 1
@@ -313,6 +393,7 @@ class _Publication:
             error_class=type(error).__name__,
             error=error.message,
             table=None if name is None else ".".join(name),
+            context=None if context is None else context.to_bytes(),
         )
         serialize, limit, large = (
             publisher.serialize_dead_letter,

@@ -20,7 +20,7 @@ from millrace.avro.tables import EventWriter, RowEncoder, table_schemas
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
-from millrace.binlog.table import ResolvedTable, TableDefinition, resolve_columns
+from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefinition, resolve_columns
 from millrace.contract import Topics
 from millrace.kafka.topics import TopicInfo
 from millrace.runtime.logging import get_logger
@@ -87,7 +87,8 @@ class Tables:
 
     ``ensure_topic`` creates a topic unless it exists; ``read_catalog`` gives the definitions that have come
     since it was called last; ``before_waiting`` is called before either, or the registry, may take its time.
-    ``server_version`` is that of the last format description, None before the first.
+    ``server_version`` is that of the last format description, None before the first. With ``trust_later`` a
+    definition that contradicts the log gives way to the first one read later that agrees with it.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Tables:
         server_version: str | None = None,
     ) -> None:
         self.server_version = server_version
+        self.trust_later = False
         self._source = settings.source
         self._avro = settings.rows.avro
         self._topics = Topics(settings.source)
@@ -145,8 +147,22 @@ class Tables:
             found = self._catalog.find(database, table, place)
         return found is None or found.definition.transactional is not False
 
-    def bind(self, table_map: TableMapEvent, place: Position) -> BoundTable:
-        """Return the table of a table map; raises BinlogError where its columns cannot be told."""
+    def update(self, table: QuarantinedTable) -> None:
+        """Note how far a table that is set aside was given back."""
+        self._set_aside[table.database, table.table] = table
+
+    def give_back(self, database: str, table: str) -> None:
+        """Let the rows of a table be mapped again from here on."""
+        del self._set_aside[database, table]
+
+    def bind(
+        self, table_map: TableMapEvent, place: Position, *, server_version: str | None = None
+    ) -> BoundTable:
+        """Return the table of a table map; raises BinlogError where its columns cannot be told.
+
+        ``server_version`` is that of the last format description unless it is given.
+        """
+        version = server_version or self.server_version
         content = (
             table_map.database,
             table_map.table,
@@ -154,16 +170,16 @@ class Tables:
             table_map.column_metadata,
             table_map.null_bits,
             table_map.optional_metadata,
-            self.server_version,
+            version,
         )
         bound = self._bound.get(content)
         if bound is not None and (
-            bound.table.schema_source == "table_map" or bound.found == self._find(table_map, place)
+            bound.table.schema_source == "table_map" or bound.found == self._find(table_map, place, version)
         ):
             return bound
         self._before_waiting()
         self.refresh()
-        bound = self._bound[content] = self._bind(table_map, place)
+        bound = self._bound[content] = self._bind(table_map, place, version)
         return bound
 
     def refresh(self) -> None:
@@ -171,13 +187,23 @@ class Tables:
         for entry in self._read_catalog():
             self._catalog.add(entry)
 
-    def _find(self, table_map: TableMapEvent, place: Position) -> Found | None:
-        return self._catalog.find(table_map.database, table_map.table, place)
+    def _find(self, table_map: TableMapEvent, place: Position, version: str | None) -> Found | None:
+        """Give the definition that holds; with ``trust_later`` the first one from there on that agrees."""
+        if not self.trust_later:
+            return self._catalog.find(table_map.database, table_map.table, place)
+        candidates = self._catalog.since(table_map.database, table_map.table, place)
+        for found in candidates:
+            try:
+                resolve_columns(table_map, found.definition, server_version=version)
+            except SchemaMismatchError:
+                continue
+            return found
+        return candidates[0] if candidates else None
 
-    def _bind(self, table_map: TableMapEvent, place: Position) -> BoundTable:
-        found = self._find(table_map, place)
+    def _bind(self, table_map: TableMapEvent, place: Position, version: str | None) -> BoundTable:
+        found = self._find(table_map, place, version)
         definition: TableDefinition | None = None if found is None else found.definition
-        table = resolve_columns(table_map, definition, server_version=self.server_version)
+        table = resolve_columns(table_map, definition, server_version=version)
         schema_source: str = table.schema_source
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
