@@ -28,6 +28,10 @@ _COMMANDS: Final = {
     "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.local.commands:local", "Start Kafka, a registry and a database server here."),
     "reader": ("millrace.service_commands:reader", "Run the reader: a server's binary log to raw events."),
+    "status": (
+        "millrace.status.command:status",
+        "Print where the services stand, and what lies between them.",
+    ),
     "topic": ("millrace.topic_command:topic", "Print records of a topic, decoded, one JSON object a line."),
     "rowmapper": ("millrace.service_commands:rowmapper", "Run the row mapper: typed events to row changes."),
 }

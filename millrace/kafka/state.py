@@ -45,6 +45,8 @@ class StoredState:
     value: bytes | None
     owner: str
     offset: int
+    written_ms: int = 0
+    """When it was written, milliseconds since 1970."""
 
 
 def state_key(service: str, shard: int | None = None) -> bytes:
@@ -122,7 +124,10 @@ def _last_between(consumer: Consumer, topic: str, key: bytes, start: int, end: i
         if error is None and offset < end and message.key() == key:
             owner = dict(message.headers() or ()).get(HEADER_OWNER)
             found = StoredState(
-                message.value(), owner.decode() if isinstance(owner, bytes) else "another process", offset
+                message.value(),
+                owner.decode() if isinstance(owner, bytes) else "another process",
+                offset,
+                message.timestamp()[1],
             )
         if offset >= end or (error is None and offset == end - 1):
             return found

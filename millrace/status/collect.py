@@ -1,0 +1,296 @@
+"""What Kafka and the server tell of a source: states, positions, lags, what was set aside."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from millrace.avro.events import EventDeserializer
+from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.single_object import SingleObjectError
+from millrace.avro.state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
+from millrace.binlog.errors import BinlogError
+from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
+from millrace.kafka.client import Message, connect
+from millrace.kafka.pending import pending
+from millrace.kafka.state import StoredState, read_state
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import SourceError
+from millrace.mysql.settings import MysqlSettings
+from millrace.mysql.status import LogFile, binary_logs, log_status
+from millrace.runtime.settings import KafkaSettings, RegistrySettings, ServiceSettings
+from millrace.status.lag import Lag, count, event_step, gtids_between, raw_step
+
+__all__ = ["Hop", "Place", "ServerStatus", "Service", "SourceStatus", "StatusSettings", "collect", "sources"]
+
+_DEAD_LETTERS_LIMIT: Final = 100_000
+
+
+class StatusSettings(BaseSettings):
+    """The settings of the services, of which only Kafka's are needed."""
+
+    model_config = ServiceSettings.model_config
+
+    source: str | None = Field(default=None, description="name of the replication stream")
+    kafka: KafkaSettings
+    registry: RegistrySettings | None = None
+    mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take them from where the services do."""
+        return ServiceSettings.settings_customise_sources(
+            settings_cls, init_settings, env_settings, dotenv_settings, file_secret_settings
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the log of an epoch."""
+
+    epoch: int
+    log_file: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The end of a server's log, or why it cannot be told."""
+
+    address: str
+    log_file: str = ""
+    position: int = 0
+    gtid_set: str = ""
+    error: str = ""
+    logs: tuple[LogFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where a service stands: everything before ``place`` is done, as far as its state tells.
+
+    ``input_offset`` is that in its input topic, ``owner`` the process that wrote the state last.
+    """
+
+    name: str
+    owner: str
+    written_ms: int
+    place: Place | None
+    input_offset: int | None = None
+    gtid_set: str | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What is on its way from one side to the other."""
+
+    start: str
+    end: str
+    lag: Lag
+
+
+@dataclass(slots=True)
+class SourceStatus:
+    """All that is known of a source."""
+
+    source: str
+    server: ServerStatus | None = None
+    services: list[Service] = field(default_factory=list)
+    hops: list[Hop] = field(default_factory=list)
+    quarantined: tuple[QuarantinedTable, ...] = ()
+    pending_xa: int = 0
+    dead_letters: int = 0
+    dead_letters_exact: bool = True
+    problems: list[str] = field(default_factory=list)
+
+
+def sources(settings: StatusSettings) -> list[str]:
+    """Return the source of the settings if there is one, else all that have a state in Kafka."""
+    if settings.source is not None:
+        return [settings.source]
+    names = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    return sorted(
+        name.removesuffix(".state") for name in names if name.endswith(".state") and name.count(".") == 1
+    )
+
+
+def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | None) -> SourceStatus:
+    """Look at a source once. Raises BrokerError where Kafka does not answer; all else becomes part of it."""
+    status = SourceStatus(source)
+    topics = Topics(source)
+    known = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    stored: dict[str, StoredState] = {}
+    if topics.state in known:
+        for name in ("reader", "decoder", "rowmapper"):
+            found = read_state(settings.kafka, source, name)
+            if found is not None and found.value is not None:
+                stored[name] = found
+    else:
+        status.problems.append(f"no service of {source} has run: there is no topic {topics.state}")
+    reader = _reader(status, stored.get("reader"))
+    if settings.mysql.host is not None and settings.source == source:
+        status.server = _server([settings.mysql.address()], reader)
+    if reader is not None:
+        status.hops.append(Hop("server", "raw", _lag_of_reader(reader, status.server)))
+    if topics.raw in known:
+        _decoder(status, settings, stored.get("decoder"), reader)
+    if topics.events in known:
+        _rowmapper(status, settings, stored.get("rowmapper"), registry)
+    if topics.deadletter in known:
+        _dead_letters(status, pending(settings.kafka, topics.deadletter, 0))
+    return status
+
+
+def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | None:
+    if stored is None or stored.value is None:
+        return None
+    try:
+        state = ReaderState.from_bytes(stored.value)
+    except SingleObjectError as error:
+        status.services.append(Service("reader", stored.owner, stored.written_ms, None, error=str(error)))
+        return None
+    place = Place(state.epoch, state.log_file, state.position)
+    status.services.append(Service("reader", stored.owner, stored.written_ms, place, gtid_set=state.gtid_set))
+    return state
+
+
+def _server(addresses: Iterable[MysqlAddress], reader: ReaderState | None) -> ServerStatus | None:
+    """Ask the server that is read: of several the one with the uuid that the reader saw, else the first."""
+    found: ServerStatus | None = None
+    wanted = None if reader is None or reader.identity is None else reader.identity.server_uuid
+    for address in addresses:
+        try:
+            with MysqlConnection(address) as connection:
+                end = log_status(connection)
+                status = ServerStatus(
+                    str(address),
+                    end.log_file,
+                    end.position,
+                    end.gtid_set,
+                    logs=tuple(binary_logs(connection)),
+                )
+                if wanted is None or connection.variable("server_uuid") == wanted:
+                    return status
+        except SourceError as error:
+            status = ServerStatus(str(address), error=str(error))
+        if found is None or found.error:
+            found = status
+    return found
+
+
+def _lag_of_reader(reader: ReaderState, server: ServerStatus | None) -> Lag:
+    """Compare the reader's place with the end of the server's log.
+
+    When the oldest event that was not read happened, nobody can ask; it is not older than the last that was.
+    """
+    if server is None or server.error:
+        return Lag(None, None, None)
+    names = [log.name for log in server.logs]
+    if reader.log_file not in names:
+        return Lag(None, None, gtids_between(reader.gtid_set, server.gtid_set))
+    later = server.logs[names.index(reader.log_file) :]
+    behind = sum(log.size for log in later[:-1]) + server.position - reader.position
+    if behind <= 0:
+        return Lag(0, 0.0, 0)
+    age_s = max(0.0, time.time() - reader.last_timestamp / 1000)
+    return Lag(behind, age_s, gtids_between(reader.gtid_set, server.gtid_set))
+
+
+def _decoder(
+    status: SourceStatus, settings: StatusSettings, stored: StoredState | None, reader: ReaderState | None
+) -> None:
+    offset = 0
+    error = ""
+    if stored is not None and stored.value is not None:
+        try:
+            state = DecoderState.from_bytes(stored.value)
+            offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
+        except SingleObjectError as failure:
+            error = str(failure)
+    first, messages = _peeked(pending(settings.kafka, Topics(status.source).raw, offset))
+    place = None
+    if first is not None:
+        place = _place(RawKey, first)
+    elif reader is not None:
+        place = Place(reader.epoch, reader.log_file, reader.position)
+    if stored is not None:
+        status.services.append(
+            Service("decoder", stored.owner, stored.written_ms, place, offset, error=error)
+        )
+    if not error:
+        status.hops.append(Hop("raw", "events", count(messages, raw_step)))
+
+
+def _rowmapper(
+    status: SourceStatus,
+    settings: StatusSettings,
+    stored: StoredState | None,
+    registry: SchemaRegistry | None,
+) -> None:
+    offset = 0
+    error = ""
+    if stored is not None and stored.value is not None:
+        try:
+            state = RowMapperState.from_bytes(stored.value)
+            offset = state.input_offset
+            status.quarantined, status.pending_xa = state.quarantined, len(state.pending_xa)
+        except SingleObjectError as failure:
+            error = str(failure)
+    first, messages = _peeked(pending(settings.kafka, Topics(status.source).events, offset))
+    place = None
+    if first is not None:
+        place = _place(EventKey, first)
+    else:
+        # All events are rows by now: it stands where the decoder does.
+        place = next((service.place for service in status.services if service.name == "decoder"), None)
+    if stored is not None:
+        status.services.append(
+            Service("rowmapper", stored.owner, stored.written_ms, place, offset, error=error)
+        )
+    if error:
+        return
+    lag = None
+    if registry is not None:
+        try:
+            lag = count(messages, event_step(EventDeserializer(registry)))
+        except (RegistryError, BinlogError) as failure:
+            status.problems.append(f"events cannot be counted by transactions and bytes: {failure}")
+            _, messages = _peeked(pending(settings.kafka, Topics(status.source).events, offset))
+    status.hops.append(Hop("events", "rows", lag or count(messages, None)))
+
+
+def _dead_letters(status: SourceStatus, messages: Iterable[Message]) -> None:
+    """Count the dead letters, those in chunks once."""
+    for message in messages:
+        chunk = dict(message.headers() or ()).get(HEADER_CHUNK, b"0/1")
+        status.dead_letters += isinstance(chunk, bytes) and chunk.startswith(b"0/")
+        if status.dead_letters >= _DEAD_LETTERS_LIMIT:
+            status.dead_letters_exact = False
+            return
+
+
+def _peeked(messages: Iterator[Message]) -> tuple[Message | None, Iterator[Message]]:
+    """Give the first message, and all of them."""
+    first = next(messages, None)
+    return first, messages if first is None else chain([first], messages)
+
+
+def _place(kind: type[RawKey] | type[EventKey], message: Message) -> Place | None:
+    key = message.key()
+    try:
+        found = kind.parse(key if isinstance(key, bytes) else b"")
+    except ValueError:
+        return None
+    return Place(found.epoch, found.log_file, found.position)

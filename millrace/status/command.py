@@ -1,0 +1,89 @@
+"""The command ``millrace status``."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from millrace.avro.registry import SchemaRegistry
+from millrace.runtime.errors import UserError
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import CONFIG_VARIABLE, load_settings
+from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
+from millrace.status.report import as_dict, as_lines
+
+__all__ = ["status"]
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command("status")
+@click.argument("names", metavar="[SOURCE]...", nargs=-1)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"The TOML file; as {CONFIG_VARIABLE}.",
+)
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a source, a line each.")
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks with --watch.",
+)
+def status(
+    *, names: tuple[str, ...], config: Path | None, json_output: bool, watch: bool, interval: float
+) -> None:
+    """Print where the services of each source stand, and what lies between them.
+
+    Without SOURCE that of MILLRACE_SOURCE, else all that Kafka knows. The server is asked for the end of its
+    log where MILLRACE_MYSQL_… says how, for the source of MILLRACE_SOURCE.
+    """
+    if config is not None:
+        os.environ[CONFIG_VARIABLE] = str(config)
+    configure_logging("CRITICAL")
+    try:
+        settings = load_settings(StatusSettings)
+        with ExitStack() as stack:
+            registry = None
+            if settings.registry is not None:
+                registry = stack.enter_context(SchemaRegistry(settings.registry))
+            while True:
+                found = [collect(settings, name, registry) for name in names or sources(settings)]
+                _print(found, json_output=json_output, clear=watch and sys.stdout.isatty())
+                if not watch:
+                    break
+                time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+    except UserError as error:
+        for line in error.lines:
+            click.echo(f"error: {line}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _print(found: list[SourceStatus], *, json_output: bool, clear: bool) -> None:
+    lines = _json(found) if json_output else _text(found)
+    colour = False if os.environ.get("NO_COLOR") else None
+    click.echo((_CLEAR if clear and not json_output else "") + "\n".join(lines), color=colour)
+    sys.stdout.flush()
+
+
+def _json(found: list[SourceStatus]) -> Iterator[str]:
+    return (json.dumps(as_dict(status), ensure_ascii=False) for status in found)
+
+
+def _text(found: list[SourceStatus]) -> Iterator[str]:
+    if not found:
+        yield "Kafka knows no source: no service has run"
+    for index, one in enumerate(found):
+        if index:
+            yield ""
+        yield from as_lines(one)

@@ -1,0 +1,104 @@
+"""The status of a source for people and for programs."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from millrace.status.collect import Place, SourceStatus
+from millrace.status.lag import Lag
+
+__all__ = ["as_dict", "as_lines"]
+
+_UNKNOWN: Final = "?"
+_COLUMNS: Final = ("bytes", "seconds", "transactions", "records")
+
+
+def as_dict(status: SourceStatus) -> dict[str, Any]:
+    """Give what JSON takes; None stands for what cannot be told."""
+    server = status.server
+    return {
+        "source": status.source,
+        "server": None
+        if server is None
+        else {
+            "address": server.address,
+            "log_file": server.log_file or None,
+            "position": server.position or None,
+            "gtid_set": server.gtid_set or None,
+            "error": server.error or None,
+        },
+        "services": {
+            service.name: {
+                "place": None if service.place is None else asdict(service.place),
+                "input_offset": service.input_offset,
+                "gtid_set": service.gtid_set or None,
+                "owner": service.owner,
+                "written": _time(service.written_ms),
+                "error": service.error or None,
+            }
+            for service in status.services
+        },
+        "hops": [{"from": hop.start, "to": hop.end, **asdict(hop.lag)} for hop in status.hops],
+        "quarantined": [
+            {"table": f"{table.database}.{table.table}", "since": table.key, "error": table.error}
+            for table in status.quarantined
+        ],
+        "pending_xa": status.pending_xa,
+        "dead_letters": {"count": status.dead_letters, "exact": status.dead_letters_exact},
+        "problems": status.problems,
+    }
+
+
+def as_lines(status: SourceStatus) -> Iterator[str]:
+    """Give a paragraph: places, lags, and what was set aside."""
+    yield click.style(status.source, bold=True)
+    server = status.server
+    if server is not None and server.error:
+        yield f"  {'server':<10} {click.style(server.error, fg='red')}"
+    elif server is not None:
+        yield f"  {'server':<10} {server.log_file}:{server.position}  {server.address}"
+    for service in status.services:
+        place = service.error or _placed(service.place)
+        yield f"  {service.name:<10} {place}  {service.owner}, last wrote {_ago(service.written_ms)}"
+    if status.hops:
+        yield ""
+        yield "  " + f"{'not through':<18}" + "".join(f"{column:>15}" for column in _COLUMNS)
+    for hop in status.hops:
+        name = f"{hop.start} → {hop.end}"
+        yield f"  {name:<18}" + "".join(f"{cell:>15}" for cell in _cells(hop.lag))
+    if status.hops:
+        yield ""
+    for table in status.quarantined:
+        name = click.style(f"{table.database}.{table.table}", fg="red")
+        yield f"  set aside: {name} since {table.key}: {table.error}"
+    letters = f"{'' if status.dead_letters_exact else 'at least '}{status.dead_letters:,}"
+    yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)
+    if status.pending_xa:
+        yield f"  XA transactions prepared and not decided: {status.pending_xa}"
+    for problem in status.problems:
+        yield f"  {click.style(problem, fg='yellow')}"
+
+
+def _cells(lag: Lag) -> Iterator[str]:
+    """Write a lag in columns; "≥" before what was not counted to its end."""
+    least = "" if lag.exact else "≥ "
+    yield _UNKNOWN if lag.bytes is None else f"{least}{lag.bytes:,}"
+    yield _UNKNOWN if lag.seconds is None else f"{lag.seconds:,.1f}"
+    yield _UNKNOWN if lag.transactions is None else f"{least}{lag.transactions:,}"
+    yield "" if lag.records is None else f"{least}{lag.records:,}"
+
+
+def _placed(place: Place | None) -> str:
+    return _UNKNOWN if place is None else f"{place.log_file}:{place.position} (epoch {place.epoch})"
+
+
+def _ago(written_ms: int) -> str:
+    return f"{max(0.0, time.time() - written_ms / 1000):,.0f} s ago"
+
+
+def _time(written_ms: int) -> str:
+    return datetime.fromtimestamp(written_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,201 @@
+"""`millrace status` while services start one after the other: what is on its way is told, hop by hop."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.kafka.client import connect
+from millrace.kafka.topics import ensure_topics
+from millrace.local import Kafka, MySQL, Registry
+from millrace.mysql.settings import MysqlSettings
+from millrace.runtime.settings import RegistrySettings, TopicsSettings
+from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
+from millrace.status.lag import Lag
+
+from .reader_world import ROOT, log_end
+from .rows_world import RowsWorld
+
+
+@pytest.fixture
+def world(
+    kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RowsWorld]:
+    world = RowsWorld(kafka, registry, mysql, source_name, tmp_path_factory.mktemp("status"))
+    yield world
+    world.close()
+    mysql.execute(f"DROP DATABASE IF EXISTS {world.database}")
+
+
+@pytest.fixture
+def no_registry(
+    kafka: Kafka, mysql: MySQL, source_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RowsWorld]:
+    """A source of which no service runs."""
+    nowhere: Any = SimpleNamespace(url="http://127.0.0.1:1")
+    world = RowsWorld(kafka, nowhere, mysql, source_name, tmp_path_factory.mktemp("status"))
+    yield world
+    world.close()
+
+
+def look(world: RowsWorld) -> SourceStatus:
+    settings = StatusSettings(
+        source=world.source,
+        kafka=world.settings,
+        registry=RegistrySettings(url="http://unused"),
+        mysql=MysqlSettings(
+            host=world.server.host,
+            port=world.server.port,
+            user=world.server.user,
+            password=world.server.password,
+        ),
+    )
+    return collect(settings, world.source, world.registry)
+
+
+def hop(status: SourceStatus, end: str) -> Lag | None:
+    return next((hop.lag for hop in status.hops if hop.end == end), None)
+
+
+def wait_until(world: RowsWorld, seen: Callable[[SourceStatus], bool]) -> SourceStatus:
+    deadline = time.monotonic() + 240
+    while True:
+        status = look(world)
+        if seen(status):
+            return status
+        assert time.monotonic() < deadline, status
+        time.sleep(0.5)
+
+
+def is_through(end: str) -> Callable[[SourceStatus], bool]:
+    def through(status: SourceStatus) -> bool:
+        lag = hop(status, end)
+        return lag is not None and lag.bytes == 0 and lag.transactions == 0
+
+    return through
+
+
+def run_status(world: RowsWorld, *arguments: str) -> str:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "millrace.cli", "status", *arguments],
+        env={**inherited, **world.environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_from_the_server_to_the_rows(world, mysql):
+    before = look(world)
+    assert before.services == []
+    assert before.problems == [
+        f"no service of {world.source} has run: there is no topic {world.topics.state}"
+    ]
+    first_file, start = log_end(mysql)
+    with world.service("reader"):
+        world.wait_for_start()
+        mysql.execute(
+            f"CREATE DATABASE {world.database}",
+            f"CREATE TABLE {world.database}.a (id INT PRIMARY KEY)",
+            f"INSERT INTO {world.database}.a VALUES (1)",
+            f"INSERT INTO {world.database}.a VALUES (2)",
+        )
+        wait_until(world, is_through("raw"))
+    # The reader has stopped: what is written now waits on the server, what came before in the raw topic.
+    middle_file, middle = log_end(mysql)
+    assert middle_file == first_file
+    mysql.execute(f"INSERT INTO {world.database}.a VALUES (3)")
+    end = log_end(mysql)[1]
+    status = look(world)
+    waiting, raw = hop(status, "raw"), hop(status, "events")
+    assert waiting is not None
+    assert raw is not None
+    assert (waiting.bytes, waiting.transactions) == (end - middle, 1)
+    assert waiting.seconds is not None
+    assert waiting.seconds > 0
+    assert (raw.bytes, raw.transactions, raw.exact) == (middle - start, 4, True)
+    assert raw.records is not None
+    assert raw.records > 4
+    (reader,) = status.services
+    assert reader.place is not None
+    assert (reader.place.log_file, reader.place.position) == (first_file, middle)
+    assert reader.owner.startswith("process ")
+
+    with world.service("decoder"):
+        status = wait_until(world, is_through("events"))
+    rows = hop(status, "rows")
+    assert rows is not None
+    assert (rows.bytes, rows.transactions, rows.exact) == (middle - start, 4, True)
+    (line,) = run_status(world, "--json").splitlines()
+    found = json.loads(line)
+    assert found["services"]["decoder"]["place"]["position"] == middle
+    assert [(one["from"], one["to"]) for one in found["hops"]] == [
+        ("server", "raw"),
+        ("raw", "events"),
+        ("events", "rows"),
+    ]
+    assert found["hops"][2]["bytes"] == middle - start
+    assert found["dead_letters"] == {"count": 0, "exact": True}
+
+    with world.service("rowmapper"):
+        wait_until(world, is_through("rows"))
+    text = run_status(world)
+    assert text.splitlines()[0] == world.source
+    assert f"  reader     {first_file}:{middle} (epoch 0)  process " in text
+    assert f"  rowmapper  {first_file}:{middle} (epoch 0)  process " in text
+    assert "  dead letters: 0" in text
+    assert "\x1b" not in text
+    assert mysql.password not in text
+
+
+def test_what_does_not_answer_is_said(no_registry):
+    settings = StatusSettings(
+        source=no_registry.source,
+        kafka=no_registry.settings,
+        mysql=MysqlSettings(host="127.0.0.1", port=1, connect_timeout_s=1),
+    )
+    ensure_topics(connect(no_registry.settings), TopicsSettings(), {f"{no_registry.source}.state": "state"})
+    status = collect(settings, no_registry.source, None)
+    assert status.server is not None
+    assert "cannot connect" in status.server.error
+    assert status.services == []
+
+
+def test_all_sources_that_kafka_knows(no_registry):
+    ensure_topics(connect(no_registry.settings), TopicsSettings(), {f"{no_registry.source}.state": "state"})
+    assert no_registry.source in sources(StatusSettings(kafka=no_registry.settings))
+    assert sources(StatusSettings(kafka=no_registry.settings, source="shop")) == ["shop"]
+
+
+def test_watch(no_registry):
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli", "status", "--watch", "--json", "--interval", "0.2"],
+        env={**inherited, **no_registry.environment},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [look["source"] for look in looks] == [no_registry.source] * 2
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, errors) == (0, "")
