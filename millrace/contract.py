@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 
 __all__ = [
     "ABANDONED",
+    "GAP",
     "HEADER_ARTIFICIAL",
     "HEADER_CHECKSUM",
     "HEADER_CHUNK",
@@ -45,15 +46,18 @@ HEADER_CHECKSUM: Final = "checksum"
 """``bad``: the event's CRC32 did not match, twice."""
 
 HEADER_MARKER: Final = "marker"
-"""The record is no event but a note of the reader's: :data:`SOURCE_CHANGED` or :data:`ABANDONED`.
+"""The record is no event but a note of the reader's: SOURCE_CHANGED, GAP or ABANDONED.
 
-Its key is a raw key; a SOURCE_CHANGED record has position 0, where no event starts, an ABANDONED record the
-position at which the cut transaction would have gone on. The value says why, as UTF-8 text. The decoder
-passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
+Its key is a raw key; a SOURCE_CHANGED or GAP record has position 0, where no event starts, an ABANDONED
+record the position at which the cut transaction would have gone on. The value says why, as UTF-8 text. The
+decoder passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
 """
 
 SOURCE_CHANGED: Final = b"source_changed"
 """Marker: the log that follows is another one, in a new epoch."""
+
+GAP: Final = b"gap"
+"""Marker: changes are missing here, which nobody can read any more; what follows is in a new epoch."""
 
 ABANDONED: Final = b"abandoned"
 """Marker: the transaction before it was cut and follows again, whole, in a new epoch."""

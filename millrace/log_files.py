@@ -1,11 +1,23 @@
-"""Binary log files on disk: their order, and the index file in which a server lists them."""
+"""Binary log files on disk: their order, the index file in which a server lists them, and packed ones."""
 
+import gzip
+import io
 import re
 import time
+import zlib
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
-__all__ = ["file_order", "listed_files"]
+import zstandard
+
+__all__ = ["PACKING_ERRORS", "file_order", "listed_files", "plain_name", "unpacked"]
+
+PACKING_ERRORS: Final = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+"""What reading a packed file raises where it is damaged or cut short."""
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_PACKED: Final = (".gz", ".zst", ".zstd")
 
 _INDEX_ATTEMPTS: Final = 20
 _INDEX_WAIT_S: Final = 0.05
@@ -32,3 +44,32 @@ def listed_files(index: Path) -> list[Path]:
                 raise
             time.sleep(_INDEX_WAIT_S)
     return [index.parent / line.strip() for line in lines if re.search(r"\S", line)]
+
+
+def plain_name(path: Path) -> Path:
+    """Give the name that a packed file had before."""
+    return path.with_suffix("") if path.suffix in _PACKED else path
+
+
+def unpacked(raw: io.BufferedReader) -> BinaryIO:
+    """Look at the first bytes of a file; give what it holds, or itself where it is not packed.
+
+    What is given can be read forwards alone, and raises one of PACKING_ERRORS. Closing ``raw`` is enough.
+    """
+    head = raw.peek(len(_ZSTD))
+    if head.startswith(_GZIP):
+        return cast("BinaryIO", _Gunzipped(raw))
+    if head.startswith(_ZSTD):
+        return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+    return raw
+
+
+class _Gunzipped:
+    """A gzip file; where it is cut short, what there is of it is read before that is an error."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=raw)
+
+    def read(self, size: int) -> bytes:
+        """Read up to ``size`` bytes; none at the end."""
+        return self._file.read1(size)

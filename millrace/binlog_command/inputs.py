@@ -4,18 +4,14 @@ Events are cut out one by one as they are read (:func:`millrace.binlog.file.iter
 bounded by the largest event.
 """
 
-import gzip
 import io
 import os
 import stat
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
-
-import zstandard
 
 from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
@@ -25,7 +21,7 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType
 from millrace.binlog_command.records import RawEvent
-from millrace.log_files import file_order, listed_files
+from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -33,9 +29,6 @@ __all__ = ["STANDARD_INPUT", "FileInput", "find_files"]
 
 STANDARD_INPUT: Final = "-"
 
-_GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
-_COMPRESSED: Final = (".gz", ".zst", ".zstd")
 _POLL_S: Final = 0.1
 _TYPE_OFFSET: Final = 4
 
@@ -53,22 +46,17 @@ def find_files(name: str) -> list[str]:
         indexes = sorted(path.glob("*.index"))
         if len(indexes) == 1:
             return find_files(str(indexes[0]))
-        numbered = [found for found in path.iterdir() if _plain_name(found).suffix[1:].isdecimal()]
+        numbered = [found for found in path.iterdir() if plain_name(found).suffix[1:].isdecimal()]
         if indexes or not numbered:
             there = ", ".join(index.name for index in indexes) or "no log file, nor an index"
             raise UserError(f"{name} is a folder with {there}: name the files to read", ExitCode.SETTINGS)
-        return [str(found) for found in sorted(numbered, key=lambda found: file_order(_plain_name(found)))]
+        return [str(found) for found in sorted(numbered, key=lambda found: file_order(plain_name(found)))]
     if path.suffix != ".index":
         return [name]
     try:
         return [str(listed) for listed in listed_files(path)]
     except OSError as error:
         raise _unreadable(name, error) from error
-
-
-def _plain_name(path: Path) -> Path:
-    """Give the name that a compressed file had before."""
-    return path.with_suffix("") if path.suffix in _COMPRESSED else path
 
 
 class FileInput:
@@ -126,7 +114,7 @@ class FileInput:
                 seekable = raw.seekable()
                 self._raw = raw if seekable else None
                 growing = _Growing(name, raw) if follow and seekable else None
-                stream = _unpacked(raw) if growing is None else cast("BinaryIO", growing)
+                stream = unpacked(raw) if growing is None else cast("BinaryIO", growing)
                 try:
                     for position, data in iter_events(stream, name, keys=self._keys):
                         if position == len(MAGIC) and growing is None:
@@ -138,7 +126,7 @@ class FileInput:
                     self._finished_bytes = self.done_bytes
                     self._raw = None
                 self._successor = None if growing is None else growing.successor
-        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        except PACKING_ERRORS as error:
             raise TruncatedError(f"the file cannot be unpacked further: {error}", log_file=name) from error
         except OSError as error:
             raise _unreadable(name, error) from error
@@ -167,27 +155,6 @@ def _opened(name: str) -> io.BufferedReader:
     if name == STANDARD_INPUT:
         return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     return Path(name).open("rb")
-
-
-def _unpacked(raw: io.BufferedReader) -> BinaryIO:
-    """Look at the first bytes and unpack what is compressed."""
-    head = raw.peek(len(_ZSTD))
-    if head.startswith(_GZIP):
-        return cast("BinaryIO", _Gunzipped(raw))
-    if head.startswith(_ZSTD):
-        return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
-    return raw
-
-
-class _Gunzipped:
-    """A gzip file; where it is cut short, what there is of it is read before that is an error."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._file = gzip.GzipFile(fileobj=raw)
-
-    def read(self, size: int) -> bytes:
-        """Read up to ``size`` bytes; none at the end."""
-        return self._file.read1(size)
 
 
 class _Growing:

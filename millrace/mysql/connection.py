@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pymysql
 from pymysql.constants import COMMAND
@@ -21,6 +21,8 @@ from millrace.mysql.errors import CONNECT, RefusedError, SourceError, Unreachabl
 __all__ = ["Flavour", "MysqlAddress", "MysqlConnection", "Row"]
 
 Row = dict[str, Any]
+
+_QUERY_TIMEOUT_S: Final = 30.0
 
 
 class Flavour(Enum):
@@ -163,7 +165,7 @@ def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Curso
             "ssl_verify_cert": address.ssl_ca is not None,
         }
     try:
-        return pymysql.connect(
+        connection = pymysql.connect(
             host=address.host,
             port=address.port,
             user=address.user,
@@ -171,7 +173,8 @@ def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Curso
             password=address.password.encode(),
             unix_socket=address.unix_socket,
             connect_timeout=max(1, round(address.connect_timeout_s)),
-            read_timeout=max(30.0, address.connect_timeout_s),
+            # Of the login too: a host behind a dead network may accept a connection and then say nothing.
+            read_timeout=address.connect_timeout_s,
             charset="utf8mb4",
             autocommit=True,
             program_name="millrace",
@@ -179,6 +182,8 @@ def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Curso
         )
     except (pymysql.err.Error, OSError) as error:
         raise _in_words(address, error, CONNECT) from error
+    connection._read_timeout = max(_QUERY_TIMEOUT_S, address.connect_timeout_s)  # type: ignore[attr-defined]
+    return connection
 
 
 def _verifying_context(address: MysqlAddress) -> ssl.SSLContext:

@@ -10,6 +10,7 @@
     │   ├── DuplicateReplicaError another replica has our server id or uuid, and threw us out
     │   ├── PurgedError           the log that we need is no longer, or was never, on this server
     │   └── PositionRefusedError  the log is there, our place in it is not: another log, or one cut short
+    ├── OtherLogError             it is not the log that was read so far, and cannot be gone on with
     └── GapError                  what arrived does not join what came before: bytes are missing
 
 ``RetriableError`` at the very first attempt is a user's mistake as well (a wrong host name); who calls
@@ -21,6 +22,7 @@ __all__ = [
     "DuplicateReplicaError",
     "GapError",
     "LinkLostError",
+    "OtherLogError",
     "PositionRefusedError",
     "PurgedError",
     "RefusedError",
@@ -61,6 +63,10 @@ class PurgedError(RefusedError):
 
 class PositionRefusedError(RefusedError):
     """The server has no such place in its log."""
+
+
+class OtherLogError(SourceError):
+    """The server's log is not the one that was read so far, nor does its history hold what was read."""
 
 
 class GapError(SourceError):

@@ -1,20 +1,71 @@
 """How a database server is reached: settings of whoever reads its log."""
 
+import re
 from pathlib import Path
+from typing import Annotated, Final
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from millrace.mysql.connection import MysqlAddress
 from millrace.runtime.settings import SettingsGroup
 
 __all__ = ["MysqlSettings"]
 
+_PORT: Final = 3306
+_LAST_PORT: Final = 65535
+_SERVER: Final = re.compile(
+    r"\[(?P<six>[^\]]+)\](?::(?P<six_port>\d+))?|(?P<name>[^:\[\]]+)(?::(?P<port>\d+))?"
+)
+
+
+def _servers(value: str | None) -> str | None:
+    """Check a list of servers; raises ValueError."""
+    if value is not None:
+        parts = _parts(value)
+        if not parts:
+            raise ValueError("expected a server")
+        found = [_place(part, _PORT) for part in parts]
+        if len(set(found)) < len(found):
+            raise ValueError("a server is named twice")
+    return value
+
+
+def _parts(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _place(part: str, port: int) -> tuple[str, int, str | None]:
+    """Return host, port and Unix socket of one server; ``port`` where it names none."""
+    if part.startswith("/"):
+        return "localhost", port, part
+    if part.count(":") > 1 and not part.startswith("["):
+        return part, port, None
+    match = _SERVER.fullmatch(part)
+    if match is None:
+        raise ValueError(
+            f"{part!r} is no server: expected HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket"
+        )
+    number = int(match["port"] or match["six_port"] or port)
+    if not 0 < number <= _LAST_PORT:
+        raise ValueError(f"{part!r}: a port is a number from 1 to {_LAST_PORT}")
+    return match["name"] or match["six"], number, None
+
 
 class MysqlSettings(SettingsGroup):
     """How the server is reached: ``MILLRACE_MYSQL_…``."""
 
-    host: str | None = Field(default=None, description="host name or address of the server", examples=["db1"])
-    port: int = Field(default=3306, ge=1, le=65535, description="port of the server, 1 to 65535")
+    host: Annotated[str | None, AfterValidator(_servers)] = Field(
+        default=None,
+        description="the server: HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket; several of one "
+        "topology, separated by commas, are read one at a time, the next when one is lost",
+        examples=["db1"],
+    )
+    port: int = Field(
+        default=_PORT,
+        ge=1,
+        le=_LAST_PORT,
+        description="port of a server that is named without one, 1 to 65535",
+    )
     user: str = Field(
         default="millrace", description="user with REPLICATION SLAVE, REPLICATION CLIENT and SELECT"
     )
@@ -50,17 +101,25 @@ class MysqlSettings(SettingsGroup):
     )
 
     def address(self) -> MysqlAddress:
-        """Return where the server is and how we log in."""
+        """Return where the server is and how we log in; of several the first."""
+        return self.addresses()[0]
+
+    def addresses(self) -> list[MysqlAddress]:
+        """Return all servers of the topology, in the order in which they are to be tried."""
         assert self.host is not None
-        return MysqlAddress(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password.get_secret_value(),
-            ssl_ca=self.ssl_ca,
-            ssl_cert=self.ssl_cert,
-            ssl_key=self.ssl_key,
-            ssl_verify=self.ssl_verify,
-            ssl_disabled=self.ssl_disabled,
-            connect_timeout_s=self.connect_timeout_s,
-        )
+        return [
+            MysqlAddress(
+                host=host,
+                port=port,
+                unix_socket=unix_socket,
+                user=self.user,
+                password=self.password.get_secret_value(),
+                ssl_ca=self.ssl_ca,
+                ssl_cert=self.ssl_cert,
+                ssl_key=self.ssl_key,
+                ssl_verify=self.ssl_verify,
+                ssl_disabled=self.ssl_disabled,
+                connect_timeout_s=self.connect_timeout_s,
+            )
+            for host, port, unix_socket in (_place(part, self.port) for part in _parts(self.host))
+        ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
 
-__all__ = ["LogFile", "LogStatus", "binary_logs", "log_status"]
+__all__ = ["LogFile", "LogStatus", "binary_logs", "gtids_at", "log_status"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,14 @@ def log_status(connection: MysqlConnection) -> LogStatus:
         raise RefusedError(f"{connection.address}: the binary log is off; start the server with log_bin")
     log_file, position = str(rows[0]["File"]), int(rows[0]["Position"])
     if connection.flavour is Flavour.MARIADB:
-        answer = connection.query(
-            "SELECT BINLOG_GTID_POS(%s, %s) AS gtids", [log_file, position], doing="ask for GTIDs"
-        )
-        gtid_set = answer[0]["gtids"]
-    else:
-        gtid_set = rows[0].get("Executed_Gtid_Set")
+        return LogStatus(log_file, position, gtids_at(connection, log_file, position) or "")
+    gtid_set = rows[0].get("Executed_Gtid_Set")
     return LogStatus(log_file, position, str(gtid_set or "").replace("\n", ""))
+
+
+def gtids_at(connection: MysqlConnection, log_file: str, position: int) -> str | None:
+    """Return the GTIDs of all that lies before a place in MariaDB's log, None where it has no such place."""
+    rows = connection.query(
+        "SELECT BINLOG_GTID_POS(%s, %s) AS gtids", [log_file, position], doing="ask for GTIDs"
+    )
+    return None if rows[0]["gtids"] is None else str(rows[0]["gtids"])

@@ -14,7 +14,14 @@ from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
-from millrace.mysql.errors import DuplicateReplicaError, GapError, RefusedError, RetriableError, SourceError
+from millrace.mysql.errors import (
+    DuplicateReplicaError,
+    GapError,
+    OtherLogError,
+    RefusedError,
+    RetriableError,
+    SourceError,
+)
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -72,10 +79,10 @@ def run(service: Service[ReaderSettings]) -> None:
         )
         try:
             _Loop(service, source, writer, producer, metrics).run()
-        except RetriableError as error:
+        except (RetriableError, RefusedError) as error:
             raise UserError(str(error), ExitCode.SOURCE) from error
-        except RefusedError as error:
-            raise UserError(str(error), ExitCode.SOURCE) from error
+        except OtherLogError as error:
+            raise UserError(str(error), ExitCode.DATA) from error
         except GapError as error:
             raise UserError(
                 f"{error}. Nothing behind that place was written; look at the log there with mysqlbinlog",

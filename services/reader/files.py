@@ -1,20 +1,28 @@
 """Binary log files, or relay logs, as the source of events; followed, if wanted, while they grow.
 
-In a file an event starts where it starts: its offset is its position, whatever its header says.
+In a file an event starts where it starts: its offset is its position, whatever its header says. Files may be
+packed with gzip or zstd: positions and names are those of the log inside.
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-from millrace.log_files import file_order, listed_files
+from millrace.binlog.errors import BinlogError, TruncatedError
+from millrace.binlog.file import iter_events
+from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
 from millrace.mysql.errors import GapError, RefusedError
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.logging import get_logger
 from services.reader.metrics import ReaderMetrics
+from services.reader.place import PlaceFinder, seconds_of
 from services.reader.settings import ReaderSettings
 from services.reader.writer import RawWriter
+
+if TYPE_CHECKING:
+    import io
 
 __all__ = ["EndOfFiles", "FilePlacer", "FileSource"]
 
@@ -23,13 +31,12 @@ _LOG = get_logger(__name__)
 _MAGIC: Final = b"\xfebin"
 _OTHER_KINDS: Final = {
     b"\xfdbin": "it is encrypted; read it from its server, which decrypts it",
-    b"\x1f\x8b\x08": "it is compressed; unpack it with gunzip",
-    b"\x28\xb5\x2f\xfd": "it is compressed; unpack it with unzstd",
 }
 _HEADER_SIZE: Final = 19
 _BLOCK: Final = 1 << 20
 _MASK: Final = 0xFFFFFFFF
 _V1_START_SIZE: Final = 69
+_START_SIZE: Final = len(_MAGIC) + 13
 
 
 class EndOfFiles(Exception):  # noqa: N818 - no error
@@ -64,6 +71,7 @@ class FileSource:
         self._writer = writer
         self._placer = FilePlacer(metrics)
         self._metrics = metrics
+        self._raw: io.BufferedReader | None = None
         self._file: BinaryIO | None = None
         self._path = Path()
         self._rest = b""
@@ -86,6 +94,8 @@ class FileSource:
             path, position = paths[0], 0
         elif self._start_at == "latest":
             path, position = paths[-1], _end_of(paths[-1])
+        elif self._start_at.startswith("time:"):
+            path, position = _place_of(paths, seconds_of(self._start_at.removeprefix("time:")))
         else:
             name, _, number = self._start_at.rpartition(":")
             path, position = self._named(paths, name), int(number)
@@ -100,7 +110,7 @@ class FileSource:
         Raises :class:`EndOfFiles` at the end of all, :class:`GapError` for what cannot be an event.
         """
         assert self._file is not None
-        block = self._file.read(_BLOCK if not self._jump else 4096)
+        block = self._read(_BLOCK if not self._jump else 4096)
         if block:
             pieces = self._split(self._rest + block if self._rest else block)
             if self._jump and pieces:
@@ -116,22 +126,45 @@ class FileSource:
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        if self._raw is not None:
+            self._raw.close()
+        self._raw = self._file = None
+
+    def _read(self, size: int) -> bytes:
+        assert self._file is not None
+        try:
+            return self._file.read(size)
+        except PACKING_ERRORS as error:
+            raise GapError(
+                f"{self._path} cannot be unpacked behind {self._placer.position} of the log in it: {error}"
+            ) from error
+        except OSError as error:
+            raise RefusedError(f"{self._path} cannot be read: {error.strerror}") from error
+
+    def _go_to(self, position: int) -> None:
+        """Go to an offset of the log in the file."""
+        assert self._raw is not None
+        if self._file is self._raw:
+            self._raw.seek(position)
+            return
+        self._raw.seek(0)
+        self._file = unpacked(self._raw)
+        while position:
+            # At the end of a file that has become shorter nothing comes, and reading says so.
+            passed = len(self._read(min(position, _BLOCK)))
+            position = position - passed if passed else 0
 
     def _head(self, pieces: list[EventPiece]) -> list[EventPiece]:
         """Return the format description alone, and go on where we were told to."""
-        assert self._file is not None
         first = pieces[0]
         position, self._jump = self._jump, 0
         self._rest, self._part_left = b"", 0
         if position > len(_MAGIC):
             self._writer.write([first])
-            self._file.seek(position)
+            self._go_to(position)
             self._placer.position = position
             return []
-        self._file.seek(len(_MAGIC))
+        self._go_to(len(_MAGIC))
         return []
 
     def _split(self, data: bytes) -> list[EventPiece]:
@@ -172,21 +205,25 @@ class FileSource:
         paths: list[Path] = []
         for pattern in self._patterns:
             base = Path(pattern)
-            found = sorted(base.parent.glob(base.name), key=file_order) if _is_glob(base.name) else [base]
+            found = (
+                sorted(base.parent.glob(base.name), key=lambda path: file_order(plain_name(path)))
+                if _is_glob(base.name)
+                else [base]
+            )
             for path in found:
                 paths += _listed(path) if path.suffix == ".index" else [path]
-        names = [path.name for path in paths]
-        for path in paths:
-            if names.count(path.name) > 1:
+        names = [_log_name(path) for path in paths]
+        for name in names:
+            if names.count(name) > 1:
                 raise RefusedError(
-                    f"several files are called {path.name}, and keys of records hold the name alone: "
+                    f"several files are called {name}, and keys of records hold the name alone: "
                     "read them as sources of their own"
                 )
         return paths
 
     def _named(self, paths: Sequence[Path], name: str) -> Path:
         for path in paths:
-            if path.name == name:
+            if _log_name(path) == _log_name(Path(name)):
                 return path
         raise RefusedError(
             f"{name}, where we are to go on, is not among the files of MILLRACE_FILES ({self}); bring it back"
@@ -195,12 +232,12 @@ class FileSource:
     def _next_file(self) -> bool:
         """Go to the next file, once nothing more can come in this one; return whether there is one."""
         paths = self._paths() if self._follow else self._known
-        names = [path.name for path in paths]
-        at = names.index(self._path.name) + 1 if self._path.name in names else len(names)
+        names, name = [_log_name(path) for path in paths], _log_name(self._path)
+        at = names.index(name) + 1 if name in names else len(names)
         if at >= len(paths):
             return False
-        assert self._file is not None
-        if self._follow and self._path.exists() and self._file.tell() < self._path.stat().st_size:
+        assert self._raw is not None
+        if self._follow and self._path.exists() and self._raw.tell() < self._path.stat().st_size:
             return True
         if self._follow and not paths[at].exists():
             return False
@@ -225,11 +262,19 @@ class FileSource:
     def _open_file(self, path: Path) -> None:
         self.close()
         try:
-            self._file = path.open("rb")
-            magic = self._file.read(len(_MAGIC))
-            start = self._file.read(13)
+            self._raw = path.open("rb")
+            self._file = unpacked(self._raw)
         except OSError as error:
             raise RefusedError(f"{path} cannot be read: {error.strerror}") from error
+        self._path = path
+        start = b""
+        try:
+            while len(start) < _START_SIZE and (more := self._read(_START_SIZE - len(start))):
+                start += more
+        except GapError as error:
+            self.close()
+            raise RefusedError(str(error)) from error
+        magic, start = start[: len(_MAGIC)], start[len(_MAGIC) :]
         if magic != _MAGIC:
             self.close()
             otherwise = f"it starts with {magic.hex() or 'nothing'}"
@@ -238,11 +283,15 @@ class FileSource:
         if start[4:5] == b"\x01" and int.from_bytes(start[9:13], "little") == _V1_START_SIZE:
             self.close()
             raise RefusedError(f"{path} was written by MySQL 3.23, whose format is not read")
-        self._file.seek(len(_MAGIC))
-        self._path = path
+        self._go_to(len(_MAGIC))
         self._known = self._paths()
         self._rest, self._part_left = b"", 0
-        self._placer.log_file, self._placer.position = path.name, len(_MAGIC)
+        self._placer.log_file, self._placer.position = _log_name(path), len(_MAGIC)
+
+
+def _log_name(path: Path) -> str:
+    """Give the name of the log in a file: what its server called it."""
+    return plain_name(path).name
 
 
 def _is_glob(name: str) -> bool:
@@ -259,15 +308,47 @@ def _listed(index: Path) -> list[Path]:
 
 def _end_of(path: Path) -> int:
     """Return the offset behind the last whole event of a file."""
+    return _walk([path], PlaceFinder())[1]
+
+
+def _place_of(paths: Sequence[Path], since: int) -> tuple[Path, int]:
+    """Find the first transaction that ended at a time or later, else the end of the last file."""
+    # The last file that was begun before that time: files before it were complete by then.
+    index = max(0, bisect_left(paths, since, key=_begun) - 1)
+    return _walk(paths[index:], PlaceFinder(since))
+
+
+def _begun(path: Path) -> int:
+    """Return when a file was begun, in seconds since 1970."""
     try:
-        with path.open("rb") as file:
-            size, at = path.stat().st_size, len(_MAGIC)
-            while True:
-                file.seek(at)
-                header = file.read(13)
-                length = int.from_bytes(header[9:13], "little")
-                if length < _HEADER_SIZE or at + length > size:
-                    return at
-                at += length
-    except OSError as error:
-        raise RefusedError(f"{path} cannot be read: {error.strerror}") from error
+        with path.open("rb") as raw:
+            for _, data in iter_events(unpacked(raw), str(path)):
+                return int.from_bytes(data[:4], "little")
+    except (BinlogError, *PACKING_ERRORS, OSError) as error:
+        raise _unreadable(path, error) from error
+    raise RefusedError(f"{path} has no events")
+
+
+def _walk(paths: Sequence[Path], finder: PlaceFinder) -> tuple[Path, int]:
+    """Walk over the events of files, in their order, until a place is found; else return the end of all."""
+    end = 0
+    for path in paths:
+        end = len(_MAGIC)
+        try:
+            with path.open("rb") as raw:
+                for position, data in iter_events(unpacked(raw), str(path)):
+                    place = finder.feed(_log_name(path), position, data)
+                    if place is not None:
+                        # A transaction of a relay log may have begun in the file before.
+                        return next(one for one in paths if _log_name(one) == place.log_file), place.position
+                    end = position + len(data)
+        except TruncatedError:
+            continue  # by a crash, or it is being written
+        except (BinlogError, *PACKING_ERRORS, OSError) as error:
+            raise _unreadable(path, error) from error
+    return paths[-1], end
+
+
+def _unreadable(path: Path, error: Exception) -> RefusedError:
+    reason = getattr(error, "strerror", None) or error
+    return RefusedError(f"{path} cannot be read: {reason}")

@@ -2,30 +2,39 @@
 
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.state import LogIdentity, ReaderState
+from millrace.avro.state import ReaderState
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.events.control import FormatDescriptionEvent
-from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.contract import Topics
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.mysql.catalog import read_catalog
 from millrace.mysql.checks import check_replicas, check_source
-from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
-from millrace.mysql.errors import PurgedError, RefusedError
-from millrace.mysql.identity import LogHead, ServerNames, read_head, server_names
+from millrace.mysql.errors import (
+    DuplicateReplicaError,
+    OtherLogError,
+    PurgedError,
+    RefusedError,
+    RetriableError,
+    SourceError,
+)
+from millrace.mysql.identity import ServerNames, read_head, server_names
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
-from millrace.mysql.status import binary_logs, log_status
+from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, encode_gtids
+from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
+from services.reader.other_log import OtherLog, another_log
+from services.reader.place import Place, seconds_of
 from services.reader.settings import ReaderSettings
+from services.reader.walk import begun, gtids_before_place, place_of_time
 from services.reader.writer import RawWriter
 
 if TYPE_CHECKING:
@@ -37,6 +46,10 @@ _LOG = get_logger(__name__)
 _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF
+_BRING_BACK: Final = (
+    "Bring back the server that was read, or one that holds all of it, or read this one under another "
+    "MILLRACE_SOURCE"
+)
 
 
 class LiveSource:
@@ -46,7 +59,8 @@ class LiveSource:
         self._settings = settings
         self._writer = writer
         self._producer = producer
-        self._address = settings.mysql.address()
+        self._addresses = settings.mysql.addresses()
+        self._at = 0
         self._replica = ReplicaIdentity(
             settings.replica_server_id,
             str(uuid.uuid5(_NAMESPACE, settings.source)),
@@ -58,22 +72,47 @@ class LiveSource:
         self._warned: set[str] = set()
 
     def __str__(self) -> str:
-        return str(self._address)
+        return str(self._addresses[self._at])
 
     def open(self) -> None:
-        """Connect, find the place to go on at, write the catalogue, ask for the dump."""
-        self._connection = connection = MysqlConnection(self._address)
+        """Connect, find the place to go on at, write the catalogue, ask for the dump.
+
+        Of several servers the one that was read last comes first, so that no epoch is begun without need;
+        then the others, in their order. Where none can be read, but one may be later, that is retriable.
+        """
+        failures: list[SourceError] = []
+        count = len(self._addresses)
+        for self._at in [(self._at + step) % count for step in range(count)]:
+            try:
+                self._open(self._addresses[self._at])
+            except DuplicateReplicaError:
+                raise
+            except SourceError as error:
+                self.close()
+                if count == 1:
+                    raise
+                _LOG.warning("a server of the topology cannot be read", server=str(self), reason=str(error))
+                failures.append(error)
+            else:
+                return
+        kind = next(
+            (type(error) for error in failures if isinstance(error, RetriableError)), type(failures[0])
+        )
+        raise kind("no server can be read: " + "; ".join(map(str, failures)))
+
+    def _open(self, address: MysqlAddress) -> None:
+        self._connection = connection = MysqlConnection(address)
         self._check(connection)
         names = server_names(connection)
         state = self._writer.state
         if state is None:
             self._start(connection, names)
             return
-        reason = self._another_log(connection, names, state)
-        if reason is None:
+        other = another_log(connection, self._replica, names, state)
+        if other is None:
             self._go_on(connection, names, state)
         else:
-            self._change(connection, names, state, reason)
+            self._change(connection, names, state, other)
 
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does."""
@@ -106,27 +145,53 @@ class LiveSource:
                 gtids = GtidProgress(start.removeprefix("gtid:")).text()
             except BinlogError as error:
                 raise UserError(f"MILLRACE_START is wrong: {error}", ExitCode.SETTINGS) from None
-            self._dump_after(connection, names, gtids, None)
-            return
-        gtid_set: str | None = None
-        if start == "earliest":
-            logs = binary_logs(connection)
-            if not logs:
-                raise RefusedError(f"{connection.address}: there are no binary logs")
-            log_file, position = logs[0].name, _FIRST_POSITION
-        elif start == "latest":
-            status = log_status(connection)
-            log_file, position, gtid_set = status.log_file, status.position, status.gtid_set
-        else:
-            log_file, _, number = start.rpartition(":")
-            position = int(number)
-            if position > _LAST_POSITION:
+            if gtids and (":" in gtids) is (connection.flavour is Flavour.MARIADB):
                 raise UserError(
-                    "MILLRACE_START is wrong: a server can be asked for positions below 4 GiB only; start at "
-                    "an earlier one or at a GTID set",
+                    f"MILLRACE_START is wrong: {gtids} is no GTID set of {connection.flavour.value}, which "
+                    f"{connection.address} is",
                     ExitCode.SETTINGS,
                 )
-        self._dump_at(connection, names, log_file, position, gtid_set)
+            gone = self._gone(connection)
+            self._after_gtids(connection, names, gtids, gone, None)
+            return
+        if start == "earliest":
+            place = Place(_logs(connection)[0].name, _FIRST_POSITION, None)
+        elif start == "latest":
+            status = log_status(connection)
+            place = Place(status.log_file, status.position, status.gtid_set)
+        elif start.startswith("time:"):
+            place = self._place_of_time(connection, start.removeprefix("time:"))
+        else:
+            log_file, _, number = start.rpartition(":")
+            place = self._with_gtids(connection, log_file, int(number))
+        if place.position <= _LAST_POSITION:
+            self._dump_at(connection, names, place.log_file, place.position, place.gtid_set)
+        elif place.gtid_set:
+            self._dump_after(connection, names, place.gtid_set, None)
+        else:
+            raise UserError(
+                f"MILLRACE_START leads to {place.log_file}:{place.position}, and a server without GTIDs can "
+                "be asked for positions below 4 GiB only; start at an earlier one",
+                ExitCode.SETTINGS,
+            )
+
+    def _place_of_time(self, connection: MysqlConnection, time_text: str) -> Place:
+        """Find where to start for a time; logs of that time must not have been purged."""
+        since, logs = seconds_of(time_text), _logs(connection)
+        oldest = logs[0].name
+        if begun(connection, self._replica, logs[0]) > since and not _is_first(oldest):
+            words = f"what was written between {time_text} and the oldest log, {oldest}, is purged"
+            self._gap_allowed(connection, words, oldest)
+            _LOG.error("changes are missing", reason=words)
+        return place_of_time(connection, self._replica, logs, since)
+
+    def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> Place:
+        """Find out which GTIDs lie before a place, so that another server can be gone on with from there."""
+        there = log_file in [log.name for log in binary_logs(connection)]
+        if position == _FIRST_POSITION or not there:
+            # The file's own head will tell; or the server, that it does not have it.
+            return Place(log_file, position, None)
+        return Place(log_file, position, gtids_before_place(connection, self._replica, log_file, position))
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Go on where the state says, in the log that it speaks of."""
@@ -137,42 +202,70 @@ class LiveSource:
         self._dump_at(connection, names, state.log_file, position, None)
 
     def _change(
-        self, connection: MysqlConnection, names: ServerNames, state: ReaderState, reason: str
+        self, connection: MysqlConnection, names: ServerNames, state: ReaderState, other: OtherLog
     ) -> None:
-        """Go on in another log, which only GTIDs can do."""
+        """Go on in another log, which only GTIDs can do; raise where they say that we cannot."""
+        address, place = connection.address, f"{state.log_file}:{state.position}"
         without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
         if not state.gtid_set or without_gtids:
+            if other.purged and not other.other_server:
+                self._after_purge(connection, names, state)
+                return
             why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
-            raise UserError(
-                f"{connection.address}: this is not the log that was read so far up to {state.log_file}:"
-                f"{state.position} ({reason}), and as {why}, nobody can tell where to go on in it. "
-                "Bring back the server that was read, or read this one under another MILLRACE_SOURCE",
-                ExitCode.DATA,
+            raise OtherLogError(
+                f"{address}: this is not the log that was read so far up to {place} ({other.reason}), and as "
+                f"{why}, nobody can tell where to go on in it. {_BRING_BACK}"
             )
-        self._dump_after(connection, names, state.gtid_set, reason)
+        gone = self._gone(connection)
+        if other.other_server:
+            history = executed(connection)
+        elif other.followed_by is None:
+            history = gone
+        else:
+            history = gtids_before(read_head(address, self._replica, other.followed_by.name))
+        lost = lacking(state.gtid_set, history)
+        if lost:
+            raise OtherLogError(
+                f"{address}: this is not the log that was read so far up to {place} ({other.reason}), and "
+                f"its history does not hold {lost}, which was read. {_BRING_BACK}"
+            )
+        self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
 
-    def _another_log(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> str | None:
-        """Say why the server's log is another one than the state speaks of, or nothing."""
-        identity = state.identity
-        if identity is not None:
-            if identity.server_uuid and names.uuid and identity.server_uuid != names.uuid:
-                return f"server_uuid was {identity.server_uuid}, is {names.uuid}"
-            if identity.server_uid and names.uid and identity.server_uid != names.uid:
-                return f"server_uid was {identity.server_uid}, is {names.uid}"
-        try:
-            head = read_head(self._address, self._replica, state.log_file)
-        except PurgedError:
-            if not state.gtid_set:
-                raise
-            return f"{state.log_file} is no longer there"
-        if identity is not None and identity.created:
-            difference = _difference(identity, head)
-            if difference is not None:
-                return f"of {state.log_file}, {difference}"
-        for log in binary_logs(connection):
-            if log.name == state.log_file and log.size < state.position:
-                return f"{log.name} ends at {log.size}"
-        return None
+    def _after_gtids(
+        self, connection: MysqlConnection, names: ServerNames, gtids: str, gone: str, reason: str | None
+    ) -> None:
+        """Go on behind ``gtids``; where more than these is ``gone``, that is a gap."""
+        lost = missing(gtids, gone)
+        if not lost:
+            self._dump_after(connection, names, gtids, reason)
+            return
+        oldest = binary_logs(connection)[0].name
+        words = f"the server has purged logs that were not read: the transactions {lost} are missing"
+        self._gap_allowed(connection, words, oldest)
+        self._dump_after(connection, names, behind(gtids, gone), words, gap=True)
+
+    def _after_purge(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
+        """Go on in the oldest file, where the one that was read is gone and there are no GTIDs."""
+        oldest = binary_logs(connection)[0].name
+        words = (
+            f"the server no longer has {state.log_file}, which was read up to {state.position}: "
+            f"what lies between that and {oldest}, its oldest, is missing"
+        )
+        self._gap_allowed(connection, words, oldest)
+        self._dump_at(connection, names, oldest, _FIRST_POSITION, None, gap=words)
+
+    def _gap_allowed(self, connection: MysqlConnection, words: str, oldest: str) -> None:
+        if self._settings.on_gap != "continue":
+            raise PurgedError(
+                f"{connection.address}: {words}. Put the files back, read a copy of them under another "
+                f"MILLRACE_SOURCE with MILLRACE_FILES, or go on without them at {oldest} with "
+                "MILLRACE_ON_GAP=continue; and keep logs for longer (binlog_expire_logs_seconds, "
+                "expire_logs_days)"
+            )
+
+    def _gone(self, connection: MysqlConnection) -> str:
+        """Return the GTIDs of what no log of the server holds any more."""
+        return purged(connection, read_head(connection.address, self._replica, _logs(connection)[0].name))
 
     def _dump_at(
         self,
@@ -181,10 +274,19 @@ class LiveSource:
         log_file: str,
         position: int,
         gtid_set: str | None,
+        *,
+        gap: str | None = None,
     ) -> None:
         mariadb = connection.flavour is Flavour.MARIADB
         tracker = PositionTracker(log_file, position, zero_allowed=mariadb)
-        self._writer.begin_session(tracker, server_uuid=names.uuid, server_uid=names.uid, gtid_set=gtid_set)
+        self._writer.begin_session(
+            tracker,
+            server_uuid=names.uuid,
+            server_uid=names.uid,
+            gtid_set=gtid_set,
+            changed=gap,
+            gap=gap is not None,
+        )
         self._write_catalog(connection)
         self._dump = Dump.at_position(
             connection, self._replica, log_file, position, heartbeat_s=self._settings.mysql.heartbeat_s
@@ -194,12 +296,23 @@ class LiveSource:
         )
 
     def _dump_after(
-        self, connection: MysqlConnection, names: ServerNames, gtids: str, changed: str | None
+        self,
+        connection: MysqlConnection,
+        names: ServerNames,
+        gtids: str,
+        changed: str | None,
+        *,
+        gap: bool = False,
     ) -> None:
         mariadb = connection.flavour is Flavour.MARIADB
         tracker = PositionTracker("", _FIRST_POSITION, skips=True, zero_allowed=mariadb)
         self._writer.begin_session(
-            tracker, server_uuid=names.uuid, server_uid=names.uid, gtid_set=gtids, changed=changed
+            tracker,
+            server_uuid=names.uuid,
+            server_uid=names.uid,
+            gtid_set=gtids,
+            changed=changed,
+            gap=gap,
         )
         self._write_catalog(connection)
         self._dump = Dump.after_gtids(
@@ -232,25 +345,15 @@ class LiveSource:
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
 
 
-def _difference(identity: LogIdentity, head: LogHead) -> str | None:
-    """Say in what the head of a file is not that of the file which was read, or nothing."""
-    state = StreamState()
-    try:
-        decoded = decode_event(head.format_description, state, verify=False)
-        description = decoded.event
-        if not isinstance(description, FormatDescriptionEvent):
-            return f"the first event is a {type(description).__name__}"
-        seen = {
-            "server_id": (identity.server_id, decoded.header.server_id),
-            "server_version": (identity.server_version, description.server_version),
-            "the time of its beginning": (identity.created, decoded.header.timestamp),
-        }
-        if identity.previous_gtids is not None and head.second is not None:
-            previous = GtidProgress().previous(decode_event(head.second, state, verify=False).event)
-            seen["the GTIDs before it"] = (identity.previous_gtids, previous)
-    except BinlogError as error:
-        return f"the head cannot be read: {error}"
-    for what, (was, now) in seen.items():
-        if was != now:
-            return f"{what} was {was}, is {now}"
-    return None
+def _logs(connection: MysqlConnection) -> list[LogFile]:
+    """Return the server's log files, of which there is one at least."""
+    logs = binary_logs(connection)
+    if not logs:
+        raise RefusedError(f"{connection.address}: there are no binary logs")
+    return logs
+
+
+def _is_first(log_file: str) -> bool:
+    """Tell whether a file is, by its number, the first that its server ever wrote, or wrote after RESET."""
+    number = Path(log_file).suffix[1:]
+    return number.isdecimal() and int(number) == 1

@@ -22,6 +22,16 @@ class ReaderMetrics:
         self.lost_links = Counter(
             "millrace_reader_lost_links", "Connections lost, or not made.", registry=registry
         )
+        self.source_changes = Counter(
+            "millrace_reader_source_changes",
+            "Epochs begun, because another log followed or changes were missing.",
+            registry=registry,
+        )
+        self.gaps = Counter(
+            "millrace_reader_gaps",
+            "Gaps in the raw topic: changes that the server no longer had when they were asked for.",
+            registry=registry,
+        )
         self.bad_checksums = Counter(
             "millrace_reader_bad_checksums", "Events whose checksum did not match.", registry=registry
         )

@@ -2,22 +2,26 @@
 
 import re
 import zlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import ServiceSettings, TopicsSettings
+from services.reader.place import seconds_of
 
 __all__ = ["MysqlSettings", "ReaderSettings"]
 
 
-_START = re.compile(r"earliest|latest|gtid:.*|.+:[0-9]+", re.DOTALL)
+_START = re.compile(r"earliest|latest|gtid:.*|time:.*|.+:[0-9]+", re.DOTALL)
 
 
 def _start(value: str) -> str:
     if not _START.fullmatch(value):
-        raise ValueError("expected earliest, latest, FILE:POSITION or gtid:SET")
+        raise ValueError("expected earliest, latest, FILE:POSITION, gtid:SET or time:2026-01-31T12:00:00Z")
+    if value.startswith("time:"):
+        seconds_of(value.removeprefix("time:"))
+        return value
     if value not in {"earliest", "latest"} and not value.startswith("gtid:"):
         position = int(value.rpartition(":")[2])
         if position < 4:
@@ -38,7 +42,13 @@ class ReaderSettings(ServiceSettings):
     follow: bool = Field(default=False, description="true to wait for more at the end of the files")
     start: Annotated[str, AfterValidator(_start)] = Field(
         default="earliest",
-        description="where to start the first time: earliest, latest, FILE:POSITION or gtid:SET",
+        description="where to start the first time: earliest, latest, FILE:POSITION, gtid:SET, or the first "
+        "transaction that ended at time:2026-01-31T12:00:00Z or later",
+    )
+    on_gap: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="when the server has purged what was not read: stop, or continue at the oldest log that "
+        "is there, with a gap record in the raw topic",
     )
 
     @model_validator(mode="after")
@@ -53,7 +63,7 @@ class ReaderSettings(ServiceSettings):
             )
         if self.files and self.start.startswith("gtid:"):
             raise ValueError(
-                "MILLRACE_START is wrong: files can be read from earliest, latest or FILE:POSITION"
+                "MILLRACE_START is wrong: files can be read from earliest, latest, FILE:POSITION or a time"
             )
         return self
 

@@ -25,6 +25,7 @@ from millrace.binlog.stream import decode_event
 from millrace.binlog.types import ChecksumAlgorithm, EventType
 from millrace.contract import (
     ABANDONED,
+    GAP,
     HEADER_ARTIFICIAL,
     HEADER_CHECKSUM,
     HEADER_MARKER,
@@ -160,6 +161,7 @@ class RawWriter:
         self._skip_to = 0
         self._skip_chunks = 0
         self._announcement: str | None = None
+        self._gap = False
         self._confirmed = True
         self._session_began = 0.0
         self._recorded = state is not None
@@ -217,12 +219,13 @@ class RawWriter:
         server_uid: str | None = None,
         gtid_set: str | None = None,
         changed: str | None = None,
+        gap: bool = False,
     ) -> None:
         """Go on with events of a new connection or file, which ``placer`` places.
 
         They may begin before our position in its file: what is there already is left out. ``gtid_set``, where
         given, is what lies before them. ``changed`` says in words why it is another log than before: a new
-        epoch begins as soon as its first file is known.
+        epoch begins as soon as its first file is known. ``gap`` says that ``changed`` tells what is missing.
         """
         state = self.state
         self._before_session = state
@@ -232,7 +235,7 @@ class RawWriter:
         self._crc = False
         self._server = (server_uuid, server_uid)
         self._skip_file, self._skip_to, self._skip_chunks = "", 0, 0
-        self._announcement = changed
+        self._announcement, self._gap = changed, gap
         self._confirmed = False
         self._session_began = self._began = time.monotonic()
         self._bytes = 0
@@ -439,16 +442,23 @@ class RawWriter:
             # Where no event starts: chunks of a cut event have its position.
             position = before.position + (1 if before.chunk else 0)
             key = RawKey(0, before.epoch, before.log_file, position).encode()
-            words = f"transaction {before.open_gtid or '(without GTID)'} was cut; it follows again, whole"
+            again = "is among what is missing" if self._gap else "follows again, whole"
+            words = f"transaction {before.open_gtid or '(without GTID)'} was cut; it {again}"
             self._producer.produce(self._topic, key, words.encode(), now_ms, [(HEADER_MARKER, ABANDONED)])
         self._epoch += 1
         self._identity = None
         self._boundary = 4
         self._progress = TransactionProgress()
         key = RawKey(0, self._epoch, self._placer.log_file, 0).encode()
-        self._producer.produce(self._topic, key, reason.encode(), now_ms, [(HEADER_MARKER, SOURCE_CHANGED)])
+        marker = GAP if self._gap else SOURCE_CHANGED
+        self._producer.produce(self._topic, key, reason.encode(), now_ms, [(HEADER_MARKER, marker)])
         self._last_ms = now_ms
-        _LOG.warning("another log follows, in a new epoch", reason=reason, **self._where())
+        self._metrics.source_changes.inc()
+        if self._gap:
+            self._metrics.gaps.inc()
+            _LOG.error("changes are missing; what follows is in a new epoch", reason=reason, **self._where())
+        else:
+            _LOG.warning("another log follows, in a new epoch", reason=reason, **self._where())
 
     def _describe(self, data: bytes, *, known: bool) -> None:
         """Learn from a format description whether events have checksums; note whose file it is."""

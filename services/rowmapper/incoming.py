@@ -55,9 +55,10 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A note of the reader's: what is open was cut."""
+    """A note of the reader's, ABANDONED or the like: what is open was cut."""
 
     next_offset: int
+    kind: bytes
 
 
 class IncomingReader:
@@ -81,7 +82,7 @@ class IncomingReader:
         if headers:
             named = dict(headers)
             if HEADER_MARKER in named:
-                return Marker(offset + 1)
+                return Marker(offset + 1, named[HEADER_MARKER])
             if HEADER_CHUNK in named:
                 begun = self._joiner.first_offset
                 first = offset if begun is None else begun

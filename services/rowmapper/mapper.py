@@ -10,6 +10,7 @@ from millrace.binlog.errors import MissingStateError
 from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.transaction import TransactionEnd
 from millrace.binlog.types import EventType
+from millrace.contract import GAP
 from millrace.kafka.pipe import Record, TransactionalProducer
 from millrace.runtime.health import Health
 from services.rowmapper.assembler import Assembler, Transaction
@@ -108,6 +109,8 @@ class Mapper:
                     continue
                 if isinstance(taken, Marker):
                     assembler.abandon(taken.next_offset)
+                    if taken.kind == GAP:
+                        self.counters["gaps"] += 1
                 else:
                     if taken.event.type_code == _FORMAT_DESCRIPTION:
                         self._note_format(taken)

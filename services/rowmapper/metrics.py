@@ -16,6 +16,7 @@ _COUNTERS = {
     "transactions": "Transactions published.",
     "transactions_rolled_back": "Transactions that were rolled back.",
     "transactions_cut": "Transactions that were dropped because their end never came.",
+    "gaps": "Gaps that the reader found: changes are missing in the row topics.",
     "xa_prepared": "XA transactions prepared.",
     "undone_events": "Rows events that ROLLBACK or ROLLBACK TO SAVEPOINT undid.",
     "ddl": "DDL statements recorded.",

@@ -59,6 +59,7 @@ MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions |
 {{ include "millrace.settings.registry" $root }}
 {{- else }}
 MILLRACE_START: {{ $source.start | quote }}
+MILLRACE_ON_GAP: {{ $source.onGap | quote }}
 {{- if $source.files }}
 MILLRACE_FILES: {{ $source.files | join "," | quote }}
 MILLRACE_FOLLOW: "true"

@@ -105,7 +105,7 @@ def event(
     type_code: int, body: bytes, start: int | None, timestamp: int, *, flags: int = 0, bad: bool = False
 ) -> bytes:
     size = 19 + len(body) + 4
-    end = 0 if start is None else start + size
+    end = 0 if start is None else (start + size) & 0xFFFFFFFF
     data = struct.pack("<IBIIIH", timestamp, type_code, 7, size, end, flags) + body
     return data + struct.pack("<I", zlib.crc32(data) ^ int(bad))
 

@@ -1,9 +1,12 @@
 """Files as a source: their order, their ends, what grows, what is none."""
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 from prometheus_client import CollectorRegistry
 
 from millrace.mysql.errors import GapError, RefusedError
@@ -168,8 +171,9 @@ def test_an_impossible_length(tmp_path: Path) -> None:
     ("start", "words"),
     [
         (b"\xfdbin" + bytes(600), "encrypted"),
-        (b"\x1f\x8b\x08" + bytes(600), "gunzip"),
-        (b"\x28\xb5\x2f\xfd" + bytes(600), "unzstd"),
+        (b"\x1f\x8b\x08" + bytes(600), "cannot be unpacked"),
+        (b"\x28\xb5\x2f\xfd" + b"\xff" * 600, "cannot be unpacked"),
+        (gzip.compress(b"hello"), "no binary log that can be read: it starts with 68656c6c"),
         (b"", "nothing"),
         (MAGIC + bytes(4) + b"\x01" + bytes(4) + b"\x45\0\0\0", "MySQL 3.23"),
     ],
@@ -196,3 +200,97 @@ def test_the_file_to_go_on_in_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log.1").rename(tmp_path / "log.2")
     with pytest.raises(RefusedError, match=r"log\.1, where we are to go on"):
         source(make(kafka), str(tmp_path / "log.*")).open()
+
+
+def two_frames(data: bytes) -> bytes:
+    half = len(data) // 2
+    return zstandard.compress(data[:half]) + zstandard.compress(data[half:])
+
+
+PACKERS = [(".gz", gzip.compress), (".zst", zstandard.compress), (".zstd", two_frames)]
+
+
+@pytest.mark.parametrize(("ending", "pack"), PACKERS)
+def test_packed_files(tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]) -> None:
+    """A file that is packed between two runs is gone on with, by the name and the positions of its log."""
+    first = log_file(tmp_path, "log.999999", 10, 3_000_000, 5)
+    second = log_file(tmp_path, "log.1000000", 10, 5000, 10)
+    plain = tmp_path / "log.999999"
+    (tmp_path / f"log.999999{ending}").write_bytes(pack(plain.read_bytes()))
+    plain.unlink()
+    kafka = Recorder()
+    for step in (1, 3, 7):
+        writer = make(kafka)
+        files = source(writer, str(tmp_path / "log.*"))
+        files.open()
+        pieces: list[EventPiece] = []
+        while not pieces:
+            pieces = files.read(0)
+        files.close()
+        writer.write(pieces[:step])
+        writer.commit()
+    plain = tmp_path / "log.1000000"
+    (tmp_path / f"log.1000000{ending}").write_bytes(pack(plain.read_bytes()))
+    plain.unlink()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.*"), follow=True), writer)
+    assert written(kafka) == {log.name: content(log) for log in (first, second)}
+
+
+@pytest.mark.parametrize(("ending", "pack"), PACKERS[:1])
+def test_a_packed_file_that_is_cut_short(tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]) -> None:
+    log = log_file(tmp_path, "log.1", *([1000] * 100))
+    (tmp_path / "log.1").rename(tmp_path / "plain")
+    (tmp_path / f"log.1{ending}").write_bytes(pack(content(log))[:-20])
+    kafka = Recorder()
+    writer = make(kafka)
+    with pytest.raises(GapError, match=r"log\.1\.gz cannot be unpacked behind \d+ of the log in it"):
+        read(source(writer, str(tmp_path / "log.*")), writer)
+    assert content(log).startswith(written(kafka)["log.1"])
+
+
+def test_a_log_beside_its_packed_copy(tmp_path: Path) -> None:
+    log = log_file(tmp_path, "log.1", 10)
+    (tmp_path / "log.1.gz").write_bytes(gzip.compress(content(log)))
+    with pytest.raises(RefusedError, match=r"several files are called log\.1"):
+        source(make(Recorder()), str(tmp_path / "log.*")).open()
+
+
+def timed_log(folder: Path, name: str, begun: int, *times: int) -> Log:
+    log = Log(name, timestamp=begun)
+    for number, time in enumerate(times):
+        log.timestamp = time
+        log.transaction(number + 1, 10)
+    (folder / name).write_bytes(content(log))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("time", "name", "transaction"),
+    [
+        (50, "log.1", 0),
+        (100, "log.1", 0),
+        (130, "log.1", 2),
+        (140, "log.2", 0),
+        (170, "log.3", 0),
+        (171, "log.3", 1),
+        (999, "log.3", 2),
+    ],
+)
+def test_start_at_a_time(tmp_path: Path, time: int, name: str, transaction: int) -> None:
+    logs = [
+        timed_log(tmp_path, "log.1", 100, 110, 120, 130),
+        timed_log(tmp_path, "log.2", 140, 150, 160),
+        timed_log(tmp_path, "log.3", 170, 170, 180),
+    ]
+    (tmp_path / "log.2.gz").write_bytes(gzip.compress((tmp_path / "log.2").read_bytes()))
+    (tmp_path / "log.2").unlink()
+    kafka = Recorder()
+    writer = make(kafka)
+    start = f"time:1970-01-01T00:{time // 60:02}:{time % 60:02}Z"
+    read(source(writer, str(tmp_path / "log.*"), start), writer)
+    log = next(log for log in logs if log.name == name)
+    position = 4 + sum(map(len, log.events[: 1 + 4 * transaction]))
+    places = [(key.split(b":")[2].decode(), int(key.split(b":")[3])) for key, *_ in kafka.committed]
+    assert places[0] == (name, 4)
+    assert places[1:2] == ([(name, position)] if position < log.end else [])

@@ -13,6 +13,7 @@ from millrace import kernel
 from millrace.avro.state import ReaderState
 from millrace.contract import (
     ABANDONED,
+    GAP,
     HEADER_ARTIFICIAL,
     HEADER_CHECKSUM,
     HEADER_CHUNK,
@@ -219,6 +220,60 @@ def test_another_log_opens_an_epoch() -> None:
     assert state is not None
     assert (state.epoch, state.log_file, state.position) == (1, second.name, second.end)
     assert state.gtid_set == f"{GTID_PREFIX}:1-2:4", "the cut transaction counts once it is whole"
+
+
+def test_the_last_boundary_that_a_dump_by_position_can_be_asked_for() -> None:
+    log, kafka = Log(), Recorder()
+    log.events, log.end = [], (1 << 32) - 200
+    writer = make(kafka)
+    writer.begin_session(PositionTracker(log.name, log.end))
+    for number in range(3):
+        log.transaction(number + 1, 10)
+    at, boundary = (1 << 32) - 200, 0
+    for data in log.events:
+        boundary = at if at < 1 << 32 else boundary
+        at += len(data)
+        writer.write(whole(data))
+        writer.commit()
+        assert kafka.state is not None
+        state = ReaderState.from_bytes(kafka.state)
+        assert state.position == at
+        assert state.boundary == (at if at < 1 << 32 else boundary)
+    assert at > 1 << 32 > boundary
+
+
+def test_a_gap_is_written_where_it_is() -> None:
+    first, second, kafka = sample(), Log("log.000009"), Recorder()
+    second.transaction(9, 10)
+    writer = make(kafka)
+    stream = resume(writer, first)
+    for data in stream[: len(stream) - 2]:
+        writer.write(whole(data))
+    writer.commit()
+    before = writer.state
+    assert before is not None
+    count = len(kafka.committed)
+    writer.begin_session(
+        PositionTracker("", 4, skips=True),
+        server_uuid="u1",
+        gtid_set=f"{GTID_PREFIX}:1-8",
+        changed="transactions 3-8 are missing",
+        gap=True,
+    )
+    for data in second.dump():
+        writer.write(whole(data))
+    writer.commit()
+    abandoned, gap, *_ = kafka.committed[count:]
+    assert abandoned[0] == RawKey(0, 0, first.name, before.position).encode()
+    assert abandoned[1].endswith(b"was cut; it is among what is missing")
+    assert abandoned[3] == {HEADER_MARKER: ABANDONED}
+    assert gap[0] == RawKey(0, 1, second.name, 0).encode()
+    assert gap[1] == b"transactions 3-8 are missing"
+    assert gap[3] == {HEADER_MARKER: GAP}
+    assert SOURCE_CHANGED not in [headers.get(HEADER_MARKER) for *_, headers in kafka.committed]
+    state = writer.state
+    assert state is not None
+    assert (state.epoch, state.gtid_set, state.open_gtid) == (1, f"{GTID_PREFIX}:1-9", None)
 
 
 def test_events_that_are_not_as_long_as_they_say() -> None:

@@ -1,0 +1,83 @@
+"""Walks over the log of a server, from the head of a file on, to find a place in it."""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
+from millrace.mysql.identity import read_head
+from millrace.mysql.packets import DumpEnd, EventPiece
+from millrace.mysql.position import PositionTracker
+from millrace.mysql.status import LogFile, gtids_at
+from services.reader.place import Place, PlaceFinder
+
+__all__ = ["begun", "gtids_before_place", "place_of_time"]
+
+_FIRST_POSITION: Final = 4
+_WAIT_S: Final = 1.0
+_PLACING: Final = struct.Struct("<4xB4xIIH")
+"""Of an event's header: type code, size, next_position, flags."""
+
+
+def begun(connection: MysqlConnection, replica: ReplicaIdentity, log: LogFile) -> int:
+    """Return when a file was begun, in seconds since 1970."""
+    head = read_head(connection.address, replica, log.name)
+    return int.from_bytes(head.format_description[:4], "little")
+
+
+def place_of_time(
+    connection: MysqlConnection, replica: ReplicaIdentity, logs: Sequence[LogFile], since: int
+) -> Place:
+    """Find where the first transaction begins that ended at a time or later, else the end of the log."""
+    # The last file that was begun before that time: files before it were complete by then.
+    index = max(0, bisect_left(logs, since, key=lambda log: begun(connection, replica, log)) - 1)
+    finder = PlaceFinder(since)
+    reached = Place(logs[index].name, _FIRST_POSITION, None)
+    for log_file, position, piece in _walk(connection, replica, logs[index].name):
+        found = finder.feed(log_file, position, piece.data)
+        if found is not None:
+            return found
+        reached = Place(log_file, position + piece.event_size, None)
+    return replace(reached, gtid_set=finder.gtid_set)
+
+
+def gtids_before_place(
+    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str, position: int
+) -> str | None:
+    """Return the GTIDs of what lies before a place; None if there are none, or no event starts there."""
+    if connection.flavour is Flavour.MARIADB:
+        return gtids_at(connection, log_file, position)
+    if connection.variable("gtid_mode") != "ON":
+        return None
+    finder = PlaceFinder()
+    for found_file, start, piece in _walk(connection, replica, log_file):
+        if (found_file, start) == (log_file, position):
+            return finder.gtid_set
+        if found_file != log_file or start > position:
+            return None
+        finder.feed(found_file, start, piece.data)
+    return finder.gtid_set
+
+
+def _walk(
+    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str
+) -> Iterator[tuple[str, int, EventPiece]]:
+    """Give the events from the head of a file to the end of the log: file, position, first piece."""
+    tracker = PositionTracker(log_file, _FIRST_POSITION, zero_allowed=connection.flavour is Flavour.MARIADB)
+    with MysqlConnection(connection.address) as other:
+        dump = Dump.at_position(other, replica, log_file, _FIRST_POSITION, wait=False)
+        try:
+            while True:
+                for piece in dump.read(_WAIT_S):
+                    if not piece.first:
+                        continue
+                    type_code, size, next_position, flags = _PLACING.unpack_from(piece.data)
+                    at = tracker.log_file
+                    position = tracker.place(type_code, size, next_position, flags, piece.data)
+                    if position >= 0:
+                        yield at, position, piece
+        except DumpEnd:
+            return

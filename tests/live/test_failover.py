@@ -1,0 +1,187 @@
+"""Fail-over among the servers of one topology: the row topics neither lose nor repeat."""
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Self
+
+import pymysql
+import pytest
+
+from millrace.avro.records import deserialize
+from millrace.contract import ABANDONED, HEADER_MARKER, SOURCE_CHANGED
+from millrace.local import Kafka, MariaDB, MySQL, Registry
+
+from .proxy import Proxy
+from .reader_world import ReaderWorld, assert_nothing_twice, wait_for
+from .replication import replicate
+from .rows_world import RowsWorld
+
+Server = MySQL | MariaDB
+STALL = b"the proxy stalls behind this row"
+
+
+@contextmanager
+def topology(kind: type[Server]) -> Iterator[list[Server]]:
+    """A primary and two replicas; one account is valid on all."""
+    with ExitStack() as stack:
+        servers: list[Server] = []
+        for number in range(3):
+            server = kind(server_id=31 + number, options={"sync-binlog": 0})
+            if servers:
+                server.password = servers[0].password
+            servers.append(stack.enter_context(server))
+        for replica in servers[1:]:
+            replicate(replica, servers[0])
+        yield servers
+
+
+class Writer:
+    """Writes to whichever server is the primary, and does not stop for the loss of one."""
+
+    def __init__(self, database: str, primary: Server) -> None:
+        self.primary = primary
+        self.count = 0
+        self._database = database
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        primary.execute(
+            f"CREATE DATABASE {database}",
+            f"CREATE TABLE {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, n INT, v VARCHAR(4000))",
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                # PyMySQL leaves a socket of its own open when it cannot connect.
+                with socket.socket(socket.AF_UNIX) as link:
+                    link.connect(str(self.primary.socket))
+                    connection = self.primary.connect(
+                        database=self._database, autocommit=False, defer_connect=True
+                    )
+                    connection.connect(link)
+                    while not self._stop.is_set():
+                        self._transaction(connection)
+            except (pymysql.err.Error, OSError):
+                # What it was about is lost, as an application would see it.
+                time.sleep(0.2)
+
+    def _transaction(self, connection: "pymysql.Connection[pymysql.cursors.Cursor]") -> None:
+        self.count += 1
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO t (n, v) VALUES (%s, 'a'), (%s, 'b')", (self.count, self.count))
+            cursor.execute("UPDATE t SET v = CONCAT(v, 'x') WHERE n = %s", (self.count - 3,))
+            cursor.execute("DELETE FROM t WHERE n = %s AND v LIKE 'b%%'", (self.count - 5,))
+        connection.commit()
+        time.sleep(0.02)
+
+
+def write_cut(primary: Server, database: str) -> None:
+    """One transaction that is much larger than what a proxy forwards at once."""
+    with primary.connect(database=database, autocommit=False) as connection, connection.cursor() as cursor:
+        cursor.execute("INSERT INTO t (n, v) VALUES (-1, %s)", (STALL.decode(),))
+        cursor.executemany("INSERT INTO t (n, v) VALUES (%s, %s)", [(-2, "z" * 4000)] * 500)
+        connection.commit()
+
+
+def count_of(server: Server, database: str, number: int) -> int:
+    return int(server.query(f"SELECT COUNT(*) FROM {database}.t WHERE n = %s", (number,))[0][0])
+
+
+@pytest.mark.parametrize("kind", [MySQL, MariaDB])
+def test_the_primary_dies_in_mid_transaction(
+    kafka: Kafka, registry: Registry, kind: type[Server], source_name: str, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        servers = stack.enter_context(topology(kind))
+        proxy = stack.enter_context(Proxy(servers[0].port, STALL))
+        first, second, _ = servers
+        world = stack.enter_context(closing(RowsWorld(kafka, registry, first, source_name, tmp_path)))
+        world.environment |= {
+            "MILLRACE_START": "earliest",
+            # The proxy reads along.
+            "MILLRACE_MYSQL_SSL_DISABLED": "true",
+            "MILLRACE_MYSQL_HOST": ",".join(
+                f"127.0.0.1:{port}" for port in (proxy.port, *(server.port for server in servers[1:]))
+            ),
+        }
+        database = world.database
+        with world.services("reader", "decoder", "rowmapper") as processes, Writer(database, first) as writer:
+            world.wait_for_row("t", 10)
+            write_cut(first, database)
+            assert proxy.stalled.wait(240), world.log("reader")
+            for replica in servers[1:]:
+                wait_for(lambda replica=replica: count_of(replica, database, -2) == 500, None, "the replica")  # type: ignore[misc]
+            first.kill()
+            proxy.close()
+            second.execute("STOP SLAVE", "RESET SLAVE ALL")
+            replicate(servers[2], second)
+            writer.primary = second
+            before = writer.count
+            wait_for(lambda: writer.count > before + 20, processes[0], "the writer")
+            writer.stop()
+            second.execute(f"INSERT INTO {database}.t (n, v) VALUES (-3, 'end')")
+            wait_for(lambda: _last(world, "t") == "end", processes[0], "the last row")
+        assert_folded(world, second)
+        assert_markers(world, kafka)
+        assert_refused(world, kafka, first, kind)
+
+
+def _last(world: RowsWorld, table: str) -> str | None:
+    messages = world.messages(world.topics.table(world.database, table))
+    if not messages:
+        return None
+    after = deserialize(world.registry, messages[-1].value())["after"]
+    return None if after is None else str(after["v"])
+
+
+def assert_folded(world: RowsWorld, server: Server) -> None:
+    """The row topic comes to the table, and each row was inserted once."""
+    rows = world.rows("t")
+    table: dict[int, tuple[int, str]] = {}
+    for row in rows:
+        if row["after"] is None:
+            del table[row["before"]["id"]]
+        else:
+            table[row["after"]["id"]] = (row["after"]["n"], row["after"]["v"])
+    assert table == {id_: (n, v) for id_, n, v in server.query(f"SELECT id, n, v FROM {world.database}.t")}
+    inserts = Counter(row["after"]["id"] for row in rows if row["op"] == "c")
+    assert set(inserts.values()) == {1}
+    assert {row["source"]["epoch"] for row in rows} == {0, 1}
+
+
+def assert_markers(world: RowsWorld, kafka: Kafka) -> None:
+    raw = ReaderWorld(kafka, world.source).raw()
+    markers = [record.headers[HEADER_MARKER] for record in raw if HEADER_MARKER in record.headers]
+    assert markers == [ABANDONED, SOURCE_CHANGED]
+    assert_nothing_twice(raw)
+    assert world.messages(world.topics.deadletter) == []
+
+
+def assert_refused(world: RowsWorld, kafka: Kafka, first: Server, kind: type[Server]) -> None:
+    """The old primary comes back under its address, without what the new one has written."""
+    if kind is MySQL:
+        (first.data_folder / "auto.cnf").unlink()
+    first.start()
+    done = ReaderWorld.of(kafka, world.source, first).run()
+    assert done.returncode == 7, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {first.host}:{first.port}: this is not the log that was read so far")
+    assert ("server_uuid was" if kind is MySQL else "server_uid was") in line
+    assert "its history does not hold" in line
+    assert "Bring back the server that was read" in line

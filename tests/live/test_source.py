@@ -1,0 +1,203 @@
+"""Where the reader starts, what it does when logs are gone or are others, and how it reaches a server."""
+
+import socket
+import time
+import urllib.request
+from datetime import UTC, datetime
+
+import pytest
+
+from millrace.contract import GAP, HEADER_ARTIFICIAL, HEADER_MARKER, SOURCE_CHANGED
+from millrace.local import Kafka, MariaDB, MySQL
+
+from .proxy import Proxy
+from .reader_world import (
+    ReaderWorld,
+    assert_closed_files_equal,
+    assert_nothing_twice,
+    log_end,
+    server_environment,
+    wait_for,
+)
+
+Server = MySQL | MariaDB
+
+WITHOUT_GTIDS = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}
+
+
+def write(server: Server, database: str, count: int = 5) -> None:
+    server.execute(
+        f"CREATE DATABASE IF NOT EXISTS {database}",
+        f"CREATE TABLE IF NOT EXISTS {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20))",
+        *[f"INSERT INTO {database}.t (v) VALUES ('{number}')" for number in range(count)],
+    )
+
+
+def executed(server: Server) -> str:
+    variable = "gtid_executed" if isinstance(server, MySQL) else "gtid_binlog_pos"
+    return str(server.query(f"SELECT @@GLOBAL.{variable}")[0][0]).replace("\n", "")
+
+
+def run_to_the_end(world: ReaderWorld, server: Server, **environment: str) -> None:
+    with world.reader(**environment) as process:
+        world.wait_until_at(server, process)
+
+
+def refusal(world: ReaderWorld, code: int, **environment: str) -> str:
+    """The one line with which a reader gives up."""
+    done = world.run(**environment)
+    assert done.returncode == code, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def markers(world: ReaderWorld) -> list[bytes]:
+    return [record.headers[HEADER_MARKER] for record in world.raw() if HEADER_MARKER in record.headers]
+
+
+def test_start_at_a_time(kafka: Kafka, database: Server, source_name: str) -> None:
+    write(database, "at_a_time")
+    end = log_end(database)
+    before = executed(database)
+    now = time.time()
+    wait_for(lambda: time.time() >= int(now) + 2, None, "the next second")
+    start = datetime.fromtimestamp(int(now) + 1, UTC).isoformat()
+    write(database, "at_a_time", 2)
+    database.execute("FLUSH BINARY LOGS")
+    write(database, "at_a_time", 2)
+    world = ReaderWorld.of(kafka, source_name, database, MILLRACE_START=f"time:{start}")
+    with world.reader() as process:
+        state = world.wait_until_at(database, process)
+    first, second, *_ = world.raw()
+    assert first.headers == {HEADER_ARTIFICIAL: b"1"}
+    assert (second.key.log_file, second.key.position) >= end
+    # Nothing but a checkpoint of MariaDB's may lie between.
+    assert second.key.position - end[1] < 100
+    assert before != state.gtid_set == executed(database)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(MySQL, {}), (MySQL, WITHOUT_GTIDS), (MariaDB, {})],
+    ids=["mysql", "mysql-without-gtids", "mariadb"],
+)
+def test_purged_logs_and_a_reset_log(
+    kafka: Kafka, kind: type[Server], options: dict[str, str], source_name: str
+) -> None:
+    with kind(server_id=21, options=options) as server:
+        world = ReaderWorld.of(kafka, source_name, server)
+        write(server, "purged")
+        run_to_the_end(world, server)
+        read, end = executed(server), log_end(server)
+        server.execute("FLUSH BINARY LOGS")
+        write(server, "purged", 3)
+        server.execute("FLUSH BINARY LOGS")
+        write(server, "purged", 3)
+        oldest = server.binlog_files[-1].name
+        server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
+
+        line = refusal(world, 3)
+        for words in (_gone(server, read, end, oldest), f"at {oldest} with MILLRACE_ON_GAP=continue"):
+            assert words in line
+        assert markers(world) == []
+
+        run_to_the_end(world, server, MILLRACE_ON_GAP="continue")
+        server.execute("FLUSH BINARY LOGS")
+        run_to_the_end(world, server)
+        assert markers(world) == [GAP]
+        (gap,) = [record for record in world.raw() if HEADER_MARKER in record.headers]
+        assert (gap.key.epoch, gap.key.position) == (1, 0)
+        assert _gone(server, read, end, oldest) in gap.value.decode()
+        assert_closed_files_equal(world.raw(), server, epoch=1)
+        assert_nothing_twice(world.raw())
+        state = world.state()
+        assert state is not None
+        assert state.gtid_set == ("" if options else executed(server))
+
+        server.execute("RESET MASTER")
+        write(server, "purged", 40)
+        line = refusal(world, 7)
+        assert "this is not the log that was read so far" in line
+        assert ("the server does not write GTIDs" if options else "its history does not hold") in line
+
+
+def _gone(server: Server, read: str, end: tuple[str, int], oldest: str) -> str:
+    """How the reader names what is gone."""
+    if isinstance(server, MariaDB):
+        number = int(read.rpartition("-")[2])
+        # CREATE DATABASE and CREATE TABLE are logged although there is nothing to create.
+        return f"the transactions those behind {read} up to 0-21-{number + 5} are missing"
+    if not read:
+        place = f"{end[0]}, which was read up to {end[1]}"
+        return f"the server no longer has {place}: what lies between that and {oldest}"
+    uuid, _, last = read.partition(":1-")
+    return f"the transactions {uuid}:{int(last) + 1}-{int(last) + 5} are missing"
+
+
+def test_a_server_that_lost_the_end_of_its_log(kafka: Kafka, source_name: str) -> None:
+    with MySQL(server_id=21) as server:
+        world = ReaderWorld.of(kafka, source_name, server)
+        write(server, "lost_end")
+        run_to_the_end(world, server)
+        server.kill()
+        # Its data outlived the crash, the last two transactions of its log did not.
+        path = server.binlog_files[-1]
+        path.write_bytes(path.read_bytes()[:-500])
+        server.start()
+        line = refusal(world, 7)
+        assert f"{path.name} ends at" in line
+        assert "its history does not hold" in line
+
+
+def test_a_unix_socket_ipv6_and_the_next_server(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
+    world = ReaderWorld.of(kafka, source_name, mysql)
+    write(mysql, "reached", 1)
+    run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=str(mysql.socket))
+    with Proxy(mysql.port, host="::1") as proxy, socket.create_server(("127.0.0.1", 0)) as dead:
+        port = dead.getsockname()[1]
+        dead.close()
+        write(mysql, "reached", 1)
+        run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=f"127.0.0.1:{port},[::1]:{proxy.port}")
+        line = refusal(world, 3, MILLRACE_MYSQL_HOST=f"127.0.0.1:{port},/no/such.sock")
+        for words in ("no server can be read: ", f"127.0.0.1:{port}: cannot connect", "; /no/such.sock: "):
+            assert words in line
+    assert markers(world) == [], "it is the same server all the time"
+    assert_nothing_twice(world.raw())
+
+
+def test_a_link_that_swallows_everything(kafka: Kafka, database: Server, source_name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        http = probe.getsockname()[1]
+    with Proxy(database.port) as proxy:
+        world = ReaderWorld(
+            kafka,
+            source_name,
+            **{
+                **server_environment(database),
+                "MILLRACE_MYSQL_PORT": str(proxy.port),
+                "MILLRACE_MYSQL_HEARTBEAT_S": "0.5",
+                "MILLRACE_MYSQL_CONNECT_TIMEOUT_S": "1",
+                "MILLRACE_HTTP_PORT": str(http),
+                "MILLRACE_START": "latest",
+            },
+        )
+        write(database, "swallowed", 1)
+        with world.reader() as process:
+            world.wait_until_at(database, process)
+            proxy.freeze()
+            write(database, "swallowed", 5)
+            wait_for(lambda: _lost_links(http) >= 2, process, "the link is given up, and the next one")
+            proxy.thaw()
+            write(database, "swallowed", 5)
+            world.wait_until_at(database, process)
+    assert SOURCE_CHANGED not in markers(world)
+    assert_nothing_twice(world.raw())
+
+
+def _lost_links(port: int) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
+    return next(
+        float(line.split()[1]) for line in lines if line.startswith("millrace_reader_lost_links_total")
+    )

@@ -1,0 +1,110 @@
+"""The first transaction of a time, and what lies before a place."""
+
+import struct
+
+import pytest
+
+from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.gtid import GtidSet
+from services.reader.place import Place, PlaceFinder, seconds_of
+
+from .logs import GTID_PREFIX, SID, Log
+
+
+def log() -> Log:
+    """Transactions 1 to 4; the third lasts from 200 to 400, and one statement has no GTID."""
+    made = Log(timestamp=100)
+    before = GtidSet.parse("00000000-0000-0000-0000-00000000000f:1-5")
+    made.add(35, before.encode())
+    made.transaction(1, 10)
+    made.timestamp = 200
+    made.transaction(2, 10)
+    made.add(33, b"\0" + SID + struct.pack("<Q", 3) + bytes(17))
+    made.add(2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0BEGIN")
+    made.add(16, bytes(8), timestamp=400)
+    made.timestamp = 300
+    made.transaction(4, 10)
+    return made
+
+
+def starts(made: Log) -> list[int]:
+    positions, at = [], 4
+    for data in made.events:
+        positions.append(at)
+        at += len(data)
+    return positions
+
+
+def find(made: Log, since: int | None) -> tuple[Place | None, PlaceFinder]:
+    finder = PlaceFinder(since)
+    for position, data in zip(starts(made), made.events, strict=True):
+        place = finder.feed(made.name, position, data)
+        if place is not None:
+            return place, finder
+    return None, finder
+
+
+BEFORE = "00000000-0000-0000-0000-00000000000f:1-5"
+
+
+@pytest.mark.parametrize(
+    ("since", "event", "gtids"),
+    [
+        (50, 2, BEFORE),
+        (100, 2, BEFORE),
+        (101, 6, f"{GTID_PREFIX}:1,{BEFORE}"),
+        (200, 6, f"{GTID_PREFIX}:1,{BEFORE}"),
+        (201, 10, f"{GTID_PREFIX}:1-2,{BEFORE}"),
+        (400, 10, f"{GTID_PREFIX}:1-2,{BEFORE}"),
+    ],
+)
+def test_the_first_transaction_that_ended_then_or_later(since: int, event: int, gtids: str) -> None:
+    made = log()
+    place, _ = find(made, since)
+    assert place is not None
+    assert (place.log_file, place.position) == (made.name, starts(made)[event])
+    assert place.gtid_set is not None
+    assert GtidSet.parse(place.gtid_set) == GtidSet.parse(gtids)
+
+
+@pytest.mark.parametrize("since", [401, None])
+def test_nothing_of_that_time(since: int | None) -> None:
+    place, finder = find(log(), since)
+    assert place is None
+    assert finder.gtid_set is not None
+    assert GtidSet.parse(finder.gtid_set) == GtidSet.parse(f"{GTID_PREFIX}:1-4,{BEFORE}")
+
+
+def test_a_statement_with_its_settings_and_without_a_gtid() -> None:
+    made = Log(timestamp=100)
+    made.add(2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0CREATE TABLE t (i INT)")
+    setting = made.add(5, bytes(9), timestamp=200)
+    made.add(2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0INSERT INTO t VALUES (1)", timestamp=200)
+    place, finder = find(made, 150)
+    assert place == Place(made.name, setting, None)
+    assert finder.gtid_set is None
+
+
+def test_an_event_that_is_too_short() -> None:
+    made = Log()
+    made.add(2, b"")
+    with pytest.raises(InvalidValueError, match="type 2"):
+        find(made, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-02T00:00:00Z", 86400),
+        ("1970-01-02T02:00:00+02:00", 86400),
+        ("1970-01-02T00:00:00.9Z", 86400),
+    ],
+)
+def test_times(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-01-31", "2026-01-31T12:00:00"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time: expected 2026-01-31T12:00:00Z"):
+        seconds_of(text)
