@@ -17,6 +17,7 @@ from pymysql.constants import COMMAND
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import LinkLostError, from_server
 from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
+from millrace.mysql.semisync import REPLICA_VARIABLES, acknowledgement
 
 __all__ = ["Dump", "ReplicaIdentity"]
 
@@ -31,6 +32,9 @@ _THROUGH_GTID: Final = 4
 
 _SEEK_PATIENCE_S: Final = 600.0
 """How long a server may look for the first transaction to send; some are silent meanwhile."""
+
+_SEND_S: Final = 30.0
+"""How long a server may take to read an acknowledgement."""
 
 _SILENT_PERIODS: Final = 3
 _MAX_POSITION: Final = 0xFFFFFFFF
@@ -49,12 +53,18 @@ class Dump:
     """A running dump; make one with :meth:`at_position` or :meth:`after_gtids`."""
 
     def __init__(
-        self, connection: MysqlConnection, heartbeat_s: float, buffer_size: int, *, wait: bool = True
+        self,
+        connection: MysqlConnection,
+        heartbeat_s: float,
+        buffer_size: int,
+        *,
+        wait: bool = True,
+        semi_sync: bool = False,
     ) -> None:
         self._connection = connection
         self._wait = wait
         self._socket = connection.socket
-        self._splitter = EventSplitter(buffer_size)
+        self._splitter = EventSplitter(buffer_size, semi_sync=semi_sync)
         self._silence_s = _SILENT_PERIODS * heartbeat_s
         self._patience_s = max(self._silence_s, _SEEK_PATIENCE_S)
         self._heard = time.monotonic()
@@ -69,19 +79,21 @@ class Dump:
         *,
         heartbeat_s: float = 10.0,
         wait: bool = True,
+        semi_sync: bool = False,
         buffer_size: int = 1 << 20,
     ) -> "Dump":
         """Ask for everything from ``position`` in ``log_file`` on; the command's position has 32 bits.
 
-        Without ``wait`` the dump ends (:class:`~millrace.mysql.packets.DumpEnd`) where the log does.
+        Without ``wait`` the dump ends (:class:`~millrace.mysql.packets.DumpEnd`) where the log does. With
+        ``semi_sync`` the server may wait for :meth:`acknowledge` before it goes on with a commit.
         """
         if not 4 <= position <= _MAX_POSITION:
             raise ValueError(f"position {position} does not fit a dump by file and position")
-        _register(connection, replica, heartbeat_s, None)
+        _register(connection, replica, heartbeat_s, None, semi_sync=semi_sync)
         flags = _flags(connection, wait=wait)
         payload = struct.pack("<IHI", position, flags, replica.server_id) + _name(log_file)
         connection.send(COMMAND.COM_BINLOG_DUMP, payload)
-        return cls(connection, heartbeat_s, buffer_size, wait=wait)
+        return cls(connection, heartbeat_s, buffer_size, wait=wait, semi_sync=semi_sync)
 
     @classmethod
     def after_gtids(
@@ -93,6 +105,7 @@ class Dump:
         *,
         heartbeat_s: float = 10.0,
         wait: bool = True,
+        semi_sync: bool = False,
         buffer_size: int = 1 << 20,
     ) -> "Dump":
         """Ask for all transactions but those in a GTID set.
@@ -101,15 +114,36 @@ class Dump:
         ``encoded_gtids``, as in COM_BINLOG_DUMP_GTID.
         """
         if connection.flavour is Flavour.MARIADB:
-            _register(connection, replica, heartbeat_s, gtids)
+            _register(connection, replica, heartbeat_s, gtids, semi_sync=semi_sync)
             payload = struct.pack("<IHI", 4, _flags(connection, wait=wait), replica.server_id)
             connection.send(COMMAND.COM_BINLOG_DUMP, payload)
         else:
-            _register(connection, replica, heartbeat_s, None)
+            _register(connection, replica, heartbeat_s, None, semi_sync=semi_sync)
             flags = _flags(connection, wait=wait) | _THROUGH_GTID
             payload = struct.pack("<HIIQI", flags, replica.server_id, 0, 4, len(encoded_gtids))
             connection.send(_COM_BINLOG_DUMP_GTID, payload + encoded_gtids)
-        return cls(connection, heartbeat_s, buffer_size, wait=wait)
+        return cls(connection, heartbeat_s, buffer_size, wait=wait, semi_sync=semi_sync)
+
+    @property
+    def wants_ack(self) -> bool:
+        """Whether the server waits for an acknowledgement of what was read."""
+        return self._splitter.wants_ack
+
+    def acknowledge(self, log_file: str, position: int) -> None:
+        """Tell the server that everything before ``position`` in ``log_file`` is safe here.
+
+        Raises :class:`LinkLostError`.
+        """
+        payload = acknowledgement(log_file, position)
+        try:
+            self._socket.settimeout(_SEND_S)
+            # A packet of its own, so that its number is 0.
+            self._socket.sendall(len(payload).to_bytes(4, "little") + payload)
+        except OSError as error:
+            raise LinkLostError(
+                f"{self._connection.address}: the connection was lost ({error.strerror or error})"
+            ) from error
+        self._splitter.wants_ack = False
 
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return the events that have come, waiting up to ``timeout_s`` seconds for the first; maybe none.
@@ -164,7 +198,12 @@ class Dump:
 
 
 def _register(
-    connection: MysqlConnection, replica: ReplicaIdentity, heartbeat_s: float, gtid_state: str | None
+    connection: MysqlConnection,
+    replica: ReplicaIdentity,
+    heartbeat_s: float,
+    gtid_state: str | None,
+    *,
+    semi_sync: bool,
 ) -> None:
     """Say who we are and what we understand."""
     variables: dict[str, str | int] = {
@@ -182,6 +221,8 @@ def _register(
         variables["source_binlog_checksum"] = "CRC32"
         variables["source_heartbeat_period"] = variables["master_heartbeat_period"]
         variables["replica_uuid"] = replica.uuid
+    if semi_sync:
+        variables |= dict.fromkeys(REPLICA_VARIABLES, 1)
     assignments = ", ".join(f"@{name} = %s" for name in variables)
     connection.query(f"SET {assignments}", list(variables.values()), doing="agree on a dump")
     name = replica.name.encode()[:59]

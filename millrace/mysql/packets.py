@@ -6,6 +6,10 @@ each payload starts with a status byte: 0x00 and then an event, 0xFE for the end
 length, 0xFFFFFF, and so has each further one but the last, which may be empty; only the first has the status
 byte. See "MySQL Packets" and "Binlog Network Stream" in the MySQL source documentation.
 
+To a semi-synchronous replica two more bytes stand behind the status byte: 0xEF, and 1 where the server waits
+for an acknowledgement of this event, else 0. See "Semi-Sync Replication" in MariaDB's documentation, which
+does not say that behind an event that wants an acknowledgement the numbers of packets begin anew, at 1.
+
 :class:`EventSplitter` owns the buffer into which a socket reads. What fits into the buffer comes out whole;
 an event that does not comes out in pieces, so that memory is bounded whatever the size of an event.
 """
@@ -19,6 +23,7 @@ __all__ = ["DumpEnd", "EventPiece", "EventSplitter", "ServerError"]
 
 _MAX_PAYLOAD = 0xFFFFFF
 _HEADER_SIZE = 19
+_SEMI_SYNC = 0xEF
 _LENGTH = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 
@@ -51,6 +56,8 @@ class EventSplitter:
     """Takes the bytes of a dump as they come, gives the events in them.
 
     Fill :meth:`space` from the socket, report the number of bytes to :meth:`filled`, call :meth:`split`.
+    With ``semi_sync`` events come as a semi-synchronous replica gets them, and ``wants_ack`` is set once
+    one of those that were given wants an acknowledgement; whoever sends it sets it back.
     """
 
     __slots__ = (
@@ -58,16 +65,22 @@ class EventSplitter:
         "_end",
         "_event_left",
         "_event_size",
+        "_event_wants_ack",
         "_in_parts",
         "_more_packets",
         "_packet_left",
+        "_prefix",
         "_sequence",
         "_start",
         "_view",
         "_waiting",
+        "wants_ack",
     )
 
-    def __init__(self, buffer_size: int = 1 << 20, sequence: int = 1) -> None:
+    def __init__(self, buffer_size: int = 1 << 20, sequence: int = 1, *, semi_sync: bool = False) -> None:
+        self._prefix = 3 if semi_sync else 1
+        self.wants_ack = False
+        self._event_wants_ack = False
         self._buffer = bytearray(buffer_size)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -116,6 +129,8 @@ class EventSplitter:
         buffer, start, end, sequence = self._buffer, self._start, self._end, self._sequence
         unpack_length = _LENGTH.unpack_from
         append = pieces.append
+        prefix = self._prefix
+        first = 4 + prefix
         while end - start >= 5:
             (head,) = unpack_length(buffer, start)
             length = head & _MAX_PAYLOAD
@@ -128,7 +143,10 @@ class EventSplitter:
                 or length == _MAX_PAYLOAD
             ):
                 break
-            append(EventPiece(bytes(buffer[start + 5 : stop]), True, True, length - 1))
+            if prefix > 1 and self._semi_sync_flag(start):
+                self.wants_ack = True
+                sequence = 0
+            append(EventPiece(bytes(buffer[start + first : stop]), True, True, length - prefix))
             sequence = (sequence + 1) & 0xFF
             start = stop
         self._start, self._sequence = start, sequence
@@ -145,14 +163,23 @@ class EventSplitter:
                 return False
             _raise_status(bytes(buffer[start + 4 : start + 4 + length]))
         self._packet_length()
-        if (length < _MAX_PAYLOAD and 4 + length <= len(buffer)) or self._end - start < 5 + _HEADER_SIZE:
+        first = 4 + self._prefix
+        if (length < _MAX_PAYLOAD and 4 + length <= len(buffer)) or self._end - start < first + _HEADER_SIZE:
             return False
-        (self._event_size,) = _LENGTH.unpack_from(buffer, start + 5 + 9)
+        self._event_wants_ack = self._prefix > 1 and self._semi_sync_flag(start)
+        (self._event_size,) = _LENGTH.unpack_from(buffer, start + first + 9)
         self._event_left = self._event_size
-        self._start += 5
-        self._open_packet(length - 1, more=length == _MAX_PAYLOAD)
+        self._start += first
+        self._open_packet(length - self._prefix, more=length == _MAX_PAYLOAD)
         self._in_parts = True
         return True
+
+    def _semi_sync_flag(self, start: int) -> bool:
+        """Tell whether the event in the packet at ``start`` wants an acknowledgement."""
+        mark, flag = self._buffer[start + 5], self._buffer[start + 6]
+        if mark != _SEMI_SYNC:
+            raise GapError(f"a packet to a semi-synchronous replica has {mark:#04x} where 0xef must be")
+        return flag == 1
 
     def _packet_length(self) -> int:
         """Return the length of the packet at the start of the buffer; its number must be the next."""
@@ -193,6 +220,9 @@ class EventSplitter:
             self._open_packet(length, more=length == _MAX_PAYLOAD)
             return True
         self._in_parts = False
+        if self._event_wants_ack:
+            self.wants_ack = True
+            self._sequence = 1
         return True
 
 

@@ -25,6 +25,7 @@ from millrace.mysql.errors import (
 from millrace.mysql.identity import ServerNames, read_head, server_names
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
+from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
 from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -117,7 +118,16 @@ class LiveSource:
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does."""
         assert self._dump is not None
+        if self._dump.wants_ack:
+            self._acknowledge(self._dump)
         return self._dump.read(timeout_s)
+
+    def _acknowledge(self, dump: Dump) -> None:
+        """Commit what was read so far, for which the server waits, and say so."""
+        self._writer.commit()
+        state = self._writer.state
+        if state is not None:
+            dump.acknowledge(state.log_file, state.position)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -130,6 +140,10 @@ class LiveSource:
             connection, self._replica.server_id, allow_statements=self._settings.mysql.allow_statements
         )
         check_replicas(connection, self._replica)
+        if self._settings.semi_sync:
+            require_semi_sync(connection)
+            findings = semi_sync_findings(connection, connected=False)
+            warnings += [f"{each.text}: {each.advice}" for each in findings if each.level != "ok"]
         for warning in warnings:
             if warning not in self._warned:
                 self._warned.add(warning)
@@ -289,7 +303,12 @@ class LiveSource:
         )
         self._write_catalog(connection)
         self._dump = Dump.at_position(
-            connection, self._replica, log_file, position, heartbeat_s=self._settings.mysql.heartbeat_s
+            connection,
+            self._replica,
+            log_file,
+            position,
+            heartbeat_s=self._settings.mysql.heartbeat_s,
+            semi_sync=self._settings.semi_sync,
         )
         _LOG.info(
             "reading", server=str(self), version=connection.version, log_file=log_file, position=position
@@ -321,6 +340,7 @@ class LiveSource:
             gtids,
             b"" if mariadb else encode_gtids(gtids),
             heartbeat_s=self._settings.mysql.heartbeat_s,
+            semi_sync=self._settings.semi_sync,
         )
         _LOG.info("reading", server=str(self), version=connection.version, after=gtids)
 

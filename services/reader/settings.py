@@ -50,6 +50,11 @@ class ReaderSettings(ServiceSettings):
         description="when the server has purged what was not read: stop, or continue at the oldest log that "
         "is there, with a gap record in the raw topic",
     )
+    semi_sync: bool = Field(
+        default=False,
+        description="true to make each COMMIT on the server wait until Kafka has the transaction: "
+        "docs/semi-sync.md says when that promise holds",
+    )
 
     @model_validator(mode="after")
     def _one_kind_of_source(self) -> "ReaderSettings":
@@ -61,6 +66,8 @@ class ReaderSettings(ServiceSettings):
             raise ValueError(
                 "MILLRACE_MYSQL_HOST and MILLRACE_FILES exclude each other: read a server or files"
             )
+        if self.files and self.semi_sync:
+            raise ValueError("MILLRACE_SEMI_SYNC is wrong: files wait for nobody; read a server or unset it")
         if self.files and self.start.startswith("gtid:"):
             raise ValueError(
                 "MILLRACE_START is wrong: files can be read from earliest, latest, FILE:POSITION or a time"

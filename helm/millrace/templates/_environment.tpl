@@ -64,6 +64,7 @@ MILLRACE_ON_GAP: {{ $source.onGap | quote }}
 MILLRACE_FILES: {{ $source.files | join "," | quote }}
 MILLRACE_FOLLOW: "true"
 {{- else }}
+MILLRACE_SEMI_SYNC: {{ $source.semiSync | quote }}
 {{- with $source.mysql }}
 MILLRACE_MYSQL_HOST: {{ .host | quote }}
 MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}

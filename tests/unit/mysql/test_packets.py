@@ -135,3 +135,52 @@ def test_packets_that_do_not_join(data: bytes, words: str) -> None:
 def test_an_event_in_parts_must_be_as_large_as_its_packet() -> None:
     with pytest.raises(GapError, match="500 bytes"):
         feed(EventSplitter(128), packets(b"\0" + event(500)[:400]), 128)
+
+
+def semi_sync(events: list[tuple[bytes, bool]]) -> bytes:
+    """Packets to a semi-synchronous replica; behind one that wants an answer their numbers begin anew."""
+    out, sequence = b"", 1
+    for data, wants_ack in events:
+        payload = b"\0\xef" + bytes([wants_ack]) + data
+        out += packets(payload, sequence=sequence)
+        sequence = 1 if wants_ack else (sequence + 1 + len(payload) // MAX_PAYLOAD) & 0xFF
+    return out
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(19, 700), st.booleans()), min_size=1, max_size=20),
+    step=st.integers(1, 900),
+    buffer_size=st.integers(64, 600),
+)
+def test_events_for_a_semi_synchronous_replica(
+    sizes: list[tuple[int, bool]], step: int, buffer_size: int
+) -> None:
+    events = [(event(size), wants_ack) for size, wants_ack in sizes]
+    splitter = EventSplitter(buffer_size, semi_sync=True)
+    assert joined(feed(splitter, semi_sync(events), step)) == [data for data, _ in events]
+    assert splitter.wants_ack == any(wants_ack for _, wants_ack in sizes)
+
+
+def test_what_wants_an_acknowledgement_is_known_with_the_last_piece() -> None:
+    splitter = EventSplitter(128, semi_sync=True)
+    data = semi_sync([(event(30), False), (event(500), True)])
+    assert len(joined(feed(splitter, data[:45], 45))) == 1
+    assert not splitter.wants_ack
+    pieces = feed(splitter, data[45:-1], 100)
+    assert not pieces[-1].last
+    assert not splitter.wants_ack
+    assert feed(splitter, data[-1:], 1)[-1].last
+    assert splitter.wants_ack
+
+
+def test_an_event_of_several_packets_that_wants_an_acknowledgement() -> None:
+    splitter = EventSplitter(1 << 20, semi_sync=True)
+    events = [(event(30), True), (event(2 * MAX_PAYLOAD, b"L"), True), (event(31), False)]
+    assert joined(feed(splitter, semi_sync(events), 1 << 20)) == [data for data, _ in events]
+    assert splitter.wants_ack
+
+
+def test_a_packet_without_the_mark_of_semi_sync() -> None:
+    with pytest.raises(GapError, match="has 0x01 where 0xef must be"):
+        feed(EventSplitter(4096, semi_sync=True), packets(b"\0" + event(30)), 4096)

@@ -1,0 +1,188 @@
+"""Semi-synchronous mode: no transaction commits on the primary before Kafka has it."""
+
+import contextlib
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pymysql
+import pytest
+
+from millrace.local import Kafka, MariaDB, MySQL
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import RefusedError
+from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
+
+from .reader_world import ReaderWorld, assert_nothing_twice, wait_for
+
+FOREVER = {
+    "rpl-semi-sync-master-enabled": "ON",
+    "rpl-semi-sync-master-wait-point": "AFTER_SYNC",
+    "rpl-semi-sync-master-timeout": 0xFFFFFFFF,
+    "rpl-semi-sync-master-wait-no-slave": "ON",
+}
+MARK = re.compile(rb"transaction (\d+);")
+
+
+@pytest.fixture
+def primary() -> Iterator[MariaDB]:
+    """A server of our own, since its commits wait for ever and its disk is thrown away."""
+    server = MariaDB(options=FOREVER)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()  # it would wait for its replica
+        server.close()
+
+
+class Writer:
+    """Commits numbered transactions, one after the other, until the server is gone."""
+
+    def __init__(self, server: MariaDB) -> None:
+        self.committed: list[int] = []
+        self.error: BaseException | None = None
+        self._server = server
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        try:
+            self._server.execute("CREATE DATABASE semi", "CREATE TABLE semi.t (note VARCHAR(40))")
+            with self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+                for number in range(1_000_000):
+                    cursor.execute("INSERT INTO semi.t VALUES (%s)", [f"transaction {number};"])
+                    connection.commit()
+                    self.committed.append(number)
+        except (pymysql.err.Error, OSError) as error:
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(240)
+        assert not self._thread.is_alive()
+
+
+def address(server: MySQL | MariaDB) -> MysqlAddress:
+    return MysqlAddress(server.host, server.port, server.user, server.password)
+
+
+def waiting(server: MariaDB) -> int:
+    """Commits that wait for an acknowledgement."""
+    return int(server.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_master_wait_sessions'")[0][1])
+
+
+@contextlib.contextmanager
+def stopped(kafka: Kafka) -> Iterator[None]:
+    """Let the brokers answer nobody."""
+    try:
+        for process in kafka.processes:
+            process.signal(signal.SIGSTOP)
+        yield
+    finally:
+        for process in kafka.processes:
+            process.signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def supervised_reader(world: ReaderWorld) -> Iterator[None]:
+    """A reader that is started again when it ends; killed at the end."""
+    done = threading.Event()
+
+    def supervise() -> None:
+        while not done.is_set():
+            # It may give up while no broker answers, with a code that a test of the reader would not accept.
+            with contextlib.suppress(AssertionError), world.reader() as process:
+                while process.poll() is None and not done.wait(0.2):
+                    pass
+                process.kill()
+
+    thread = threading.Thread(target=supervise, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(240)
+
+
+def progress(writer: Writer, count: int) -> None:
+    """Wait until so many more transactions are committed."""
+    goal = len(writer.committed) + count
+    wait_for(lambda: len(writer.committed) >= goal or writer.error, None, f"{goal} transactions")
+    assert writer.error is None
+
+
+def test_what_is_committed_is_in_kafka_though_the_primary_is_lost(
+    kafka: Kafka, primary: MariaDB, source_name: str
+) -> None:
+    world = ReaderWorld.of(kafka, source_name, primary, MILLRACE_SEMI_SYNC="true")
+    writer = Writer(primary)
+    wait_for(lambda: waiting(primary) == 1, None, "a commit that waits without a reader")
+    assert not writer.committed
+    with supervised_reader(world):
+        progress(writer, 20)
+        with MysqlConnection(address(primary)) as connection:
+            findings = semi_sync_findings(connection)
+        assert [finding for finding in findings if finding.level != "ok"] == []
+        with stopped(kafka):
+            # One that Kafka had already may still come through.
+            wait_for(lambda: waiting(primary) == 1 and _stands_still(writer), None, "a commit that waits")
+        progress(writer, 20)
+        primary.kill()
+        writer.join()
+        primary.close()
+    records = world.raw()
+    found = {int(number) for record in records for number in MARK.findall(record.value)}
+    assert set(writer.committed) <= found
+    assert len(writer.committed) >= 40
+    assert_nothing_twice(records)
+
+
+def _stands_still(writer: Writer) -> bool:
+    before = len(writer.committed)
+    time.sleep(1)
+    return len(writer.committed) == before
+
+
+def test_the_conditions_of_the_promise(primary: MariaDB) -> None:
+    with MysqlConnection(address(primary)) as connection:
+        before = {finding.text: finding for finding in semi_sync_findings(connection)}
+        assert {finding.level for finding in before.values()} == {"ok", "warning"}
+        assert "no semi-synchronous replica is connected: commits wait for one" in before
+        assert {finding.level for finding in semi_sync_findings(connection, connected=False)} == {"ok"}
+        primary.execute(
+            "SET GLOBAL rpl_semi_sync_master_wait_point='AFTER_COMMIT'",
+            "SET GLOBAL rpl_semi_sync_master_timeout=10000",
+            "SET GLOBAL rpl_semi_sync_master_wait_no_slave=OFF",
+        )
+        errors = [finding for finding in semi_sync_findings(connection) if finding.level == "error"]
+        texts = "\n".join(f"{finding.text}: {finding.advice}" for finding in errors)
+        assert "rpl_semi_sync_master_wait_point is AFTER_COMMIT" in texts
+        assert "SET GLOBAL rpl_semi_sync_master_wait_point='AFTER_SYNC'" in texts
+        assert "rpl_semi_sync_master_timeout is 10000 ms" in texts
+        assert "SET GLOBAL rpl_semi_sync_master_timeout=4294967295" in texts
+        assert "rpl_semi_sync_master_wait_no_slave is OFF" in texts
+        primary.execute("SET GLOBAL rpl_semi_sync_master_enabled=OFF")
+        (finding,) = semi_sync_findings(connection)
+        assert (finding.level, finding.text) == (
+            "error",
+            "rpl_semi_sync_master_enabled is OFF: no commit waits",
+        )
+
+
+def test_a_server_without_semi_sync_is_refused(mysql: MySQL) -> None:
+    """The small build of MySQL has no plugin."""
+    with MysqlConnection(address(mysql)) as connection:
+        if connection.variable("rpl_semi_sync_source_enabled") or connection.variable(
+            "rpl_semi_sync_master_enabled"
+        ):
+            pytest.skip("this MySQL has semi-synchronous replication")
+        with pytest.raises(
+            RefusedError, match=r"MILLRACE_SEMI_SYNC is set, and the server has no .* INSTALL"
+        ):
+            require_semi_sync(connection)
+        (finding,) = semi_sync_findings(connection)
+        assert finding.level == "error"
+        assert "INSTALL PLUGIN rpl_semi_sync_source" in finding.advice
