@@ -15,10 +15,14 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
+from millrace.runtime.health import Health
+from millrace.runtime.metrics import ServiceMetrics
 from millrace.runtime.settings import (
     PREFIX,
     KafkaSettings,
@@ -123,24 +127,32 @@ def topics_table() -> str:
 
 def metrics_table() -> str:
     """Write the metrics of the services."""
-    registry = CollectorRegistry()
-    ReaderMetrics(registry)
-    DecoderMetrics(registry)
-    nothing_yet: Any = SimpleNamespace(
-        counters=Counter(), pending_xa=0, record_time_ms=0, lag=0, quarantined=()
-    )
-    RowMapperMetrics(registry, nothing_yet, nothing_yet)
     return table(
         ("metric", "type", "meaning"),
-        (
-            (
-                f"`{family.name}{'_total' if family.type == 'counter' else ''}`",
-                family.type,
-                family.documentation,
-            )
-            for family in registry.collect()
-        ),
+        ((f"`{name}`", family.type, family.documentation) for name, family in metrics().items()),
     )
+
+
+def metrics() -> dict[str, Metric]:
+    """Give the metrics of all services by their names as Prometheus has them."""
+    registry = CollectorRegistry()
+    nothing_yet: Any = SimpleNamespace(
+        counters=Counter(),
+        pending_xa=0,
+        record_time_ms=0,
+        lag=0,
+        quarantined=(),
+        commits=0,
+        commit_time=0,
+    )
+    ServiceMetrics(registry, "", "", Health())
+    ReaderMetrics(registry)
+    DecoderMetrics(registry)
+    CommitMetrics(registry, "decoder", nothing_yet)
+    RowMapperMetrics(registry, nothing_yet, nothing_yet)
+    CommitMetrics(registry, "rowmapper", nothing_yet)
+    suffixes = {"counter": "_total", "info": "_info"}
+    return {family.name + suffixes.get(family.type, ""): family for family in registry.collect()}
 
 
 def values_table() -> str:

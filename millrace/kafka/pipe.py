@@ -91,6 +91,10 @@ class TransactionalProducer:
         self._records = 0
         self._bytes = 0
         self._began = 0.0
+        self.commits = 0
+        """Transactions committed by this process."""
+        self.commit_time = 0.0
+        """When the last was, seconds since 1970; 0 before the first."""
 
     def open(self) -> bytes | None:
         """Fence other processes, claim the state, return it; None before the first transaction ever.
@@ -183,6 +187,8 @@ class TransactionalProducer:
             self._produce_slowly(self._state_topic, self._state_key, state, now, headers=headers)
         self._until_done("committing", _TRANSACTION_S, lambda: self._producer.commit_transaction(10.0))
         self._in_transaction = False
+        self.commits += 1
+        self.commit_time = time.time()
 
     def abort(self) -> None:
         """Undo the open transaction, if there is one. Raises nothing: the next start undoes it too."""

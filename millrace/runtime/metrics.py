@@ -1,28 +1,64 @@
-"""The small HTTP server of a service: ``/healthz``, ``/readyz`` and ``/metrics`` for Prometheus."""
+"""The small HTTP server of a service: ``/healthz``, ``/readyz`` and ``/metrics`` for Prometheus.
+
+Names follow Prometheus' conventions: ``millrace_{service}_{what}_{unit}``, seconds and bytes as units,
+counters with ``_total``. What all services have is ``millrace_service_…``. Times are in seconds since 1970.
+"""
 
 import threading
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
+import millrace
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 
-__all__ = ["HttpServer", "new_registry"]
+__all__ = ["HttpServer", "ServiceMetrics", "new_registry"]
 
 
 def new_registry() -> CollectorRegistry:
     """Make a registry that knows this process's CPU, memory and garbage collections; services add theirs."""
+    # A second series for each counter, of which nobody asks.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # its stubs have no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+class ServiceMetrics(Collector):
+    """What all services tell: who they are, and whether they are at work."""
+
+    def __init__(self, registry: CollectorRegistry, service: str, source: str, health: Health) -> None:
+        self._labels = {"service": service, "source": source, "version": millrace.__version__}
+        self._health = health
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give both as they are now."""
+        yield InfoMetricFamily(
+            "millrace_service", "The service, its source and its version, as labels.", self._labels
+        )
+        yield GaugeMetricFamily(
+            "millrace_service_ready",
+            "1 while the service is at work, as /readyz says.",
+            int(self._health.ready),
+        )
 
 
 class HttpServer:

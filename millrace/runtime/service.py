@@ -30,7 +30,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.logging import Logger, configure_logging, get_logger
-from millrace.runtime.metrics import HttpServer, new_registry
+from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 
 __all__ = ["Service", "run_service"]
@@ -62,6 +62,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         configure_logging(settings.log_level)
         structlog.contextvars.bind_contextvars(source=settings.source)
         service = Service(name, settings, log)
+        ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid())
             _spare_garbage_collection()

@@ -9,6 +9,7 @@ from millrace.avro.state import DecoderState
 from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
+from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pipe import InputReader, TransactionalProducer, run_pipe
 from millrace.kafka.reread import reread
 from millrace.kafka.topics import ensure_topics
@@ -54,6 +55,7 @@ def run(service: Service[DecoderSettings]) -> None:
         stored = producer.open()
         state = None if stored is None else DecoderState.from_bytes(stored)
         metrics = DecoderMetrics(service.metrics)
+        CommitMetrics(service.metrics, "decoder", producer)
         decoder = Decoder(output, metrics, state, reread=_reread(service, topics.raw), stop=service.stop)
         start = _start(reader, state, skip_gap=settings.skip_gap)
         service.log.info("decoding", topic=topics.raw, offset=start)

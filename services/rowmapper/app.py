@@ -15,6 +15,7 @@ from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.errors import translated
+from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pipe import InputReader, Record, TransactionalProducer, run_pipe
 from millrace.kafka.reread import reread
 from millrace.kafka.topics import TopicInfo, ensure_topics
@@ -57,6 +58,7 @@ def run(service: Service[RowMapperSettings]) -> None:
     with assembled(service) as parts:
         reader, mapper = parts.reader, parts.mapper
         metrics = RowMapperMetrics(service.metrics, mapper, parts.tables)
+        CommitMetrics(service.metrics, "rowmapper", parts.producer)
         service.log.info("mapping rows", topic=parts.topics.events, offset=mapper.next_offset)
 
         def measure_lag() -> None:

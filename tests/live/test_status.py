@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +18,12 @@ import pytest
 from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MySQL, Registry
+from millrace.local.processes import release_port, reserve_port
 from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import RegistrySettings, TopicsSettings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
 from millrace.status.lag import Lag
+from tests.shared import load_script
 
 from .reader_world import ROOT, log_end
 from .rows_world import RowsWorld
@@ -82,6 +87,28 @@ def is_through(end: str) -> Callable[[SourceStatus], bool]:
     return through
 
 
+@contextmanager
+def serving(world: RowsWorld, name: str) -> Iterator[Callable[[], set[str]]]:
+    """A running service, and what gives the names of its metrics but those of every process."""
+    port = reserve_port()
+
+    def metrics() -> set[str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
+            return set(re.findall(r"(?m)^# TYPE (millrace_\w+)", answer.read().decode()))
+
+    try:
+        with world.service(name, MILLRACE_HTTP_PORT=str(port)):
+            yield metrics
+    finally:
+        release_port(port)
+
+
+def described(service: str) -> set[str]:
+    """The metrics that docs/operations.md lists for a service."""
+    names = load_script("docs/generate.py").metrics()
+    return {name for name in names if name.startswith(("millrace_service_", f"millrace_{service}_"))}
+
+
 def run_status(world: RowsWorld, *arguments: str) -> str:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
     done = subprocess.run(
@@ -104,7 +131,7 @@ def test_from_the_server_to_the_rows(world, mysql):
         f"no service of {world.source} has run: there is no topic {world.topics.state}"
     ]
     first_file, start = log_end(mysql)
-    with world.service("reader"):
+    with serving(world, "reader") as metrics:
         world.wait_for_start()
         mysql.execute(
             f"CREATE DATABASE {world.database}",
@@ -113,6 +140,7 @@ def test_from_the_server_to_the_rows(world, mysql):
             f"INSERT INTO {world.database}.a VALUES (2)",
         )
         wait_until(world, is_through("raw"))
+        assert metrics() == described("reader")
     # The reader has stopped: what is written now waits on the server, what came before in the raw topic.
     middle_file, middle = log_end(mysql)
     assert middle_file == first_file
@@ -133,8 +161,9 @@ def test_from_the_server_to_the_rows(world, mysql):
     assert (reader.place.log_file, reader.place.position) == (first_file, middle)
     assert reader.owner.startswith("process ")
 
-    with world.service("decoder"):
+    with serving(world, "decoder") as metrics:
         status = wait_until(world, is_through("events"))
+        assert metrics() == described("decoder")
     rows = hop(status, "rows")
     assert rows is not None
     assert (rows.bytes, rows.transactions, rows.exact) == (middle - start, 4, True)
@@ -149,8 +178,9 @@ def test_from_the_server_to_the_rows(world, mysql):
     assert found["hops"][2]["bytes"] == middle - start
     assert found["dead_letters"] == {"count": 0, "exact": True}
 
-    with world.service("rowmapper"):
+    with serving(world, "rowmapper") as metrics:
         wait_until(world, is_through("rows"))
+        assert metrics() == described("rowmapper")
     text = run_status(world)
     assert text.splitlines()[0] == world.source
     assert f"  reader     {first_file}:{middle} (epoch 0)  process " in text

@@ -58,6 +58,38 @@ def test_variables_that_are_named_exist(generator: ModuleType) -> None:
         assert named <= known, page
 
 
+def test_operations_name_every_metric_and_no_other(generator: ModuleType) -> None:
+    page = (PROJECT / "docs" / "operations.md").read_text()
+    named = set(re.findall(r"`(millrace_[a-z_]+)`", page))
+    assert named == set(generator.metrics())
+
+
+def test_metrics_are_named_by_convention(generator: ModuleType) -> None:
+    units = ("_seconds", "_bytes", "_records")
+    for name, family in generator.metrics().items():
+        assert re.fullmatch(r"millrace_(service|reader|decoder|rowmapper)_[a-z]+(_[a-z]+)*", name), name
+        assert family.documentation.endswith("."), name
+        assert name.endswith("_total") == (family.type == "counter"), name
+        if "timestamp" in name:
+            assert name.endswith("_timestamp_seconds"), name
+        if "lag" in name or "position" in name.split("_")[-2:]:
+            assert name.endswith((*units, "_total")), name
+
+
+def test_alerts_are_described_and_use_metrics_that_exist(generator: ModuleType) -> None:
+    rules = (PROJECT / "helm" / "millrace" / "templates" / "prometheusrule.yaml").read_text()
+    page = (PROJECT / "docs" / "operations.md").read_text()
+    described = dict(re.findall(r"(?m)^\| `(Millrace\w+)` \| (.+?) \|", page))
+    alerts = dict(re.findall(r"(?ms)- alert: (\w+)$(.*?)annotations:", rules))
+    assert list(described) == list(alerts)
+    known = {*generator.metrics(), "process_start_time_seconds"}
+    for alert, text in alerts.items():
+        used = set(re.findall(r"\b(?:millrace|process)_[a-z_]+", text))
+        assert used, alert
+        assert used <= known, alert
+        assert used == set(re.findall(r"`([a-z_]+)`", described[alert])), alert
+
+
 def test_every_exit_code_is_described() -> None:
     described = re.findall(r"(?m)^\| (\d+) \|", (PROJECT / "docs" / "operations.md").read_text())
     assert [int(code) for code in described] == [int(code) for code in ExitCode]

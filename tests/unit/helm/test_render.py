@@ -89,6 +89,19 @@ def test_selectors_match_their_own_pods_only() -> None:
     assert monitor.items() <= service["metadata"]["labels"].items()
 
 
+def test_alerts() -> None:
+    assert "PrometheusRule" not in {item["kind"] for item in render(MINIMAL)}
+    late = {"metrics": {"prometheusRule": {"enabled": True, "labels": {"team": "data"}, "lagSeconds": 60}}}
+    (rule,) = by_kind(render(merged(MINIMAL, late)), "PrometheusRule").values()
+    assert rule["metadata"]["labels"]["team"] == "data"
+    (group,) = rule["spec"]["groups"]
+    alerts = {alert["alert"]: alert for alert in group["rules"]}
+    assert alerts["MillraceDecoderBehind"]["expr"].endswith("_record_timestamp_seconds > 60")
+    for alert in alerts.values():
+        assert alert["labels"]["severity"] in {"warning", "critical"}
+        assert alert["annotations"]["summary"].endswith(".")
+
+
 @pytest.mark.parametrize("values", [MINIMAL, FULL], ids=["minimal", "full"])
 def test_no_pod_has_more_rights_than_it_needs(values: dict[str, Any]) -> None:
     objects = render(values)

@@ -11,8 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client import Counter
+from prometheus_client import Counter, generate_latest
 
+import millrace
 from millrace.binlog.errors import TruncatedError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -77,6 +78,22 @@ def test_a_bug_is_logged_whole_and_told_in_a_line(capsys: pytest.CaptureFixture[
     [line] = captured.err.splitlines()
     assert "ZeroDivisionError" in line
     assert "Traceback" in json.loads(captured.out.splitlines()[-1])["exception"]
+
+
+def test_every_service_tells_who_it_is_and_whether_it_works() -> None:
+    texts = []
+
+    def app(service: Service[ServiceSettings]) -> None:
+        texts.append(generate_latest(service.metrics).decode())
+        service.health.set_ready()
+        texts.append(generate_latest(service.metrics).decode())
+
+    assert run_service("example", ServiceSettings, app, **VALUES) == 0
+    before, after = texts
+    info = f'millrace_service_info{{service="example",source="shop",version="{millrace.__version__}"}} 1.0'
+    assert info in before.splitlines()
+    assert "millrace_service_ready 0.0" in before.splitlines()
+    assert "millrace_service_ready 1.0" in after.splitlines()
 
 
 SCRIPT = textwrap.dedent(
