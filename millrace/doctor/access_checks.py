@@ -119,9 +119,7 @@ def server_id(server: Server) -> Iterator[Outcome]:
 def replicas(server: Server) -> Iterator[Outcome]:
     """Look whether another replica has our server id: the server would throw one of the two out for ever."""
     try:
-        rows = server.connection.first_of(
-            "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
-        )
+        hosts = server.replicas
     except RefusedError as refusal:
         privilege = "REPLICATION MASTER ADMIN" if server.is_mariadb else "REPLICATION SLAVE"
         yield warning(
@@ -129,7 +127,6 @@ def replicas(server: Server) -> Iterator[Outcome]:
             f"GRANT {privilege} ON *.* TO {_user(server)}, or look yourself",
         )
         return
-    hosts = {int(row.get("Server_Id") or row["Server_id"]): str(row.get("Host") or "") for row in rows}
     if server.server_id not in hosts:
         yield ok(f"{len(hosts)}, none with our server id {server.server_id}")
     elif hosts[server.server_id] == server.replica_name:

@@ -102,7 +102,7 @@ def findings(sides: Sides) -> Iterator[Finding]:
 
 
 def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query: bool) -> Iterator[Finding]:
-    addresses = [reader.mysql.address()]
+    addresses = reader.mysql.addresses()
     for address in addresses:
         place = f"server {address}"
         try:
@@ -114,6 +114,7 @@ def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query
                     replica_name=f"millrace-{reader.source}",
                     allow_statements=reader.mysql.allow_statements,
                     include_query=include_query,
+                    semi_sync=reader.semi_sync,
                     one_of_several=len(addresses) > 1,
                     state=state,
                 )
@@ -146,7 +147,12 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None]:
     try:
         admin = connect(sides.kafka)
         found.append(Finding(_KAFKA, "connection", ok(sides.kafka.bootstrap_servers)))
-        cluster = Cluster(sides.source, look_at_cluster(admin, f"{sides.source}."), sides.topics)
+        cluster = Cluster(
+            sides.source,
+            look_at_cluster(admin, f"{sides.source}."),
+            sides.topics,
+            semi_sync=sides.reader is not None and sides.reader.semi_sync,
+        )
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
         state = _reader_state(admin, sides.kafka, sides.source)
     except BrokerError as failure:

@@ -38,6 +38,7 @@ class Cluster:
     source: str
     view: ClusterView
     settings: TopicsSettings
+    semi_sync: bool = False
 
     def kind(self, topic: str) -> str | None:
         """Return which of TOPIC_SPECS a topic of the source is; None for none."""
@@ -98,8 +99,7 @@ def transactions(cluster: Cluster) -> Iterator[Outcome]:
     if longest is not None and longest < _TRANSACTION_TIMEOUT_MS:
         yield error(
             f"transaction.max.timeout.ms is {longest}, and our transactions ask for "
-            f"{_TRANSACTION_TIMEOUT_MS}: "
-            "no service can start",
+            f"{_TRANSACTION_TIMEOUT_MS}: no service can start",
             f"set it to {_TRANSACTION_TIMEOUT_MS} or more on the brokers",
         )
     copies = cluster.lowest("transaction.state.log.replication.factor")
@@ -184,13 +184,34 @@ def replication(cluster: Cluster) -> Iterator[Outcome]:
     if stiff:
         yield warning(
             "min.insync.replicas is as high as the number of replicas, so that one broker down stops the "
-            "services: "
-            f"{listed(stiff)}",
+            f"services: {listed(stiff)}",
             "lower it by one, or add a replica",
             stiff,
         )
     if not (few or weak or stiff):
         yield ok(f"{cluster.view.brokers} brokers, no topic on fewer than three")
+
+
+def semi_sync(cluster: Cluster) -> Iterator[Outcome]:
+    """Look whether what the reader acknowledges to the server is on more than one broker."""
+    if not cluster.semi_sync:
+        return
+    name = Topics(cluster.source).raw
+    topic = cluster.view.topics.get(name)
+    if topic is not None:
+        least = int(topic.config.get("min.insync.replicas", "1"))
+    elif cluster.settings.replication_factor >= _SAFE_COPIES:
+        least = 2
+    else:
+        least = cluster.lowest("min.insync.replicas") or 1
+    if least < 2:
+        yield error(
+            f"MILLRACE_SEMI_SYNC is true and {name} has min.insync.replicas={least}: a transaction may be "
+            "acknowledged to the server and be lost with one broker",
+            "run three brokers with three replicas of it, and set min.insync.replicas=2",
+        )
+    else:
+        yield ok(f"min.insync.replicas of {name} is {least}")
 
 
 def in_sync(cluster: Cluster) -> Iterator[Outcome]:
@@ -219,8 +240,7 @@ def unclean_elections(cluster: Cluster) -> Iterator[Outcome]:
     elif "true" in cluster.worst("unclean.leader.election.enable").values():
         yield warning(
             "unclean.leader.election.enable is true on the brokers: records of new topics that were "
-            "acknowledged may "
-            "be lost",
+            "acknowledged may be lost",
             "set it to false",
         )
 
@@ -245,8 +265,7 @@ def automatic_topics(cluster: Cluster) -> Iterator[Outcome]:
     if "true" in cluster.worst("auto.create.topics.enable").values():
         yield warning(
             "auto.create.topics.enable is true: a consumer that comes before its topic creates it with "
-            "Kafka's "
-            "defaults, which the services then refuse",
+            "Kafka's defaults, which the services then refuse",
             "set it to false on the brokers",
         )
 
@@ -295,6 +314,7 @@ CHECKS: Final = (
     missing_topics,
     message_sizes,
     replication,
+    semi_sync,
     in_sync,
     unclean_elections,
     automatic_topics,

@@ -4,9 +4,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.doctor.finding import Outcome, error, listed, ok, warning
+from millrace.doctor.finding import Level, Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
 from millrace.mysql.errors import RefusedError
+from millrace.mysql.semisync import semi_sync_findings
 
 __all__ = ["CHECKS"]
 
@@ -98,8 +99,7 @@ def binlog_row_image(server: Server) -> Iterator[Outcome]:
     else:
         yield warning(
             f"binlog_row_image is {value}: columns that did not change are missing, and listed in "
-            "before_missing "
-            "and after_missing",
+            "before_missing and after_missing",
             _set("binlog_row_image", "FULL"),
         )
 
@@ -112,15 +112,13 @@ def binlog_row_metadata(server: Server) -> Iterator[Outcome]:
     elif value is None:
         yield warning(
             "this version does not log the names of columns: they come from the definitions that the reader "
-            "finds "
-            "when it connects, and a table that was altered since may be set aside",
+            "finds when it connects, and a table that was altered since may be set aside",
             "restart the reader after ALTER TABLE, or upgrade to MySQL 8.0 or MariaDB 10.5",
         )
     else:
         yield warning(
             f"binlog_row_metadata is {value}: the names of columns come from the definitions that the reader "
-            "finds "
-            "when it connects, and a table that was altered since may be set aside",
+            "finds when it connects, and a table that was altered since may be set aside",
             _set("binlog_row_metadata", "FULL"),
         )
 
@@ -229,8 +227,7 @@ def durability(server: Server) -> Iterator[Outcome]:
     if loose:
         yield warning(
             f"{' and '.join(loose)}: when its machine crashes, the server may lose changes that are in the "
-            "topics "
-            "already, and its log then is another one",
+            "topics already, and its log then is another one",
             "set both to 1, in the configuration too",
         )
     else:
@@ -300,8 +297,7 @@ def net_write_timeout(server: Server) -> Iterator[Outcome]:
         if value is not None and value < (_SHORT_S if name == "net_write_timeout" else _SHORT_S // 2):
             yield warning(
                 f"{name} is {value} s: while Kafka is slow the server ends the connection, and the reader "
-                "connects "
-                "anew each time",
+                "connects anew each time",
                 _set(name, str(_SHORT_S)),
             )
 
@@ -327,6 +323,19 @@ def query_texts(server: Server) -> Iterator[Outcome]:
             f"MILLRACE_ROWS_INCLUDE_QUERY is true and {name} is OFF: rows will have no source.query",
             _set(name, "ON"),
         )
+
+
+def semi_sync(server: Server) -> Iterator[Outcome]:
+    """Look whether every commit waits for the reader, where it must: docs/semi-sync.md tells when."""
+    if not server.semi_sync:
+        return
+    try:
+        connected = server.replicas.get(server.server_id) == server.replica_name
+    except RefusedError:
+        # Then the replicas that the server counts are all that can be told.
+        connected = True
+    for found in semi_sync_findings(server.connection, connected=connected):
+        yield Outcome(Level(found.level), found.text, found.advice)
 
 
 def _other_server(server: Server, text: str) -> Iterator[Outcome]:
@@ -391,5 +400,6 @@ CHECKS: Final = (
     net_write_timeout,
     max_allowed_packet,
     query_texts,
+    semi_sync,
 )
 """In the order of a log's life: that it is written, what is in it, how long it stays, how it is sent."""

@@ -53,6 +53,7 @@ class Server:
     """By which the server's list of replicas has us."""
     allow_statements: bool = False
     include_query: bool = False
+    semi_sync: bool = False
     one_of_several: bool = False
     """Whether the reader may read another server of the topology just as well."""
     state: ReaderState | None = None
@@ -80,6 +81,14 @@ class Server:
             ),
             key=lambda table: table.name,
         )
+
+    @cached_property
+    def replicas(self) -> dict[int, str]:
+        """The replicas that are connected: their names by server id. Raises where we may not see them."""
+        rows = self.connection.first_of(
+            "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
+        )
+        return {int(row.get("Server_Id") or row["Server_id"]): str(row.get("Host") or "") for row in rows}
 
     @cached_property
     def logs(self) -> list[LogFile]:

@@ -34,8 +34,7 @@ def tables_without_key(server: Server) -> Iterator[Outcome]:
     if names:
         yield warning(
             f"{len(names)} tables have no primary key, so that their records have no key, cannot be "
-            "compacted, and "
-            f"equal rows cannot be told apart: {listed(names)}",
+            f"compacted, and equal rows cannot be told apart: {listed(names)}",
             "give them a primary key",
             names,
         )
@@ -103,8 +102,7 @@ def engines(server: Server) -> Iterator[Outcome]:
     if names:
         yield warning(
             f"{len(names)} tables have an engine without transactions: a rollback does not undo their "
-            "changes, and "
-            f"after a crash table and log may differ: {listed(names)}",
+            f"changes, and after a crash table and log may differ: {listed(names)}",
             "ALTER TABLE … ENGINE=InnoDB",
             names,
         )

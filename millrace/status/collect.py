@@ -141,7 +141,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
         status.problems.append(f"no service of {source} has run: there is no topic {topics.state}")
     reader = _reader(status, stored.get("reader"))
     if settings.mysql.host is not None and settings.source == source:
-        status.server = _server([settings.mysql.address()], reader)
+        status.server = _server(settings.mysql.addresses(), reader)
     if reader is not None:
         status.hops.append(Hop("server", "raw", _lag_of_reader(reader, status.server)))
     if topics.raw in known:

@@ -188,6 +188,14 @@ def test_a_routine_that_turns_the_log_off(schema):
     assert f"{DOCTOR}.quiet" in only(schema, log_checks.sessions).items
 
 
+def test_semi_sync(mysql, mariadb):
+    assert outcomes(mysql, log_checks.semi_sync) == []
+    without = only(mysql, log_checks.semi_sync, semi_sync=True)
+    assert (without.level, "no semi-synchronous replication" in without.text) == (Level.ERROR, True)
+    off = only(mariadb, log_checks.semi_sync, semi_sync=True)
+    assert (off.level, "no commit waits" in off.text) == (Level.ERROR, True)
+
+
 # -- where the reader stands ---------------------------------------------------------------------------
 
 
@@ -469,6 +477,9 @@ def test_a_large_cluster_set_up_wrongly(kafka, source_name):
     assert by_level(weak, kafka_checks.in_sync).keys() == {Level.WARNING}
     stiff = altered({}, {"min.insync.replicas": "3"}, replicas=3, in_sync=3)
     assert any("one broker down stops" in outcome.text for outcome in kafka_checks.replication(stiff))
+    semi_sync = replace(weak, semi_sync=True)
+    assert "lost with one broker" in by_level(semi_sync, kafka_checks.semi_sync)[Level.ERROR].text
+    assert by_level(replace(stiff, semi_sync=True), kafka_checks.semi_sync).keys() == {Level.OK}
     unclean = altered({}, {"unclean.leader.election.enable": "true"}, replicas=3)
     assert by_level(unclean, kafka_checks.unclean_elections).keys() == {Level.ERROR}
     reader = altered({}, {}, operations=frozenset({"READ", "DESCRIBE"}))
