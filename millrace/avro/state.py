@@ -51,6 +51,7 @@ class ReaderState:
     boundary: int = 4
     identity: LogIdentity | None = None
     gtid_set: str = ""
+    left_out: str = ""
     open_gtid: str | None = None
     last_timestamp: int = 0
 

@@ -82,8 +82,8 @@ class LiveSource:
         then the others, in their order. Where none can be read, but one may be later, that is retriable.
         """
         failures: list[SourceError] = []
-        count = len(self._addresses)
-        for self._at in [(self._at + step) % count for step in range(count)]:
+        count, last = len(self._addresses), self._at
+        for self._at in [(last + step) % count for step in range(count)]:
             try:
                 self._open(self._addresses[self._at])
             except DuplicateReplicaError:
@@ -96,6 +96,7 @@ class LiveSource:
                 failures.append(error)
             else:
                 return
+        self._at = last
         kind = next(
             (type(error) for error in failures if isinstance(error, RetriableError)), type(failures[0])
         )
@@ -181,7 +182,7 @@ class LiveSource:
         if place.position <= _LAST_POSITION:
             self._dump_at(connection, names, place.log_file, place.position, place.gtid_set)
         elif place.gtid_set:
-            self._dump_after(connection, names, place.gtid_set, None)
+            self._dump_after(connection, names, place.gtid_set, None, left_out=place.gtid_set)
         else:
             raise UserError(
                 f"MILLRACE_START leads to {place.log_file}:{place.position}, and a server without GTIDs can "
@@ -209,6 +210,11 @@ class LiveSource:
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Go on where the state says, in the log that it speaks of."""
+        before = state.identity and state.identity.previous_gtids
+        if state.left_out and missing(before or "", state.left_out):
+            # What the epoch leaves out may lie behind our place as well, where a dump by position has it.
+            self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
+            return
         position = state.position
         if position > _LAST_POSITION:
             # The command's position has 32 bits. What comes again is left out by the writer.
@@ -251,12 +257,13 @@ class LiveSource:
         """Go on behind ``gtids``; where more than these is ``gone``, that is a gap."""
         lost = missing(gtids, gone)
         if not lost:
-            self._dump_after(connection, names, gtids, reason)
+            self._dump_after(connection, names, gtids, reason, left_out=gtids)
             return
         oldest = binary_logs(connection)[0].name
         words = f"the server has purged logs that were not read: the transactions {lost} are missing"
         self._gap_allowed(connection, words, oldest)
-        self._dump_after(connection, names, behind(gtids, gone), words, gap=True)
+        onwards = behind(gtids, gone)
+        self._dump_after(connection, names, onwards, words, left_out=onwards, gap=True)
 
     def _after_purge(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Go on in the oldest file, where the one that was read is gone and there are no GTIDs."""
@@ -321,6 +328,7 @@ class LiveSource:
         gtids: str,
         changed: str | None,
         *,
+        left_out: str,
         gap: bool = False,
     ) -> None:
         mariadb = connection.flavour is Flavour.MARIADB
@@ -330,6 +338,7 @@ class LiveSource:
             server_uuid=names.uuid,
             server_uid=names.uid,
             gtid_set=gtids,
+            left_out=left_out,
             changed=changed,
             gap=gap,
         )

@@ -147,6 +147,7 @@ class RawWriter:
         if state and state.identity and state.identity.previous_gtids is not None:
             # A set may be empty and known.
             self._gtids.known = True
+        self._left_out = self._next_left_out = state.left_out if state else ""
         self._progress = TransactionProgress(state.open_gtid if state else None)
         self._format = StreamState()
         self._crc = False
@@ -197,6 +198,7 @@ class RawWriter:
             boundary=self._boundary,
             identity=identity,
             gtid_set=self._gtids.text(),
+            left_out=self._left_out,
             open_gtid=None if open_gtid is None else gtid_text(open_gtid),
             last_timestamp=self._last_ms,
         )
@@ -218,14 +220,16 @@ class RawWriter:
         server_uuid: str | None = None,
         server_uid: str | None = None,
         gtid_set: str | None = None,
+        left_out: str | None = None,
         changed: str | None = None,
         gap: bool = False,
     ) -> None:
         """Go on with events of a new connection or file, which ``placer`` places.
 
         They may begin before our position in its file: what is there already is left out. ``gtid_set``, where
-        given, is what lies before them. ``changed`` says in words why it is another log than before: a new
-        epoch begins as soon as its first file is known. ``gap`` says that ``changed`` tells what is missing.
+        given, is what lies before them. ``left_out``, where given, are the GTIDs that the source leaves out
+        wherever they stand. ``changed`` says in words why it is another log than before: a new epoch begins
+        as soon as its first file is known. ``gap`` says that ``changed`` tells what is missing.
         """
         state = self.state
         self._before_session = state
@@ -241,6 +245,9 @@ class RawWriter:
         self._bytes = 0
         if gtid_set is not None:
             self._gtids.replace(gtid_set)
+        self._next_left_out = left_out or ""
+        if changed is None and left_out is not None:
+            self._left_out = left_out
         if changed is None and state is not None:
             self._skip_file, self._skip_to, self._skip_chunks = state.log_file, state.position, state.chunk
 
@@ -446,6 +453,7 @@ class RawWriter:
             words = f"transaction {before.open_gtid or '(without GTID)'} was cut; it {again}"
             self._producer.produce(self._topic, key, words.encode(), now_ms, [(HEADER_MARKER, ABANDONED)])
         self._epoch += 1
+        self._left_out = self._next_left_out
         self._identity = None
         self._boundary = 4
         self._progress = TransactionProgress()

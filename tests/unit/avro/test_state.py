@@ -23,6 +23,7 @@ READER_STATE = ReaderState(
     boundary=4_000_000_000,
     identity=LogIdentity(7, "8.0.15", 1_700_000_000, server_uuid="8a94f357-aab4-11df-86ab-c80aa9429562"),
     gtid_set="8a94f357-aab4-11df-86ab-c80aa9429562:1-5",
+    left_out="8a94f357-aab4-11df-86ab-c80aa9429562:1-2",
     open_gtid="8a94f357-aab4-11df-86ab-c80aa9429562:6",
     last_timestamp=1_700_000_000_000,
 )

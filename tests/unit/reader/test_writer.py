@@ -203,7 +203,12 @@ def test_another_log_opens_an_epoch() -> None:
     before = writer.state
     assert before is not None
     assert before.open_gtid == f"{GTID_PREFIX}:3"
-    writer.begin_session(PositionTracker("", 4, skips=True), server_uuid="u2", changed="server_uuid was u1")
+    writer.begin_session(
+        PositionTracker("", 4, skips=True),
+        server_uuid="u2",
+        left_out=before.gtid_set,
+        changed="server_uuid was u1",
+    )
     assert writer.state == before, "until the other log is seen"
     assert writer.session_epoch == 1
     count = len(kafka.committed)
@@ -220,6 +225,24 @@ def test_another_log_opens_an_epoch() -> None:
     assert state is not None
     assert (state.epoch, state.log_file, state.position) == (1, second.name, second.end)
     assert state.gtid_set == f"{GTID_PREFIX}:1-2:4", "the cut transaction counts once it is whole"
+    assert (before.left_out, state.left_out) == ("", f"{GTID_PREFIX}:1-2")
+
+
+def test_an_epoch_that_was_begun_by_gtid_is_gone_on_with_by_gtid() -> None:
+    """The dump comes from the head of the file; the open transaction, from its beginning."""
+    log, kafka = sample(), Recorder()
+    writer = make(kafka)
+    stream = log.dump()
+    writer.begin_session(PositionTracker("", 4, skips=True), gtid_set="", left_out="")
+    for data in stream[:10]:
+        writer.write(whole(data))
+    writer.commit()
+    writer = make(kafka)
+    writer.begin_session(PositionTracker("", 4, skips=True))
+    for data in stream:
+        writer.write(whole(data))
+    writer.checkpoint()
+    assert records_of(kafka) == expected(log)
 
 
 def test_the_last_boundary_that_a_dump_by_position_can_be_asked_for() -> None:
