@@ -59,7 +59,7 @@ def run(service: Service[DecoderSettings]) -> None:
         decoder = Decoder(output, metrics, state, reread=_reread(service, topics.raw), stop=service.stop)
         start = _start(reader, state, skip_gap=settings.skip_gap)
         service.log.info("decoding", topic=topics.raw, offset=start)
-        decoder.next_offset = start
+        decoder.start_at(start)
         reader.seek(start, advice=_ADVICE)
 
         def measure_lag() -> None:

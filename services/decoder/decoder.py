@@ -155,17 +155,25 @@ class Decoder:
         # how many chunks of the one behind them, above 0 inside large records only.
         self._written = 0
         self._chunks_done = 0
+        self._written_at = 0
         self._before_large: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._scope: tuple[int, str] = _NOWHERE
         self._stream = StreamState()
         self._tracker = TransactionTracker()
         if state is not None:
             self._written, self._chunks_done = state.sub_index, state.chunk
+            self._written_at = state.input_offset
             if state.stream:
                 self._scope = state.stream["epoch"], state.stream["log_file"]
                 self._stream = StreamState.restore(dict(state.stream))
             if state.tracker:
                 self._tracker = TransactionTracker.restore(dict(state.tracker))
+
+    def start_at(self, offset: int) -> None:
+        """Begin at ``offset``; what is written of the event at another one does not count there."""
+        self.next_offset = offset
+        if offset != self._written_at:
+            self._written = self._chunks_done = 0
 
     def state(self) -> bytes:
         """Give the state after everything that was written so far, for Kafka."""

@@ -14,10 +14,13 @@ from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, LargeValue, Reread
 from millrace.kafka.pipe import Record
+from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Position
 from services.rowmapper.large import LargeEvent
 
 __all__ = ["Incoming", "IncomingReader", "Marker"]
+
+_LOG = get_logger(__name__)
 
 _IN_PIECES = (
     PlainRowsEvent,
@@ -79,8 +82,9 @@ class IncomingReader:
         offset = first = record.offset()
         key, value = record.key() or b"", record.value() or b""
         headers = record.headers()
-        if headers:
-            named = dict(headers)
+        if headers or self._joiner.first_offset is not None:
+            named = dict(headers or ())
+            self._drop_unless_it_goes_on(named.get(HEADER_CHUNK))
             if HEADER_MARKER in named:
                 return Marker(offset + 1, named[HEADER_MARKER])
             if HEADER_CHUNK in named:
@@ -93,6 +97,13 @@ class IncomingReader:
                     return self._large(whole, key, record.timestamp()[1])
                 value = whole
         return Incoming(first, offset + 1, record.timestamp()[1], key, value, self._deserialize(value))
+
+    def _drop_unless_it_goes_on(self, chunk: bytes | None) -> None:
+        """Let go of chunks whose last one never came: the decoder was told to leave out what was deleted."""
+        joiner = self._joiner
+        if joiner.first_offset is not None and (chunk is None or chunk.startswith(b"0/")):
+            _LOG.warning("an event dropped: its last chunks never came", key=repr(joiner.key))
+            joiner.reset()
 
     def _large(self, value: LargeValue, key: bytes, timestamp_ms: int) -> Incoming:
         """Give an event whose record is too large to be held."""

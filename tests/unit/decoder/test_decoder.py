@@ -546,3 +546,22 @@ def test_large_events_give_the_records_that_they_would_give_whole(limit: int) ->
         (key, value, headers) for _, key, value, _, headers in whole
     ]
     assert sum(headers is not None for *_, headers in whole) > 3 * len(LARGE_EVENTS)
+
+
+def test_what_was_written_of_an_event_that_is_left_out_does_not_count() -> None:
+    """Raw records were deleted while a large event was written, and the decoder goes on behind them."""
+    raw = records(log().records, 50)
+    recorder = Recorder(due_every=3)
+    decoder = make(recorder, 45, raw=raw, held_bytes=0)
+    decoder._stop.set()
+    decoder.process(raw)
+    state = DecoderState.from_bytes(decoder.state())
+    assert state.sub_index or state.chunk
+    recorder = Recorder(state=decoder.state())
+    decoder = make(recorder, 45, raw=raw, held_bytes=0)
+    start = next(n for n, record in enumerate(raw) if n > state.input_offset + 1 and not record.raw_headers)
+    decoder.start_at(start)
+    decoder.process(raw[start:])
+    expected = list(dict.fromkeys(record.raw_key for record in raw[start:]))
+    written = list(dict.fromkeys(key.rpartition(b":")[0] for _, key, *_ in recorder.pending_records))
+    assert written == expected

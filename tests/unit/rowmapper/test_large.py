@@ -108,3 +108,19 @@ def test_rows_that_are_cut_in_the_middle_are_not_published():
     letter = b"".join(value for _, value, _ in world.producer.topics["t.deadletter"])
     assert images[:-1] in letter
     assert b"TruncatedError" in letter
+
+
+@pytest.mark.parametrize("held_bytes", [0, 1 << 20])
+def test_an_event_whose_last_chunks_never_came_is_dropped(held_bytes):
+    """So it is where raw records were deleted before the decoder had read them, and it was told to go on."""
+    log = Log(EventsTopic(700))
+    log.begin().insert("a", (1, "x" * 5000)).commit()
+    chunks = [record for record in log.topic.records if record.headers()]
+    log.topic.records.remove(chunks[-1])
+    log.begin().insert("a", (2, "y" * 300)).commit()
+    log.begin().insert("a", (3, "z" * 5000)).commit()
+    log.topic.records.remove([record for record in log.topic.records if record.headers()][-1])
+    log.begin().insert("a", (4, "z" * 5000)).commit()
+    world = World(log.topic, held_bytes=held_bytes)
+    world.run()
+    assert [value["after"]["id"] for _, value in world.read("t.shop.a")] == [2, 4]
