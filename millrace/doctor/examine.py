@@ -115,6 +115,7 @@ def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query
                     allow_statements=reader.mysql.allow_statements,
                     include_query=include_query,
                     semi_sync=reader.semi_sync,
+                    start=reader.start,
                     one_of_several=len(addresses) > 1,
                     state=state,
                 )

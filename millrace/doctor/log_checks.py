@@ -262,7 +262,7 @@ def reader_position(server: Server) -> Iterator[Outcome]:
     """Look whether the log that the reader needs next is still there, and for how long."""
     state = server.state
     if state is None:
-        yield ok("the reader has not run yet")
+        yield from _first_place(server)
         return
     place = f"{state.log_file}:{state.position}"
     uuid = server.variables.get("server_uuid")
@@ -288,6 +288,34 @@ def reader_position(server: Server) -> Iterator[Outcome]:
         )
     else:
         yield ok(text)
+
+
+def _first_place(server: Server) -> Iterator[Outcome]:
+    """Look whether a reader that has not run yet finds the place that MILLRACE_START names."""
+    text = f"the reader has not run yet, and begins at {server.start}"
+    kind, _, rest = server.start.partition(":")
+    if kind == "gtid":
+        missing = "" if server.is_mariadb else _purged_but(server, rest)
+        if missing:
+            yield error(f"{text}: of what follows, this is purged: {missing}", "set MILLRACE_START anew")
+            return
+    elif kind != "time" and rest:
+        log_file, _, position = server.start.rpartition(":")
+        size = next((log.size for log in server.logs if log.name == log_file), None)
+        if size is None or size < int(position):
+            why = f"there is no {log_file}" if size is None else f"{log_file} ends at {size}"
+            yield error(f"{text}, but {why}", "set MILLRACE_START to a place that SHOW BINARY LOGS lists")
+            return
+    yield ok(text)
+
+
+def _purged_but(server: Server, gtid_set: str) -> str:
+    """Return which transactions that are not in ``gtid_set`` a MySQL has purged."""
+    purged = server.variables.get("gtid_purged", "").replace("\n", "")
+    (row,) = server.connection.query(
+        "SELECT GTID_SUBTRACT(%s, %s) AS missing", [purged, gtid_set], doing="compare GTID sets"
+    )
+    return str(row["missing"]).replace("\n", "")
 
 
 def net_write_timeout(server: Server) -> Iterator[Outcome]:
@@ -350,11 +378,7 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
         )
         return
     if not server.is_mariadb:
-        purged = server.variables.get("gtid_purged", "").replace("\n", "")
-        (row,) = server.connection.query(
-            "SELECT GTID_SUBTRACT(%s, %s) AS missing", [purged, state.gtid_set], doing="compare GTID sets"
-        )
-        missing = str(row["missing"]).replace("\n", "")
+        missing = _purged_but(server, state.gtid_set)
         if missing:
             yield error(
                 f"{text}, and transactions that were not read are purged: {missing}",

@@ -54,6 +54,8 @@ class Server:
     allow_statements: bool = False
     include_query: bool = False
     semi_sync: bool = False
+    start: str = "earliest"
+    """Where the reader begins the first time."""
     one_of_several: bool = False
     """Whether the reader may read another server of the topology just as well."""
     state: ReaderState | None = None
