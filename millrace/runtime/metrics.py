@@ -22,7 +22,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-import millrace
+from millrace import __version__
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
@@ -45,7 +45,7 @@ class ServiceMetrics(Collector):
     """What all services tell: who they are, and whether they are at work."""
 
     def __init__(self, registry: CollectorRegistry, service: str, source: str, health: Health) -> None:
-        self._labels = {"service": service, "source": source, "version": millrace.__version__}
+        self._labels = {"service": service, "source": source, "version": __version__}
         self._health = health
         registry.register(self)
 
