@@ -15,7 +15,7 @@ may end between any two chunks of such a record.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -25,7 +25,12 @@ from millrace.avro.records import DeadLetter
 from millrace.avro.state import DecoderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import TableMapEvent
-from millrace.binlog.events.transaction import TransactionPayloadEvent, payload_events
+from millrace.binlog.events.transaction import (
+    LargeInnerEvent,
+    TransactionPayloadEvent,
+    inner_events,
+    unpack_payload,
+)
 from millrace.binlog.file import MAGIC
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_beginning, decode_event
@@ -148,6 +153,7 @@ class Decoder:
         self._serialize_event = output.serialize_event
         self._metrics = metrics
         self._joiner = BoundedJoiner(held_bytes)
+        self._held_bytes = held_bytes
         self._head: bytes | None = None
         self._told: set[tuple[str, str]] = set()
         self._events = self._bytes = 0
@@ -315,7 +321,10 @@ class Decoder:
             self._output.event(key + b":0", value, timestamp_ms)
         if isinstance(decoded.event, TransactionPayloadEvent):
             self.next_offset = offset
-            self._payload(decoded.event.events(), key, data, position, timestamp_ms)
+            payload = decoded.event.payload
+            self._payload(
+                decoded.event, lambda: iter((payload,)), len(payload), (key, data, position, timestamp_ms)
+            )
         self._written = 0
 
     def _large(self, large: LargeValue, key: bytes, timestamp_ms: int) -> None:
@@ -346,37 +355,41 @@ class Decoder:
                 decoded, begun.field, begun.size, (*self._scope, position, 0), step, table=table
             )
             self._before_large = before
-            part = large, begun.start, begun.size
-            self._write_large(self._output.topics.events, key + b":0", around, part, timestamp_ms)
+            field_bytes = self._part(large, begun.start, begun.size)
+            self._write_large(key + b":0", around, field_bytes, begun.size, timestamp_ms)
             self._before_large = None
         if isinstance(decoded.event, TransactionPayloadEvent):
-            self._written = max(self._written, 1)
-            with closing(self._reread(large.start, large.stop)) as pieces:
-                self._payload(payload_events(pieces), key, large, position, timestamp_ms)
+            self._payload(
+                decoded.event,
+                lambda: self._part(large, begun.start, begun.size),
+                begun.size,
+                (key, large, position, timestamp_ms),
+            )
         self._written = 0
 
-    def _write_large(
-        self,
-        topic: str,
-        key: bytes,
-        around: tuple[bytes, bytes],
-        part: tuple[LargeValue, int, int],
-        timestamp_ms: int,
-    ) -> None:
-        """Write a record: of a large event the bytes from some offset on, so many, between two parts."""
-        (before, behind), (large, start, size) = around, part
-        output = self._output
-        limit = output.events_limit if topic == output.topics.events else output.deadletter_limit
-        output.flush()
+    def _part(self, large: LargeValue, start: int, size: int) -> Iterator[bytes]:
+        """Read some bytes of a large event again."""
         with closing(self._reread(large.start, large.stop)) as pieces:
-            parts = chain((before,), between(pieces, start, size), (behind,))
-            chunks = split_parts(parts, len(before) + size + len(behind), limit)
-            for index, (header, piece) in enumerate(chunks):
-                if index >= self._chunks_done:
-                    headers = None if header is None else [header]
-                    output.producer.produce(topic, key, piece, timestamp_ms, headers)
-                    self._chunks_done = index + 1
-                    self._commit_if_due()
+            yield from between(pieces, start, size)
+
+    def _write_large(
+        self, key: bytes, around: tuple[bytes, bytes], parts: Iterator[bytes], size: int, timestamp_ms: int
+    ) -> None:
+        """Write a record of the events topic: ``size`` bytes that come in parts, between two others."""
+        topics, limit = self._output.topics, self._output.events_limit
+        self._write_parts(topics.events, limit, key, _around(around, parts, size), timestamp_ms)
+
+    def _write_parts(
+        self, topic: str, limit: int, key: bytes, value: tuple[Iterator[bytes], int], timestamp_ms: int
+    ) -> None:
+        """Write a record in chunks, and go on where a Kafka transaction ended within it before."""
+        self._output.flush()
+        for index, (header, piece) in enumerate(split_parts(*value, limit)):
+            if index >= self._chunks_done:
+                headers = None if header is None else [header]
+                self._output.producer.produce(topic, key, piece, timestamp_ms, headers)
+                self._chunks_done = index + 1
+                self._commit_if_due()
         self._chunks_done = 0
 
     def _commit_if_due(self) -> None:
@@ -418,28 +431,69 @@ class Decoder:
 
     def _payload(
         self,
-        events: Iterator[bytes],
-        key: bytes,
-        data: bytes | LargeValue,
-        position: int,
-        timestamp_ms: int,
+        event: TransactionPayloadEvent,
+        payload: Callable[[], Iterator[bytes]],
+        size: int,
+        place: tuple[bytes, bytes | LargeValue, int, int],
     ) -> None:
-        """Write the events inside a payload; a Kafka transaction may end between any two of them."""
+        """Write the events inside a payload; a Kafka transaction may end between any two of them.
+
+        ``payload`` gives its ``size`` bytes; ``place`` is the key of the event, its bytes, its position and
+        its record's timestamp.
+        """
+        key, data, position, timestamp_ms = place
         inner = self._stream.for_payload()
-        sub_index = 0
+        self._written = max(self._written, 1)
+
+        def unpack() -> Iterator[bytes]:
+            return unpack_payload(payload(), size, event.compression_type)
+
         try:
-            for inner_data in events:
-                sub_index += 1
+            events = inner_events(unpack(), event.uncompressed_size, self._held_bytes)
+            for sub_index, inner_data in enumerate(events, 1):
                 if sub_index < self._written:
                     continue
-                value = self._serialize(decode_event(inner_data, inner), position, sub_index)
-                self._output.event(key + b":%d" % sub_index, value, timestamp_ms)
+                inner_key = key + b":%d" % sub_index
+                if isinstance(inner_data, LargeInnerEvent):
+                    self._large_inner(
+                        inner_data, unpack, inner, inner_key, (position, sub_index, timestamp_ms)
+                    )
+                else:
+                    value = self._serialize(decode_event(inner_data, inner), position, sub_index)
+                    self._output.event(inner_key, value, timestamp_ms)
                 self._written = sub_index + 1
                 if sub_index % _BATCH == 0:
                     self._output.flush()
                     self._commit_if_due()
         except BinlogError as error:
             self._dead_letter(error, self.next_offset, key, data, timestamp_ms)
+
+    def _large_inner(
+        self,
+        large: LargeInnerEvent,
+        unpack: Callable[[], Iterator[bytes]],
+        inner: StreamState,
+        key: bytes,
+        place: tuple[int, int, int],
+    ) -> None:
+        """Take an event inside a payload that is too large to be held; the payload is unpacked again."""
+        position, sub_index, timestamp_ms = place
+        before = self._stream.save(), self._tracker.save()
+        begun = decode_beginning(large.head, large.size, 0, b"", inner)
+        if begun is None:
+            data = b"".join(between(unpack(), large.start, large.size))
+            self._output.event(
+                key, self._serialize(decode_event(data, inner), position, sub_index), timestamp_ms
+            )
+            return
+        table, step = self._context(begun.decoded, position)
+        around = self._serialize_event.around(
+            begun.decoded, begun.field, begun.size, (*self._scope, position, sub_index), step, table=table
+        )
+        self._before_large = before
+        field_bytes = between(unpack(), large.start + begun.start, begun.size)
+        self._write_large(key, around, field_bytes, begun.size, timestamp_ms)
+        self._before_large = None
 
     def _dead_letter(
         self, error: Exception, offset: int, key: bytes, data: bytes | LargeValue, timestamp_ms: int
@@ -475,4 +529,11 @@ class Decoder:
             return
         self.next_offset = offset
         around = output.serialize_dead_letter.around(letter.to_dict(), "value", data.size)
-        self._write_large(output.topics.deadletter, key, around, (data, 0, data.size), timestamp_ms)
+        value = _around(around, self._part(data, 0, data.size), data.size)
+        self._write_parts(output.topics.deadletter, output.deadletter_limit, key, value, timestamp_ms)
+
+
+def _around(around: tuple[bytes, bytes], parts: Iterator[bytes], size: int) -> tuple[Iterator[bytes], int]:
+    """Give what comes in parts between two others, and the size of all."""
+    before, behind = around
+    return chain((before,), parts, (behind,)), len(before) + size + len(behind)

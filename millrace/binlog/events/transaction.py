@@ -18,7 +18,16 @@ from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc,
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.types import EventType
 
-__all__ = ["PayloadField", "TransactionPayloadEvent", "XaPrepareLogEvent", "XidEvent", "payload_events"]
+__all__ = [
+    "LargeInnerEvent",
+    "PayloadField",
+    "TransactionPayloadEvent",
+    "XaPrepareLogEvent",
+    "XidEvent",
+    "inner_events",
+    "payload_events",
+    "unpack_payload",
+]
 
 
 @event(EventType.XID_EVENT)
@@ -147,7 +156,10 @@ class TransactionPayloadEvent(Event):
         largest event. Raises MalformedError where the payload is damaged or ends in mid-event, and
         UnsupportedError for another compression.
         """
-        return _events(_unpacked(io.BytesIO(self.payload), self.compression_type), self.uncompressed_size)
+        unpacked = _unpacked(io.BytesIO(self.payload), self.compression_type)
+        for inner in inner_events(unpacked, self.uncompressed_size):
+            assert isinstance(inner, bytes)
+            yield inner
 
 
 def payload_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -161,9 +173,34 @@ def payload_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
     first = next(source, b"")
     head = _read_head(first, HEADER_LENGTH, len(first))
     rest = _Joined(itertools.chain((first[head.end :],), source), head.payload_size)
-    yield from _events(_unpacked(rest, head.compression_type), head.uncompressed_size)
+    for inner in inner_events(_unpacked(rest, head.compression_type), head.uncompressed_size):
+        assert isinstance(inner, bytes)
+        yield inner
     if rest.left:
         raise TruncatedError(f"a payload of {head.payload_size} bytes ends {rest.left} bytes before that")
+
+
+@dataclass(frozen=True, slots=True)
+class LargeInnerEvent:
+    """An event inside a payload that is too large to be held.
+
+    ``head`` are its first bytes; it starts at ``start`` of what the payload unpacks to and has ``size``.
+    """
+
+    head: bytes
+    start: int
+    size: int
+
+
+def unpack_payload(payload: Iterable[bytes], size: int, compression_type: int) -> Iterator[bytes]:
+    """Unpack a payload of ``size`` bytes, which comes in pieces, in pieces that are cut anywhere.
+
+    What follows the payload is not looked at. Raises as :meth:`TransactionPayloadEvent.events`.
+    """
+    joined = _Joined(iter(payload), size)
+    yield from _unpacked(joined, compression_type)
+    if joined.left:
+        raise TruncatedError(f"a payload of {size} bytes ends {joined.left} bytes before that")
 
 
 @dataclass(slots=True)
@@ -247,12 +284,20 @@ def _unpacked(source: _Readable, compression_type: int) -> Iterator[bytes]:
         raise InvalidValueError(f"a payload cannot be unpacked: {error}") from error
 
 
-def _events(pieces: Iterator[bytes], uncompressed_size: int | None) -> Iterator[bytes]:
-    """Cut what a payload unpacks to into its events."""
+def inner_events(
+    pieces: Iterable[bytes], uncompressed_size: int | None, held_bytes: int | None = None
+) -> Iterator[bytes | LargeInnerEvent]:
+    """Cut what a payload unpacks to, in pieces, into its events.
+
+    Of one that is larger than ``held_bytes``, where that is given, only the beginning is given, once there
+    are some hundred kilobytes. Raises as :meth:`TransactionPayloadEvent.events`.
+    """
     pending = bytearray()
-    total = 0
+    total = left_out = 0
     for piece in pieces:
-        pending += piece
+        passed = min(left_out, len(piece))
+        left_out -= passed
+        pending += piece[passed:]
         total += len(piece)
         if uncompressed_size is not None and total > uncompressed_size:
             raise InvalidValueError(f"a payload unpacks to more than {uncompressed_size} bytes, its size")
@@ -261,11 +306,17 @@ def _events(pieces: Iterator[bytes], uncompressed_size: int | None) -> Iterator[
             size = int.from_bytes(pending[start + 9 : start + 13], "little")
             if size < HEADER_LENGTH:
                 raise InvalidValueError(f"an event in a payload says {size} bytes, less than its header")
-            if len(pending) - start < size:
+            there = len(pending) - start
+            if there < size:
+                if held_bytes is not None and size > held_bytes and there >= min(_PIECE, held_bytes):
+                    yield LargeInnerEvent(bytes(pending[start:]), total - there, size)
+                    start, left_out = len(pending), size - there
                 break
             yield bytes(pending[start : start + size])
             start += size
         del pending[:start]
+    if left_out:
+        raise TruncatedError(f"a payload ends {left_out} bytes before the end of an event")
     if pending:
         raise TruncatedError(f"a payload ends with {len(pending)} bytes of an event that is longer")
     if uncompressed_size is not None and total != uncompressed_size:

@@ -12,6 +12,7 @@ import zstandard
 
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
 from millrace.binlog.events import TransactionPayloadEvent, payload_events
+from millrace.binlog.events.transaction import inner_events
 from millrace.binlog.fields import pack_lenenc
 from millrace.binlog.file import MAGIC, iter_events, iter_pieces
 from millrace.binlog.stream import decode_event
@@ -152,3 +153,27 @@ def test_1_gb_takes_little_memory() -> None:
 def test_log_with_a_payload_is_cut_as_any_other() -> None:
     log = log_with(EVENTS[0])
     assert [data[4] for _, data in iter_events(io.BytesIO(log))] == [40, 16]
+
+
+@pytest.mark.parametrize("held", [0, 40, 1 << 20])
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+def test_large_events_are_given_by_their_beginnings(held: int, size: int) -> None:
+    content = b"".join(INNER)
+    pieces = [content[start : start + size] for start in range(0, len(content), size)]
+    found = []
+    for event in inner_events(pieces, len(content), held):
+        if isinstance(event, bytes):
+            found.append(event)
+            continue
+        assert event.size > held
+        assert content[event.start :].startswith(event.head)
+        found.append(content[event.start : event.start + event.size])
+    assert found == INNER
+
+
+def test_a_large_event_that_is_cut() -> None:
+    content = b"".join(INNER)[:-1]
+    with pytest.raises(TruncatedError, match="a payload ends 1 bytes before the end of an event"):
+        list(inner_events([content[:-3], content[-3:]], None, 0))
+    with pytest.raises(TruncatedError, match="a payload ends with 5019 bytes of an event that is longer"):
+        list(inner_events([content[:-3], content[-3:]], None))
