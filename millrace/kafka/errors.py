@@ -2,13 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["BrokerError", "FencedError", "InputLostError", "is_fenced", "is_passing", "translated"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = [
+    "BrokerError",
+    "FencedError",
+    "InputLostError",
+    "answer_of",
+    "is_fenced",
+    "is_passing",
+    "translated",
+]
+
+T = TypeVar("T")
 
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _UNREACHABLE = (
@@ -49,6 +63,15 @@ def is_fenced(error: KafkaError) -> bool:
 def is_passing(error: KafkaError) -> bool:
     """Whether the client goes on by itself once a broker answers again."""
     return error.retriable() or error.code() in _UNREACHABLE
+
+
+def answer_of(future: "Future[T]", timeout_s: float) -> T:
+    """Wait for what an AdminClient was asked; raise KafkaException also where no answer comes in time."""
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        reason = f"no answer within {timeout_s:g} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)) from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     ResourceType,
 )
 
-from millrace.kafka.errors import translated
+from millrace.kafka.errors import answer_of, translated
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -57,7 +57,7 @@ def look_at_cluster(admin: AdminClient, prefix: str) -> ClusterView:
     brokers and topics refuse to tell is left out, and listed.
     """
     with translated("describing the cluster"):
-        cluster: Any = admin.describe_cluster(include_authorized_operations=True).result(_TIMEOUT_S)
+        cluster: Any = answer_of(admin.describe_cluster(include_authorized_operations=True), _TIMEOUT_S)
         known = admin.list_topics(timeout=_TIMEOUT_S).topics
     names = [name for name in known if name.startswith(prefix)]
     refusals: list[str] = []
@@ -99,7 +99,7 @@ def _configs(
     }
     for name, future in futures.items():
         try:
-            entries = future.result(_TIMEOUT_S)
+            entries = answer_of(future, _TIMEOUT_S)
         except KafkaException as error:
             refusals.append(f"settings of {name}: {error.args[0].str()}")
         else:
@@ -114,7 +114,7 @@ def _topic_operations(admin: AdminClient, names: list[str], refusals: list[str])
     futures = admin.describe_topics(TopicCollection(names), include_authorized_operations=True)
     for name, future in futures.items():
         try:
-            description: Any = future.result(_TIMEOUT_S)
+            description: Any = answer_of(future, _TIMEOUT_S)
         except KafkaException as error:
             refusals.append(f"rights on {name}: {error.args[0].str()}")
         else:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
-from millrace.kafka.errors import BrokerError, translated
+from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import KafkaSettings
 
 __all__ = ["earliest_offsets", "end_offsets", "latest_offsets", "read_topic", "source_topics"]
@@ -138,7 +138,9 @@ def _list_offsets(
     while True:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
         try:
-            return {partition: int(future.result(_TIMEOUT_S).offset) for partition, future in futures.items()}
+            return {
+                partition: int(answer_of(future, _TIMEOUT_S).offset) for partition, future in futures.items()
+            }
         except KafkaException as error:
             if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
                 raise

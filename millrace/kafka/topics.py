@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     ResourceType,
 )
 
-from millrace.kafka.errors import BrokerError, translated
+from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import TopicsSettings
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _create(admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, s
     ]
     for name, future in admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
         try:
-            future.result(_TIMEOUT_S)
+            answer_of(future, _TIMEOUT_S)
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -202,7 +202,7 @@ def _check(admin: AdminClient, topics: Mapping[str, str]) -> dict[str, TopicInfo
         configs: dict[str, dict[str, str]] = {}
         futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
         for resource, future in futures.items():
-            entries = future.result(_TIMEOUT_S)
+            entries = answer_of(future, _TIMEOUT_S)
             configs[resource.name] = {name: entry.value for name, entry in entries.items()}
     infos = {}
     refused = []

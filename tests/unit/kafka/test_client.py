@@ -1,5 +1,6 @@
 """Configuration of the Kafka clients, and Kafka's errors in words."""
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 
 from millrace.kafka.client import client_config, consumer_config, producer_config
-from millrace.kafka.errors import BrokerError, FencedError, is_passing, translated
+from millrace.kafka.errors import BrokerError, FencedError, answer_of, is_passing, translated
 from millrace.runtime.settings import KafkaSettings
 
 PLAIN = KafkaSettings(bootstrap_servers="a:1,b:2")
@@ -78,6 +79,14 @@ def test_a_cluster_out_of_reach() -> None:
     told = words(KafkaError(KafkaError._TRANSPORT, "what Kafka says"), "committing")
     assert told.startswith(
         "BrokerError: Kafka cannot be reached while committing: what Kafka says; check that"
+    )
+
+
+def test_no_answer_at_all() -> None:
+    with pytest.raises(BrokerError) as raised, translated("looking up topics"):
+        answer_of(Future[int](), 0.01)
+    assert str(raised.value).startswith(
+        "Kafka cannot be reached while looking up topics: no answer within 0.01 s; check that"
     )
 
 
