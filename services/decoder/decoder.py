@@ -465,7 +465,11 @@ class Decoder:
                 if sub_index % _BATCH == 0:
                     self._output.flush()
                     self._commit_if_due()
-        except BinlogError as error:
+        except (BinlogError, ChunkError) as error:
+            if self._before_large is not None:
+                # It ended within a record that was being written; readers drop what there is of it.
+                self._before_large = None
+                self._chunks_done = 0
             self._dead_letter(error, self.next_offset, key, data, timestamp_ms)
 
     def _large_inner(

@@ -614,3 +614,25 @@ def test_large_events_inside_a_payload(limit: int, held_bytes: int, monkeypatch:
         recorder.cut_after = None
         recorder.commit(decoder.state())
         assert [record[:3] + record[4:] for record in recorder.committed] == values
+
+
+@pytest.mark.parametrize("limit", [10**6, 90])
+def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there of that event's record lacks its last chunk; the payload is set aside, whole."""
+    monkeypatch.setattr("millrace.binlog.events.transaction._PIECE", 90)
+    builder = LogBuilder()
+    gtid, begin, *_ = transaction(8)
+    builder.add(gtid)
+    state = builder.state.for_payload()
+    content = b"".join(
+        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
+        for event in (begin, LARGE_EVENTS[0])
+    )
+    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content[:-200]))
+    builder.transaction(9)
+    output = run(records(builder.records, limit), 200, held_bytes=300)
+    letters = [record for record in output if record[0] == "shop.deadletter"]
+    assert b"".join(value for _, _, value, *_ in letters).endswith(builder.records[2][1])
+    inner = [headers for _, key, _, _, headers in output if key == builder.records[2][0] + b":2"]
+    assert 0 < len(inner) < int(inner[0][0][1].partition(b"/")[2])
+    assert {key for _, key, *_ in output} >= {key + b":0" for key, _ in builder.records}
