@@ -186,7 +186,8 @@ class Letters:
     """Writes dead letters as text."""
 
     def __call__(self, fields: dict[str, Any]) -> bytes:
-        return f"{fields['error_class']}: {fields['error']}; ".encode() + fields["value"]
+        value: bytes = fields["value"]
+        return f"{fields['error_class']}: {fields['error']}; ".encode() + value
 
     def around(self, fields: dict[str, Any], field: str, size: int) -> tuple[bytes, bytes]:
         del field, size
