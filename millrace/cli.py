@@ -33,6 +33,7 @@ _COMMANDS: Final = {
         "Print where the services stand, and what lies between them.",
     ),
     "topic": ("millrace.topic_command:topic", "Print records of a topic, decoded, one JSON object a line."),
+    "verify": ("millrace.verify.command:verify", "Compare topics with the server's log and tables."),
     "rowmapper": ("millrace.service_commands:rowmapper", "Run the row mapper: typed events to row changes."),
 }
 """Where each subcommand lives, and its line in the help."""

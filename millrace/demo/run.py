@@ -16,7 +16,6 @@ from millrace.avro.registry import SchemaRegistry
 from millrace.contract import Topics
 from millrace.demo.display import Display
 from millrace.demo.pipeline import Address, Endpoints, Services
-from millrace.demo.verify import Comparison, Records, compare_tables, table_names
 from millrace.demo.workload import MARKER_TABLE, Workload
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.read import end_offsets, read_topic, source_topics
@@ -24,6 +23,7 @@ from millrace.local import LocalError, LocalStack
 from millrace.local.processes import Process, WorkFolder
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.verify.tables import Comparison, Records, compare_tables, table_names
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection

@@ -56,7 +56,8 @@ def consumer_config(
 ) -> dict[str, Any]:
     """Give the configuration of a consumer that is assigned a partition and keeps its offsets itself.
 
-    ``queued.max.messages.kbytes`` bounds what is read ahead; an empty queue is filled again within
+    Kafka's own checksum of each batch is looked at: bytes that a broker's disk or the network has changed are
+    an error. ``queued.max.messages.kbytes`` bounds what is read ahead; an empty queue is filled again within
     ``fetch.queue.backoff.ms``.
     """
     return client_config(settings) | {
@@ -65,6 +66,7 @@ def consumer_config(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
+        "check.crcs": True,
         "fetch.wait.max.ms": 500,
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,

@@ -100,6 +100,12 @@ class MysqlConnection:
         assert isinstance(found, socket.socket)
         return found
 
+    @property
+    def client(self) -> "pymysql.Connection[pymysql.cursors.Cursor]":
+        """PyMySQL's own connection, for results that are read as they come."""
+        client: pymysql.Connection[pymysql.cursors.Cursor] = self._connection
+        return client
+
     def query(self, sql: str, values: Sequence[Any] = (), *, doing: str = "run a query") -> list[Row]:
         """Run a statement and return its rows; ``doing`` says in an error message what it was for."""
         try:

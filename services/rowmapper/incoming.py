@@ -14,11 +14,13 @@ from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, LargeValue, Reread
 from millrace.kafka.pipe import Record
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Position
 from services.rowmapper.large import LargeEvent
 
-__all__ = ["Incoming", "IncomingReader", "Marker"]
+__all__ = ["Incoming", "IncomingReader", "Marker", "unreadable"]
 
 _LOG = get_logger(__name__)
 
@@ -62,6 +64,16 @@ class Marker:
 
     next_offset: int
     kind: bytes
+
+
+def unreadable(offset: int, key: bytes, error: Exception) -> UserError:
+    """Say which record of the events topic is none; what it held is unknown, so that nothing may follow."""
+    name = key.decode("ascii", "backslashreplace")
+    return UserError(
+        f"the record at offset {offset} of the events topic, {name}, cannot be read: {error}. "
+        "Nothing behind it was mapped; make the events topic anew from the raw topic (docs/operations.md)",
+        ExitCode.DATA,
+    )
 
 
 class IncomingReader:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from millrace.avro.state import OffsetRange, PendingXa, QuarantinedTable, RowMapperState
-from millrace.binlog.errors import MissingStateError
+from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.transaction import TransactionEnd
 from millrace.binlog.types import EventType
@@ -14,7 +14,7 @@ from millrace.contract import GAP
 from millrace.kafka.pipe import Record, TransactionalProducer
 from millrace.runtime.health import Health
 from services.rowmapper.assembler import Assembler, Transaction
-from services.rowmapper.incoming import Incoming, IncomingReader, Marker
+from services.rowmapper.incoming import Incoming, IncomingReader, Marker, unreadable
 from services.rowmapper.publisher import Outcome, Publisher
 from services.rowmapper.sink import Sink
 from services.rowmapper.tables import Tables
@@ -104,28 +104,31 @@ class Mapper:
         assembler = self._assembler
         try:
             for record in records:
-                taken = self._incoming.take(record)
+                try:
+                    taken = self._incoming.take(record)
+                    transaction = self._feed(taken) if isinstance(taken, Incoming) else None
+                except (BinlogError, ValueError) as error:
+                    raise unreadable(record.offset(), record.key() or b"", error) from error
                 if taken is None:
                     continue
                 if isinstance(taken, Marker):
                     assembler.abandon(taken.next_offset)
                     if taken.kind == GAP:
                         self.counters["gaps"] += 1
-                else:
-                    if taken.event.type_code == _FORMAT_DESCRIPTION:
-                        self._note_format(taken)
-                    transaction = assembler.feed(taken)
-                    if transaction is not None:
-                        self._finish(transaction)
+                if transaction is not None:
+                    self._finish(transaction)
                 self.next_offset = taken.next_offset
         except StopRequestedError:
             return
         self.record_time_ms = records[-1].timestamp()[1]
 
-    def _note_format(self, incoming: Incoming) -> None:
-        description = incoming.event.event
-        assert isinstance(description, FormatDescriptionEvent)
-        self._tables.server_version = description.server_version
+    def _feed(self, incoming: Incoming) -> Transaction | None:
+        """Take an event; give the transaction that it ends."""
+        if incoming.event.type_code == _FORMAT_DESCRIPTION:
+            description = incoming.event.event
+            assert isinstance(description, FormatDescriptionEvent)
+            self._tables.server_version = description.server_version
+        return self._assembler.feed(incoming)
 
     def _finish(self, transaction: Transaction) -> None:
         """Publish a transaction that has ended, or keep or drop it."""

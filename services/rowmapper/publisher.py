@@ -34,7 +34,7 @@ from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
 from millrace.kafka.chunks import split, split_parts
 from services.rowmapper.assembler import Transaction
-from services.rowmapper.incoming import Incoming
+from services.rowmapper.incoming import Incoming, unreadable
 from services.rowmapper.large import LargeEvent, RowBatch, locate_in_pieces, row_batches
 from services.rowmapper.sink import Sink
 from services.rowmapper.tables import BoundTable, Tables
@@ -163,7 +163,10 @@ class Publication:
     def run(self, events: Iterable[Incoming]) -> None:
         """Publish everything."""
         for incoming in events:
-            event = incoming.event.event
+            try:
+                event = incoming.event.event
+            except BinlogError as error:
+                raise unreadable(incoming.offset, incoming.key, error) from error
             if isinstance(event, TableMapEvent):
                 self._table_maps[event.table_id] = event, incoming.value
             elif isinstance(event, RowsEvent):

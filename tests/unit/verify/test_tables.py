@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from millrace.demo.verify import Column, Folder, _compare, from_server, from_topic
+from millrace.contract import escape_name
+from millrace.verify.tables import Column, Folder, _compare, from_server, from_topic
 
 UTC = dt.UTC
 ID, NAME = Column("id", "int", 0), Column("na-me", "varchar", 0)
@@ -84,7 +85,7 @@ def test_without_a_key_rows_are_counted() -> None:
 def test_a_row_removed_but_never_added_is_seen() -> None:
     fold = folder()
     fold.add(None, envelope(row(1, "a"), None))
-    outcome = _compare("d", "t", fold, [])
+    outcome = _compare("d", "t", fold, [], (ID, NAME))
     assert not outcome.equal
     assert (outcome.missing, outcome.surplus) == (1, 0)
 
@@ -126,7 +127,33 @@ def test_differences_are_counted_with_examples(
     fold = folder()
     for _ in range(2):
         fold.add(None, envelope(None, row(1, "a")))
-    outcome = _compare("d", "t", fold, rows)
+    outcome = _compare("d", "t", fold, rows, (ID, NAME))
     assert (outcome.missing, outcome.surplus, outcome.rows) == (missing, surplus, len(rows))
     assert outcome.equal == (example is None)
     assert outcome.examples[:1] == ([] if example is None else [example])
+
+
+KEY, NOTE = Column("id", "int", 0, in_key=True), Column("note", "varchar", 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "in_topic", "in_table", "first"),
+    [
+        (
+            (KEY, NOTE),
+            [(1, "a"), (2, "b")],
+            [(1, "a"), (2, "x")],
+            "row id=2, column note: 'b' in the topic, 'x' in the table",
+        ),
+        ((KEY, NOTE), [(1, "a")], [(1, "a"), (2, "b")], "row id=2: only in the table"),
+        ((KEY, NOTE), [(1, "a"), (2, "b")], [(2, "b")], "row id=1: only in the topic"),
+        ((ID, NAME), [(1, "a")], [(1, "b")], "row id=1, na-me='b': only in the table"),
+        ((KEY, NOTE), [(1, "a")], [(1, "a")], None),
+    ],
+)
+def test_where_the_first_difference_is(columns, in_topic, in_table, first):
+    fold = Folder(columns, lambda _column: None)
+    for number, note in in_topic:
+        names = [escape_name(column.name) for column in columns]
+        fold.add(key(number), envelope(None, dict(zip(names, (number, note), strict=True))))
+    assert _compare("d", "t", fold, in_table, columns).first == first

@@ -1,0 +1,286 @@
+"""The command ``millrace verify``: raw, rows."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.state import ReaderState
+from millrace.binlog_command.server import ServerAddress, ServerLog, is_server
+from millrace.contract import Topics, unescape_name
+from millrace.kafka.client import connect
+from millrace.kafka.read import source_topics
+from millrace.kafka.state import newest_offset, read_state
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import SourceError
+from millrace.mysql.settings import MysqlSettings
+from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
+from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
+from millrace.verify.tables import Comparison, compare_tables, table_names
+
+__all__ = ["verify"]
+
+_DIFFERENT: Final = 1
+_SYSTEM: Final = {"information_schema", "mysql", "performance_schema", "sys"}
+
+
+class _Settings(ServiceSettings):
+    """What the services are told."""
+
+    mysql: MysqlSettings = MysqlSettings()
+
+
+class _RowsSettings(_Settings):
+    """The same, with the registry."""
+
+    registry: RegistrySettings
+
+
+@click.group("verify")
+def verify() -> None:
+    """Compare topics with what they were made from; the exit code is 1 where they differ."""
+
+
+def _connection(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]"),
+        click.option(
+            "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
+        ),
+        click.option("--source", help="Name of the source. [MILLRACE_SOURCE]"),
+    ):
+        command = option(command)
+    return command
+
+
+def _values(source: str | None, bootstrap_servers: str | None, registry_url: str | None) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if source:
+        values["source"] = source
+    if bootstrap_servers:
+        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
+    if registry_url:
+        values["registry"] = {"url": registry_url}
+    return values
+
+
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    configure_logging("ERROR")
+    try:
+        yield
+    except UserError as error:
+        for line in error.lines:
+            click.echo(f"error: {line}", err=True)
+        sys.exit(error.exit_code)
+    except SourceError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(ExitCode.SOURCE)
+
+
+@verify.command("raw")
+@_connection
+@click.argument("log", required=False)
+@click.option("--epoch", type=click.IntRange(0), help="Which epoch of the topic; the latest without it.")
+def raw(
+    *,
+    log: str | None,
+    epoch: int | None,
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+) -> None:
+    """Compare the raw topic with the server's log, byte for byte, and say where the first difference is.
+
+    LOG is a folder with log files, or a server: mysql://user:password@host:port, which sends its log as to a
+    replica. Without it the server of MILLRACE_MYSQL_… is asked.
+    """
+    with _errors_in_words():
+        settings = load_settings(_Settings, **_values(source, bootstrap_servers, registry_url))
+        _check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
+        wanted = _latest_epoch(settings) if epoch is None else epoch
+        read = _server_log(_address(settings, log)) if log is None or is_server(log) else _folder_log(log)
+        outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
+        topic = Topics(settings.source).raw
+        if outcome.difference is not None:
+            click.echo(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
+            sys.exit(_DIFFERENT)
+        if not outcome.bytes:
+            raise UserError(f"{topic} holds no events of epoch {wanted}", ExitCode.SETTINGS)
+        click.echo(
+            f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
+            f"{outcome.first} to {outcome.last}"
+        )
+
+
+def _check_topics(settings: ServiceSettings, *names: str) -> None:
+    known = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"there is no topic {name} at {settings.kafka.bootstrap_servers}: check the source's name",
+                ExitCode.KAFKA,
+            )
+
+
+def _latest_epoch(settings: ServiceSettings) -> int:
+    stored = read_state(settings.kafka, settings.source, "reader")
+    if stored is None or stored.value is None:
+        raise UserError(f"the reader of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS)
+    return ReaderState.from_bytes(stored.value).epoch
+
+
+def _folder_log(log: str) -> Callable[[str, int], Iterator[Piece]]:
+    folder = Path(log)
+    if not folder.is_dir():
+        raise UserError(
+            f"{log} is neither a folder with log files nor mysql://user:password@host:port",
+            ExitCode.SETTINGS,
+        )
+    return folder_log(folder)
+
+
+def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[Piece]]:
+    server = ServerLog(address)
+
+    def read(file: str, position: int) -> Iterator[Piece]:
+        names = [log.name for log in server.binary_logs()]
+        if file not in names:
+            raise UserError(
+                f"{address} no longer has {file}, at which the topic begins; it has {names[0]} to "
+                f"{names[-1]}: compare with a folder that has a copy of it",
+                ExitCode.SOURCE,
+            )
+        at, event = "", 0
+        behind = 0
+        for name, start, piece in server.pieces(file, position):
+            if piece.first or (name, start) != (at, event):
+                at, event, behind = name, start, 0
+            yield Piece(name, start + behind, piece.data, start)
+            behind += len(piece.data)
+
+    return read
+
+
+def _address(settings: _Settings, log: str | None) -> MysqlAddress:
+    if log is not None:
+        return ServerAddress.parse(log).mysql
+    if settings.mysql.host is None:
+        raise SettingsError(["no server is named: set MILLRACE_MYSQL_HOST, or name it as mysql://…"])
+    return settings.mysql.address()
+
+
+@verify.command("rows")
+@_connection
+@click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
+@click.option("--server", help="The server, mysql://user:password@host:port. [MILLRACE_MYSQL_…]")
+@click.option("--idle", is_flag=True, help="Nobody writes: take no lock for the moment of the snapshot.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=300,
+    show_default=True,
+    help="Seconds to wait for the services to come to the moment of the snapshot.",
+)
+def rows(
+    *,
+    tables: tuple[str, ...],
+    server: str | None,
+    idle: bool,
+    wait_s: float,
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+) -> None:
+    """Compare row topics with SELECT *, and say by key and column where the first difference is.
+
+    Without a name all tables are compared that have a topic. The server may be written to meanwhile: the
+    tables are read in one consistent snapshot, and the topics folded up to its place in the log.
+    """
+    with _errors_in_words():
+        settings = load_settings(_RowsSettings, **_values(source, bootstrap_servers, registry_url))
+        topics = Topics(settings.source)
+        _check_topics(settings, topics.events, topics.transactions, topics.state)
+        equal = True
+        with (
+            SchemaRegistry(settings.registry) as registry,
+            MysqlConnection(_address(settings, server)) as connection,
+        ):
+            chosen = _chosen(settings, connection, tables)
+            start = newest_offset(settings.kafka, topics.transactions)
+            file, position = take_snapshot(connection, idle=idle)
+            place = wait_until_mapped(
+                settings.kafka,
+                settings.source,
+                file,
+                position,
+                timeout_s=wait_s,
+                say=partial(click.echo, err=True),
+            )
+            later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
+            for database, names in chosen.items():
+                for found in compare_tables(
+                    connection.client,
+                    settings.kafka,
+                    registry,
+                    source=settings.source,
+                    database=database,
+                    tables=names,
+                    later=later,
+                ):
+                    equal = equal and found.equal
+                    _tell(found)
+        click.echo(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
+        if not equal:
+            sys.exit(_DIFFERENT)
+
+
+def _tell(found: Comparison) -> None:
+    name = f"{found.database}.{found.table}"
+    counts = f"{found.records:,} records, {found.rows:,} rows"
+    if found.equal:
+        click.echo(f"{name}: {counts}: equal")
+        return
+    click.echo(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
+    click.echo(f"  first: {found.first}")
+
+
+def _chosen(
+    settings: ServiceSettings, connection: MysqlConnection, names: Sequence[str]
+) -> dict[str, list[str]]:
+    """Return the tables to compare, by database: those that have a topic, or those that are named."""
+    prefix = f"{settings.source}."
+    topics = {
+        name for name in source_topics(connect(settings.kafka), settings.source) if name.count(".") == 2
+    }
+    databases = {unescape_name(name.removeprefix(prefix).partition(".")[0]) for name in topics}
+    known: dict[str, list[str]] = {}
+    for database in sorted(databases - _SYSTEM):
+        tables = table_names(connection.client, database)
+        found = [table for table in tables if Topics(settings.source).table(database, table) in topics]
+        if found:
+            known[database] = found
+    if not names:
+        return known
+    full = {f"{database}.{table}": (database, table) for database, found in known.items() for table in found}
+    for name in names:
+        if name not in full:
+            raise UserError(
+                f"{name} cannot be compared: there must be a table of that name and a topic of its rows",
+                ExitCode.SETTINGS,
+            )
+    chosen: dict[str, list[str]] = {}
+    for name in names:
+        database, table = full[name]
+        chosen.setdefault(database, []).append(table)
+    return chosen

@@ -1,0 +1,163 @@
+"""Compares the raw topic with the server's own log, byte for byte.
+
+Both sides are runs of bytes with the file and the position at which they stand; the first byte or place in
+which they differ is told. Not compared is what is in no file (artificial events, markers), and one bit: the
+flag IN_USE in a file's format description, which the server clears when it closes a file or sends it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from millrace.binlog.file import MAGIC
+from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
+from millrace.kafka.read import read_topic
+from millrace.log_files import file_order
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings
+
+__all__ = ["Piece", "RawComparison", "compare_raw", "folder_log", "topic_pieces"]
+
+_BLOCK: Final = 1024 * 1024
+_FLAGS_POSITION: Final = len(MAGIC) + 17
+_IN_USE: Final = 1
+
+
+class Piece(NamedTuple):
+    """Bytes of a log, and where they stand; ``event`` is where the event starts, where that is known."""
+
+    file: str
+    position: int
+    data: bytes
+    event: int | None = None
+
+    def behind(self, size: int) -> "Piece":
+        """Return what is left behind ``size`` bytes."""
+        return self._replace(position=self.position + size, data=self.data[size:])
+
+    @property
+    def place(self) -> str:
+        """The place in words."""
+        return f"{self.file} position {self.position}"
+
+
+@dataclass(slots=True)
+class RawComparison:
+    """What was compared, and the first difference in words, None where there is none."""
+
+    bytes: int = 0
+    files: set[str] = field(default_factory=set)
+    first: str = ""
+    last: str = ""
+    difference: str | None = None
+
+
+def topic_pieces(kafka: KafkaSettings, source: str, epoch: int) -> Iterator[Piece]:
+    """Yield what the raw topic holds of the log of one epoch; raises UserError for a record without a key."""
+    topic = Topics(source).raw
+    at, before = 0, b""
+    for message in read_topic(kafka, topic):
+        headers: Mapping[str, Any] = dict(message.headers() or ())
+        raw_key, data = _bytes(message.key()), _bytes(message.value())
+        try:
+            key = RawKey.parse(raw_key)
+        except ValueError as error:
+            raise UserError(f"offset {message.offset()} of {topic}: {error}", ExitCode.DATA) from error
+        if key.epoch != epoch or HEADER_MARKER in headers or HEADER_ARTIFICIAL in headers:
+            continue
+        if HEADER_CHUNK not in headers or raw_key != before:
+            at = key.position
+        before = raw_key
+        yield Piece(key.log_file, at, data, key.position)
+        at += len(data)
+
+
+def folder_log(folder: Path) -> Callable[[str, int], Iterator[Piece]]:
+    """Give the function that reads log files of ``folder`` from a place on, one behind the other."""
+
+    def read(file: str, position: int) -> Iterator[Piece]:
+        paths = {
+            path.name: path
+            for path in sorted(folder.iterdir(), key=file_order)
+            if path.stem == Path(file).stem and path.suffix[1:].isdecimal()
+        }
+        if file not in paths:
+            raise UserError(f"{folder} has no log file {file}", ExitCode.SOURCE)
+        names = list(paths)
+        for name in names[names.index(file) :]:
+            yield from _file_pieces(paths[name], name, position if name == file else len(MAGIC))
+
+    return read
+
+
+def _file_pieces(path: Path, name: str, position: int) -> Iterator[Piece]:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(len(MAGIC))
+            if head != MAGIC:
+                raise UserError(
+                    f"{path} is no binary log, or an encrypted one: it begins with {head.hex() or 'nothing'}",
+                    ExitCode.SOURCE,
+                )
+            stream.seek(position)
+            while data := stream.read(_BLOCK):
+                yield Piece(name, position, data)
+                position += len(data)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}", ExitCode.SOURCE) from error
+
+
+def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece]]) -> RawComparison:
+    """Compare the topic with the log, which is read from the topic's first place on.
+
+    What the log has behind the end of the topic is no difference: it is yet to be read.
+    """
+    outcome = RawComparison()
+    log_pieces: Iterator[Piece] | None = None
+    theirs: Piece | None = None
+    for piece in topic:
+        ours = piece
+        if log_pieces is None:
+            log_pieces = log(ours.file, ours.position)
+            outcome.first = ours.place
+        while ours.data:
+            if theirs is None or not theirs.data:
+                theirs = next(log_pieces, None)
+                if theirs is None:
+                    outcome.difference = f"the topic goes on at {ours.place}, where the log ends"
+                    return outcome
+                continue
+            if (ours.file, ours.position) != (theirs.file, theirs.position):
+                outcome.difference = f"the topic goes on at {ours.place}, the log at {theirs.place}"
+                return outcome
+            size = min(len(ours.data), len(theirs.data))
+            outcome.difference = _difference(ours, theirs, size)
+            if outcome.difference is not None:
+                return outcome
+            outcome.files.add(ours.file)
+            outcome.bytes += size
+            ours, theirs = ours.behind(size), theirs.behind(size)
+            outcome.last = ours.place
+    return outcome
+
+
+def _difference(ours: Piece, theirs: Piece, size: int) -> str | None:
+    if ours.data[:size] == theirs.data[:size]:
+        return None
+    for index in range(size):
+        mine, other = ours.data[index], theirs.data[index]
+        position = ours.position + index
+        if mine == other or (position == _FLAGS_POSITION and mine ^ other == _IN_USE):
+            continue
+        event = ours.position if ours.event is None else ours.event
+        return (
+            f"{ours.file} position {position} (byte {position - event} of the event at {event}): the topic "
+            f"has {mine:02x}, the log {other:02x}"
+        )
+    return None
+
+
+def _bytes(content: str | bytes | None) -> bytes:
+    return content if isinstance(content, bytes) else (content or "").encode()

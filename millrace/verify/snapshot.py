@@ -1,0 +1,175 @@
+"""A moment of a server that goes on being written to: its tables as they were, and where its log stood.
+
+MariaDB tells the place of a consistent snapshot itself (``binlog_snapshot_file``, ``_position``). MySQL has
+to be held for a moment: FLUSH TABLES WITH READ LOCK waits for the commits under way and lets none begin,
+until the snapshot is taken and the place is read. Tables of engines without snapshots are read as they are.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.state import DecoderState, ReaderState, RowMapperState
+from millrace.contract import Topics
+from millrace.kafka.read import read_topic
+from millrace.kafka.state import newest_offset, oldest_offset, read_state
+from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.status import log_status
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings
+from millrace.verify.tables import Records
+
+__all__ = ["Place", "later_transactions", "take_snapshot", "wait_until_mapped"]
+
+_POLL_S: Final = 0.3
+_FIRST_STRIDE: Final = 500
+_NUMBER: Final = re.compile(r"\d+$")
+
+
+class Place(NamedTuple):
+    """A place in the logs of a source; places are ordered as the logs are."""
+
+    epoch: int
+    number: int
+    log_file: str
+    position: int
+
+    @classmethod
+    def of(cls, epoch: int, log_file: str, position: int) -> "Place":
+        """Make a place of what keys and records hold."""
+        number = _NUMBER.search(log_file)
+        return cls(epoch, int(number.group()) if number else 0, log_file, position)
+
+    def __str__(self) -> str:
+        return f"{self.log_file}:{self.position}"
+
+
+def take_snapshot(connection: MysqlConnection, *, idle: bool) -> tuple[str, int]:
+    """Open a transaction that sees the tables as they are now; return where the log stands.
+
+    With ``idle`` nothing is locked: the caller knows that nobody writes.
+    """
+    doing = "take a snapshot"
+    connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", doing=doing)
+    begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+    if connection.flavour is Flavour.MARIADB:
+        connection.query(begin, doing=doing)
+        status = {
+            row["Variable_name"].lower(): row["Value"]
+            for row in connection.query("SHOW STATUS LIKE 'binlog_snapshot_%%'", doing=doing)
+        }
+        if status.get("binlog_snapshot_file"):
+            return str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"])
+        raise UserError(f"{connection.address}: the binary log is off", ExitCode.SOURCE)
+    if not idle:
+        connection.query(
+            "FLUSH TABLES WITH READ LOCK",
+            doing="hold writes for the moment of a snapshot; it needs RELOAD, and --idle does without "
+            "it where nobody writes",
+        )
+    try:
+        connection.query(begin, doing=doing)
+        found = log_status(connection)
+    finally:
+        if not idle:
+            connection.query("UNLOCK TABLES", doing=doing)
+    return found.log_file, found.position
+
+
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """Where the services of a source stand."""
+
+    kafka: KafkaSettings
+    source: str
+
+    def state(self, service: str) -> bytes:
+        stored = read_state(self.kafka, self.source, service)
+        if stored is None or stored.value is None:
+            raise UserError(
+                f"the {service} of {self.source} has no state: has it ever run?", ExitCode.SETTINGS
+            )
+        return stored.value
+
+    def reader(self) -> Place:
+        state = ReaderState.from_bytes(self.state("reader"))
+        return Place.of(state.epoch, state.log_file, state.position)
+
+
+def wait_until_mapped(
+    kafka: KafkaSettings,
+    source: str,
+    file: str,
+    position: int,
+    *,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> Place:
+    """Wait until all that the log holds before a place is in the row topics; return the place with its epoch.
+
+    Raises :class:`UserError` with the service that does not get there within ``timeout_s`` seconds.
+    """
+    services, topics = _Services(kafka, source), Topics(source)
+    deadline = time.monotonic() + timeout_s
+
+    def wait(name: str, arrived: Callable[[], bool]) -> None:
+        told = False
+        while not arrived():
+            if not told:
+                say(f"waiting for the {name} to come to {file}:{position}")
+                told = True
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"the {name} of {source} has not come to {file}:{position} within {timeout_s:g} s: is "
+                    "it running, and is this its server?",
+                    ExitCode.DATA,
+                )
+            time.sleep(_POLL_S)
+
+    wait("reader", lambda: services.reader() >= Place.of(services.reader().epoch, file, position))
+    epoch = services.reader().epoch
+    last_raw = _last_offset(kafka, topics.raw)
+    wait("decoder", lambda: DecoderState.from_bytes(services.state("decoder")).input_offset > last_raw)
+    last_event = _last_offset(kafka, topics.events)
+    wait(
+        "row mapper",
+        lambda: RowMapperState.from_bytes(services.state("rowmapper")).input_offset > last_event,
+    )
+    return Place.of(epoch, file, position)
+
+
+def _last_offset(kafka: KafkaSettings, topic: str) -> int:
+    """Give the offset of the last committed record, -1 where there is none."""
+    low, end = oldest_offset(kafka, topic), newest_offset(kafka, topic)
+    stride, start = _FIRST_STRIDE, end
+    while start > low:
+        start = max(low, start - stride)
+        found = -1
+        for message in read_topic(kafka, topic, start=start):
+            found = message.offset() or 0
+        if found >= 0:
+            return found
+        stride *= 8
+    return -1
+
+
+def later_transactions(
+    kafka: KafkaSettings, registry: SchemaRegistry, source: str, start: int, place: Place
+) -> set[str]:
+    """Name the transactions that were committed at ``place`` or behind it.
+
+    ``start`` is the end of the transactions topic before the place was read: those before it are earlier.
+    """
+    records = Records(registry)
+    found = set()
+    for message in read_topic(kafka, Topics(source).transactions, start=start):
+        value = message.value()
+        if isinstance(value, bytes):
+            record = records.read(value)
+            if Place.of(record["epoch"], record["file"], record["pos"]) >= place:
+                found.add(str(record["id"]))
+    return found

@@ -1,0 +1,134 @@
+"""``millrace verify`` on real servers that are written to: it tells what differs, and where, and no more."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+from confluent_kafka import Producer
+
+from millrace.avro.records import deserialize
+from millrace.contract import Topics
+
+from .rows_world import ROOT, SERVICES, RowsWorld
+from .test_rowmapper import INSERTS, TABLES, run
+
+
+@pytest.fixture
+def world(kafka, registry, database, source_name, tmp_path):
+    made = RowsWorld(kafka, registry, database, source_name, tmp_path)
+    database.execute(f"CREATE DATABASE {made.database}", f"GRANT RELOAD ON *.* TO '{database.user}'@'%'")
+    yield made
+    database.execute(f"DROP DATABASE {made.database}", f"REVOKE RELOAD ON *.* FROM '{database.user}'@'%'")
+    made.close()
+
+
+def verify(world, *arguments, code=0, **environment):
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "millrace.cli", "verify", *arguments],
+        env={**inherited, **world.environment, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done.stdout if code in (0, 1) else done.stderr
+
+
+def write(world, stop):
+    """Insert and change rows, one after the other, until told to stop."""
+    connection = world.server.connect(autocommit=True, database=world.database)
+    try:
+        with connection.cursor() as cursor:
+            number = 1_000_000
+            while not stop.wait(0.1):
+                number += 1
+                cursor.execute(f"INSERT INTO plain (id, note) VALUES ({number}, 'new')")
+                cursor.execute(f"UPDATE plain SET note = 'changed' WHERE id = {number}")
+                cursor.execute("UPDATE keyless SET n = n + 1 WHERE v = 'a' LIMIT 1")
+    finally:
+        connection.close()
+
+
+def test_tables_that_are_written_to_meanwhile(world):
+    stop = threading.Event()
+    writer = threading.Thread(target=write, args=(world, stop))
+    table = f"{world.database}.plain"
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, TABLES, "INSERT INTO keyless VALUES ('a', 1), ('a', 1), ('b', NULL)")
+        run(world, INSERTS.replace("{0}", "1"), "UPDATE plain SET note = 'changed' WHERE id = 1000")
+        writer.start()
+        try:
+            world.wait_for_row("plain", 210)
+            said = verify(world, "rows")
+            assert f"{table}: " in said
+            assert "DIFFERENT" not in said
+            assert said.splitlines()[-1].endswith("epoch 0: equal")
+            assert f"{world.topics.raw}, epoch 0: equal: " in verify(world, "raw")
+        finally:
+            stop.set()
+            writer.join()
+        said = verify(world, "rows", "--idle", table)
+        assert "equal" in said
+
+        # A folder with the server's own files, and a copy of it in which one byte is another.
+        folder = world.server.binlog_files[0].parent
+        assert ": equal: " in verify(world, "raw", str(folder))
+        damaged, position = copy_with_another_byte(world, world.folder / "copy")
+        said = verify(world, "raw", str(damaged), code=1)
+        assert f": DIFFERENT: {world.server.binlog_files[-1].name} position {position} (byte " in said
+
+        # The row topic says otherwise than the table: a row of it comes again, long after it was changed.
+        first = world.messages(world.topics.table(world.database, "plain"))[0]
+        number = deserialize(world.registry, first.value())["after"]["id"]
+        producer = Producer({"bootstrap.servers": world.settings.bootstrap_servers})
+        producer.produce(first.topic(), first.value(), first.key())
+        producer.flush(30)
+        said = verify(world, "rows", table, code=1)
+        assert f"{table}: " in said
+        assert "DIFFERENT, 1 rows missing, 1 too many" in said
+        assert f"first: row id={number}, column note: 'row 0' in the topic, 'changed' in the table" in said
+
+
+def copy_with_another_byte(world, folder):
+    """Copy the server's logs; change a byte of the last row that was written."""
+    folder.mkdir()
+    for path in world.server.binlog_files:
+        shutil.copy(path, folder / path.name)
+    path = folder / world.server.binlog_files[-1].name
+    data = bytearray(path.read_bytes())
+    position = data.rindex(b"row 199")
+    data[position] ^= 0x20
+    path.write_bytes(data)
+    return folder, position
+
+
+@pytest.mark.parametrize("database", ["mysql"], indirect=True)
+def test_what_cannot_be_compared_is_said(world):
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, TABLES, INSERTS.replace("{0}", "1"))
+        world.wait_for_row("plain", 200)
+    assert verify(world, "rows", "no.table", code=2) == (
+        "error: no.table cannot be compared: there must be a table of that name and a topic of its rows\n"
+    )
+    world.server.execute(f"REVOKE RELOAD ON *.* FROM '{world.server.user}'@'%'")
+    refused = verify(world, "rows", code=3)
+    assert "lacks a privilege to hold writes for the moment of a snapshot; it needs RELOAD" in refused
+    run(world, "INSERT INTO plain (id) VALUES (1)")
+    said = verify(world, "rows", "--idle", "--wait", "1", code=7)
+    assert said.splitlines()[0].startswith("waiting for the reader to come to ")
+    assert "has not come to" in said
+    assert "is it running, and is this its server?" in said
+    assert "has no log file" in verify(world, "raw", str(world.folder), code=3)
+    assert "is neither a folder with log files nor mysql://" in verify(world, "raw", "/nothing", code=2)
+    assert "holds no events of epoch 7" in verify(world, "raw", "--epoch", "7", code=2)
+    missing = verify(world, "raw", code=4, MILLRACE_SOURCE="nobody")
+    assert missing.startswith(f"error: there is no topic {Topics('nobody').raw} at ")
+    assert "no server is named" in verify(world, "raw", code=2, MILLRACE_MYSQL_HOST="")

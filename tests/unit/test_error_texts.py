@@ -1,0 +1,214 @@
+"""What is told to a person, where no test of the part itself reads it: the whole text, and the exit code."""
+
+import socket
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from millrace.binlog_command.rewrite import DatabaseRewrite
+from millrace.binlog_command.topic import TopicInput
+from millrace.cli import main
+from millrace.kafka.client import connect
+from millrace.kernel import build
+from millrace.local import Kafka, LocalError
+from millrace.local import database as local_database
+from millrace.local import processes as local_processes
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import GapError, LinkLostError, RefusedError
+from millrace.mysql.position import _heartbeat_v2
+from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
+from millrace.runtime.metrics import HttpServer, new_registry
+from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, load_settings
+from millrace.verify.raw import folder_log
+from services.decoder.settings import DecoderSettings
+from services.rowmapper.incoming import unreadable
+from spark_jobs.common.job import _bound
+from spark_jobs.loop_detection import _servers
+
+
+def test_two_new_names_for_a_database() -> None:
+    with pytest.raises(UserError) as caught:
+        DatabaseRewrite.parse(["a->b", "a->c"])
+    assert caught.value.message == "--rewrite-db has two new names for 'a'; leave one out"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("kafka://host:9092", "no source is named"),
+        ("kafka:///shop", "no host"),
+        ("kafka://host:9092/1shop", "a letter, then letters, digits, '_' or '-'"),
+    ],
+)
+def test_an_address_of_a_topic(url: str, problem: str) -> None:
+    with pytest.raises(UserError) as caught:
+        TopicInput(url)
+    assert caught.value.message == f"{url} is not kafka://host:port/SOURCE: {problem}"
+    assert caught.value.exit_code is ExitCode.SETTINGS
+
+
+def test_an_option_for_servers() -> None:
+    done = CliRunner().invoke(main, ["binlog", "--to-last-log", "some.file"])
+    assert done.exit_code == 2
+    assert "--to-last-log is for servers: mysql://user@host:port/LOGFILE" in done.output
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(UserError) as caught:
+            HttpServer("127.0.0.1", port, Health(), new_registry())
+    assert caught.value.message == (
+        f"health and metrics cannot be served on 127.0.0.1:{port}: Address already in use; "
+        "set MILLRACE_HTTP_HOST and MILLRACE_HTTP_PORT, or port 0 for none"
+    )
+
+
+def test_a_configuration_that_is_no_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "millrace.toml"
+    monkeypatch.setenv(CONFIG_VARIABLE, str(file))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(DecoderSettings)
+    assert caught.value.message == f"MILLRACE_CONFIG: {file} cannot be read: No such file or directory"
+    file.write_text("source = ")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(DecoderSettings)
+    assert caught.value.message.startswith(f"MILLRACE_CONFIG: {file} is no TOML file: ")
+
+
+def test_kafka_settings_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        connect(
+            KafkaSettings(
+                bootstrap_servers="localhost:1",
+                security_protocol="SSL",
+                ssl_ca_location=tmp_path / "nothing.pem",
+            )
+        )
+    assert caught.value.message.startswith("the settings for Kafka cannot be used: ")
+    assert caught.value.exit_code is ExitCode.KAFKA
+
+
+def address(port: int, **options: object) -> MysqlAddress:
+    return MysqlAddress(
+        host="127.0.0.1",
+        port=port,
+        user="u",
+        password="",
+        connect_timeout_s=1,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_a_server_that_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(LinkLostError) as caught:
+            MysqlConnection(address(port))
+    assert str(caught.value).startswith(f"127.0.0.1:{port}: cannot connect as 'u': the connection was lost ")
+
+
+def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError) as caught:
+        MysqlConnection(address(1, ssl_verify=True, ssl_ca=tmp_path / "nothing.pem"))
+    assert str(caught.value) == (
+        "127.0.0.1:1: the TLS files cannot be used: [Errno 2] No such file or directory; "
+        "see MILLRACE_MYSQL_SSL_CA, _SSL_CERT and _SSL_KEY"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"\x01\x09abc", "a heartbeat's field of 9 bytes reaches past its end: 0109616263"),
+        (b"\x01\xfc\x01", "a heartbeat's field reaches past its end, at byte 1 of 01fc01"),
+    ],
+)
+def test_a_heartbeat_that_is_cut(body: bytes, message: str) -> None:
+    with pytest.raises(GapError) as caught:
+        _heartbeat_v2(body)
+    assert str(caught.value) == message
+
+
+def test_the_name_of_a_place_to_start_a_job_at() -> None:
+    with pytest.raises(SettingsError) as caught:
+        _bound("--start", "yesterday")
+    assert caught.value.message == (
+        "--start is 'yesterday': expected earliest, latest, an offset or a time as 2026-01-31T10:00"
+    )
+
+
+def test_server_ids() -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        _servers(click.Context(main), click.Option(["--servers"]), "1,b")
+    assert caught.value.message == "'1,b': expected server ids separated by commas, as 1,2"
+
+
+def test_a_record_of_events_that_is_none() -> None:
+    error = unreadable(7, b"1:0:bin.000001:4:\xff", ValueError("it is cut"))
+    assert error.message == (
+        "the record at offset 7 of the events topic, 1:0:bin.000001:4:\\xff, cannot be read: it is cut. "
+        "Nothing behind it was mapped; make the events topic anew from the raw topic (docs/operations.md)"
+    )
+    assert error.exit_code is ExitCode.DATA
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bin.000001").mkdir()
+    with pytest.raises(UserError) as caught:
+        list(folder_log(tmp_path)("bin.000001", 4))
+    assert caught.value.message == f"{tmp_path}/bin.000001 cannot be read: Is a directory"
+    assert caught.value.exit_code is ExitCode.SOURCE
+
+
+def test_nodes_of_kafka() -> None:
+    with pytest.raises(LocalError, match=r"^Kafka runs with 1 or 3 nodes here, not 2$"):
+        Kafka(2)
+
+
+def test_another_kind_of_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_database.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(local_database.platform, "machine", lambda: "arm64")
+    with pytest.raises(LocalError) as caught:
+        local_database._require_linux_amd64("MySQL")
+    assert str(caught.value) == (
+        "there is no MySQL to fetch for Darwin on arm64, only for Linux on x86-64; "
+        "use a server of your own instead"
+    )
+
+
+def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_processes, "_is_free", lambda _port: False)
+    with pytest.raises(LocalError, match=r"^found no free port between \d+ and \d+ on 127\.0\.0\.1$"):
+        local_processes.reserve_port()
+
+
+def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / "millrace-4242"
+    if len(str(folder)) > local_processes._LONGEST_BASE:
+        monkeypatch.setattr(local_processes, "_LONGEST_BASE", len(str(folder)))
+    monkeypatch.setattr(local_processes.os, "getuid", lambda: 4242)
+    with pytest.raises(LocalError) as caught:
+        local_processes._base_folder()
+    assert str(caught.value) == f"{folder} belongs to another user; set TMPDIR to a folder of your own"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("_include_folders", list, "no C headers of Python "),
+        ("_compiler", lambda: ["/nowhere/cc"], "no C compiler: /nowhere/cc is not on PATH"),
+    ],
+)
+def test_what_the_kernel_lacks(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, message: str
+) -> None:
+    monkeypatch.setattr(build.shutil, "which", lambda path: None if path == "/nowhere/cc" else path)
+    monkeypatch.setattr(build, name, value)
+    with pytest.raises(build.BuildError, match=f"^{message}"):
+        build._require_tools()
