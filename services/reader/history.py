@@ -80,12 +80,10 @@ def missing(read: str, gone: str) -> str:
         return ""
     if _is_mysql(gone):
         return str(GtidSet.parse(gone).subtract(GtidSet.parse(read)))
-    position = MariadbGtidPosition.parse(read)
+    position = MariadbGtidPosition(_gtids(read))
     reached = {gtid.domain_id: gtid for gtid in position}
     return ", ".join(
-        f"those behind {reached[last.domain_id]} up to {last}"
-        if last.domain_id in reached
-        else f"those up to {last}"
+        f"behind {reached[last.domain_id]} up to {last}" if last.domain_id in reached else f"up to {last}"
         for last in MariadbGtidPosition(_gtids(gone))
         if not position.contains(last)
     )

@@ -210,11 +210,12 @@ class LiveSource:
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Go on where the state says, in the log that it speaks of."""
-        before = state.identity and state.identity.previous_gtids
-        if state.left_out and missing(before or "", state.left_out):
-            # What the epoch leaves out may lie behind our place as well, where a dump by position has it.
-            self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
-            return
+        if state.left_out:
+            before = gtids_before(read_head(connection.address, self._replica, state.log_file))
+            if missing(before, state.left_out):
+                # What the epoch leaves out may lie behind our place as well, where a dump by position has it.
+                self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
+                return
         position = state.position
         if position > _LAST_POSITION:
             # The command's position has 32 bits. What comes again is left out by the writer.
@@ -260,7 +261,7 @@ class LiveSource:
             self._dump_after(connection, names, gtids, reason, left_out=gtids)
             return
         oldest = binary_logs(connection)[0].name
-        words = f"the server has purged logs that were not read: the transactions {lost} are missing"
+        words = f"the server has purged logs that were not read, with the transactions {lost}"
         self._gap_allowed(connection, words, oldest)
         onwards = behind(gtids, gone)
         self._dump_after(connection, names, onwards, words, left_out=onwards, gap=True)

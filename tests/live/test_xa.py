@@ -3,19 +3,16 @@
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
-from millrace.local import Kafka, MariaDB, MySQL, Registry
+from millrace.local import Kafka, MySQL, Registry
 
 from .rows_world import RowsWorld
 
 
-@pytest.mark.parametrize("kind", [MySQL, MariaDB])
 def test_prepared_before_a_crash_and_decided_after_it(
-    kafka: Kafka, registry: Registry, kind: type[MySQL] | type[MariaDB], source_name: str, tmp_path: Path
+    kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
 ) -> None:
     with (
-        kind(server_id=21) as server,
+        MySQL(server_id=21) as server,
         closing(RowsWorld(kafka, registry, server, source_name, tmp_path)) as world,
     ):
         database = world.database
