@@ -31,6 +31,7 @@ __all__ = ["TOPIC_SPECS", "TopicInfo", "TopicSpec", "ensure_topics", "record_lim
 _FOREVER: Final = "-1"
 _ANY_TIME: Final = str(2**63 - 1)
 _TIMEOUT_S: Final = 30.0
+_RETRY_S: Final = 0.05
 _RECORD_OVERHEAD: Final = 2048
 """Bytes of a batch beside a record's value: batch and record headers, the key, our headers."""
 
@@ -147,13 +148,20 @@ def ensure_topics(
     """
     with translated("looking up topics"):
         known = admin.list_topics(timeout=_TIMEOUT_S).topics
-    missing = [name for name in topics if name not in known]
+    # One that is just being created may be there without partitions.
+    counts = {
+        name: len(known[name].partitions) for name in topics if name in known and known[name].partitions
+    }
+    missing = {name: kind for name, kind in topics.items() if name not in counts}
     if missing:
-        _create(admin, settings, {name: topics[name] for name in missing}, partitions)
-    return _check(admin, topics)
+        counts |= _create(admin, settings, missing, partitions)
+    return _check(admin, topics, counts)
 
 
-def _create(admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], partitions: int) -> None:
+def _create(
+    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], partitions: int
+) -> dict[str, int]:
+    """Create topics; give the number of partitions of each."""
     new = [
         NewTopic(
             name,
@@ -172,42 +180,58 @@ def _create(admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, s
                 raise BrokerError(
                     f"topic {name} cannot be created: {error.str()}; create it, or grant CREATE on it"
                 ) from exception
-    _wait_for_leaders(admin, topics)
+    return _wait_for_leaders(admin, topics)
 
 
-def _wait_for_leaders(admin: AdminClient, names: Iterable[str]) -> None:
-    """Wait until each topic can be written: a new topic's metadata takes a moment to get around."""
+def _wait_for_leaders(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
+    """Wait until each topic can be written: a new topic's metadata takes a moment to get around.
+
+    Gives the number of partitions of each.
+    """
+    counts: dict[str, int] = {}
     deadline = time.monotonic() + _TIMEOUT_S
     missing = set(names)
     while missing:
         with translated("waiting for new topics"):
             found = admin.list_topics(timeout=_TIMEOUT_S).topics
-        missing = {
-            name
-            for name in missing
-            if name not in found
-            or not found[name].partitions
-            or any(partition.leader < 0 for partition in found[name].partitions.values())
-        }
+        for name in list(missing):
+            partitions = found[name].partitions if name in found else {}
+            if partitions and all(partition.leader >= 0 for partition in partitions.values()):
+                missing.remove(name)
+                counts[name] = len(partitions)
         if missing:
             if time.monotonic() > deadline:
                 raise BrokerError(f"topics {', '.join(sorted(missing))} were created but have no leader yet")
-            time.sleep(0.05)
+            time.sleep(_RETRY_S)
+    return counts
 
 
-def _check(admin: AdminClient, topics: Mapping[str, str]) -> dict[str, TopicInfo]:
-    with translated("looking up topics"):
-        known = admin.list_topics(timeout=_TIMEOUT_S).topics
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        configs: dict[str, dict[str, str]] = {}
+def _configs(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the settings of topics. Of a new one, the broker that is asked may not have heard yet."""
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
         futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
-        for resource, future in futures.items():
-            entries = answer_of(future, _TIMEOUT_S)
-            configs[resource.name] = {name: entry.value for name, entry in entries.items()}
+        try:
+            return {
+                resource.name: {name: entry.value for name, entry in answer_of(future, _TIMEOUT_S).items()}
+                for resource, future in futures.items()
+            }
+        except KafkaException as exception:
+            unknown = exception.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not unknown or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S)
+
+
+def _check(admin: AdminClient, topics: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, TopicInfo]:
+    """Refuse topics that break a promise; ``counts`` are their numbers of partitions."""
+    with translated("looking up topics"):
+        configs = _configs(admin, topics)
     infos = {}
     refused = []
     for name, kind in topics.items():
-        count = len(known[name].partitions)
+        count = counts[name]
         broken = TOPIC_SPECS[kind].broken_promises(configs[name], count)
         if broken:
             refused.append(f"topic {name} breaks a promise: {'; '.join(broken)}")
