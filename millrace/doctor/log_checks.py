@@ -13,6 +13,7 @@ __all__ = ["CHECKS"]
 
 _DAY_S: Final = 86_400
 _SHORT_S: Final = 60
+_TELLS_SESSIONS: Final = (5, 7)
 _PACKET: Final = 64 << 20
 _MIB: Final = 1 << 20
 
@@ -56,7 +57,7 @@ def binlog_format(server: Server) -> Iterator[Outcome]:
 
 def sessions(server: Server) -> Iterator[Outcome]:
     """Look for sessions and routines that log otherwise than the server does."""
-    if not server.is_mariadb and server.is_on("performance_schema"):
+    if not server.is_mariadb and server.version >= _TELLS_SESSIONS and server.is_on("performance_schema"):
         rows = server.connection.query(
             "SELECT t.PROCESSLIST_ID AS id, t.PROCESSLIST_USER AS user, v.VARIABLE_VALUE AS format "
             "FROM performance_schema.variables_by_thread v "

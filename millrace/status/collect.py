@@ -198,10 +198,10 @@ def _lag_of_reader(reader: ReaderState, server: ServerStatus | None) -> Lag:
     if server is None or server.error:
         return Lag(None, None, None)
     names = [log.name for log in server.logs]
-    if reader.log_file not in names:
+    if reader.log_file not in names or server.log_file not in names:
         return Lag(None, None, gtids_between(reader.gtid_set, server.gtid_set))
-    later = server.logs[names.index(reader.log_file) :]
-    behind = sum(log.size for log in later[:-1]) + server.position - reader.position
+    between = server.logs[names.index(reader.log_file) : names.index(server.log_file)]
+    behind = sum(log.size for log in between) + server.position - reader.position
     if behind <= 0:
         return Lag(0, 0.0, 0)
     age_s = max(0.0, time.time() - reader.last_timestamp / 1000)

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from millrace.avro.state import ReaderState
 from millrace.binlog.types import EventType
+from millrace.mysql.status import LogFile
 from millrace.status import lag
+from millrace.status.collect import ServerStatus, _lag_of_reader
 from millrace.status.lag import Lag, Step, count, gtids_between, raw_step
 
 
@@ -92,3 +95,18 @@ UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c
 )
 def test_gtids_between(reached: str, end: str, missing: int | None) -> None:
     assert gtids_between(reached, end) == missing
+
+
+def test_the_reader_is_compared_with_the_servers_log_over_files() -> None:
+    logs = tuple(LogFile(f"mysql-bin.00000{number}", 1000 * number) for number in (1, 2, 3))
+    server = ServerStatus("db1:3306", "mysql-bin.000003", 2500, f"{UUID}:1-9", logs=logs)
+
+    def behind(log_file: str, position: int) -> Lag:
+        state = ReaderState(0, log_file, position, gtid_set=f"{UUID}:1-4", last_timestamp=1)
+        return _lag_of_reader(state, server)
+
+    far = behind("mysql-bin.000001", 400)
+    assert (far.bytes, far.transactions) == (600 + 2000 + 2500, 5)
+    assert behind("mysql-bin.000003", 2500) == Lag(0, 0.0, 0)
+    assert behind("mysql-bin.000009", 4) == Lag(None, None, 5)
+    assert _lag_of_reader(ReaderState(0, "x", 4), ServerStatus("db1", error="gone")) == Lag(None, None, None)
