@@ -189,7 +189,8 @@ class DatabaseServer(Component):
             # Not the machine's: a MariaDB that starts removes the temporary tables of others there too.
             "tmpdir": str(data_folder.parent),
             "loose-innodb-use-native-aio": 0,
-            "innodb-log-file-size": "16M",
+            # MySQL 9.7 knows it no more, and takes its size by another name.
+            "loose-innodb-log-file-size": "16M",
             "innodb-buffer-pool-size": "128M",
         }
         if os.getuid() == 0:

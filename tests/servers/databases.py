@@ -1,0 +1,137 @@
+"""Servers of many versions: some are fetched, others run already and are named by ``SERVERS``.
+
+``SERVERS`` holds addresses, separated by blanks: ``mysql://root:password@127.0.0.1:3307/var/lib/mysql``. The
+account must be allowed everything. The path, if there is one, is the folder with the server's binary log,
+which is then compared byte for byte. Such a server must write a binary log in ROW format with the base name
+``mysql-bin``; its database ``servers`` is dropped.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+
+from millrace.local import MariaDB, MySQL
+from millrace.local.artifacts import bundle, fetch
+from millrace.local.database import DatabaseServer, Option
+
+VARIABLE = "SERVERS"
+
+
+class OldMySQL(MySQL):
+    """MySQL 5.6 or 5.7 from Maven."""
+
+    def __init__(self, bundle_name: str) -> None:
+        super().__init__(options={"binlog-row-metadata": None})
+        self._bundle = bundle_name
+        self.version = bundle(bundle_name).version
+
+    def _find_program(self) -> Path:
+        return fetch(self._bundle) / "bin" / "mysqld"
+
+    def _environment(self) -> dict[str, str]:
+        # What these programs are linked to has left the distributions; archives of other servers carry it.
+        return _with_libraries(fetch("libaio"), fetch("mysql") / "lib")
+
+    def _initialize(self, folder: Path, log: Path) -> None:
+        if self.version.startswith("5.7"):
+            super()._initialize(folder, log)
+            return
+        share = self._server_program().parent.parent / "share"
+        scripts = ("mysql_system_tables", "mysql_system_tables_data")
+        (folder / "mysql").mkdir()
+        sql = b"USE mysql;\n" + b"".join((share / f"{name}.sql").read_bytes() for name in scripts)
+        self._run_initialize({**self._base_options(folder), "bootstrap": True}, log, sql)
+
+    def _flavor_options(self) -> dict[str, Option]:
+        return {"gtid-mode": "ON", "enforce-gtid-consistency": True, "log-slave-updates": True}
+
+
+class OldMariaDB(MariaDB):
+    """MariaDB 10.x from Maven."""
+
+    def __init__(self, bundle_name: str) -> None:
+        self.version = bundle(bundle_name).version
+        super().__init__(options={"binlog-row-metadata": None} if self.version.startswith("10.2") else {})
+        self._bundle = bundle_name
+        self.version = bundle(bundle_name).version
+
+    def _find_program(self) -> Path:
+        programs = fetch(self._bundle) / "bin"
+        return next(programs / name for name in ("mariadbd", "mysqld") if (programs / name).exists())
+
+    def _environment(self) -> dict[str, str]:
+        return _with_libraries(fetch("libaio"))
+
+    def _initialize(self, folder: Path, log: Path) -> None:
+        share = self._server_program().parent.parent / "share"
+        scripts = ("mysql_system_tables", "mysql_performance_tables", "mysql_system_tables_data")
+        prelude = b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
+        sql = prelude + b"".join(
+            path.read_bytes() for path in (share / f"{name}.sql" for name in scripts) if path.exists()
+        )
+        self._run_initialize({**self._base_options(folder), "bootstrap": True}, log, sql)
+
+    def _flavor_options(self) -> dict[str, Option]:
+        return {
+            "log-slave-updates": True,
+            "binlog-annotate-row-events": True,
+            "binlog-checksum": "CRC32",
+        }
+
+
+class NamedServer:
+    """A server that runs already; what tests use of a :class:`~millrace.local.database.DatabaseServer`."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname, f"{VARIABLE}: {url} is not of the form mysql://user:password@host:port/folder"
+        self.host, self.port = parts.hostname, parts.port or 3306
+        self.user, self.password = unquote(parts.username or "root"), unquote(parts.password or "")
+        self._folder = Path(parts.path) if len(parts.path) > 1 else None
+
+    @property
+    def binlog_files(self) -> list[Path]:
+        """The binary log's files, oldest first; none where their folder was not named."""
+        found = self._folder.glob("mysql-bin.*") if self._folder is not None else ()
+        return sorted(path for path in found if path.suffix[1:].isdecimal())
+
+    def connect(self, **options: Any) -> "pymysql.connections.Connection[Any]":
+        """Open a connection."""
+        account = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
+        return pymysql.connect(**{**account, "charset": "utf8mb4", "autocommit": True, **options})
+
+    def execute(self, *statements: str) -> None:
+        """Run statements on one connection."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def query(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+
+def fetched(name: str) -> DatabaseServer:
+    """Give the server of a name in :data:`FETCHED`, not started yet."""
+    match name:
+        case "mysql":
+            return MySQL()
+        case "mariadb":
+            return MariaDB()
+        case _:
+            return OldMySQL(name) if name.startswith("mysql") else OldMariaDB(name)
+
+
+FETCHED = ("mysql56", "mysql57", "mysql", "mariadb102", "mariadb1011", "mariadb")
+NAMED = tuple(os.environ.get(VARIABLE, "").split())
+
+
+def _with_libraries(*folders: Path) -> dict[str, str]:
+    path = [*map(str, folders), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, path))}

@@ -1,0 +1,150 @@
+"""The whole pipeline on servers of many versions: ``make test-servers``.
+
+On each: all kinds of changes, with every service killed once in the middle of its work; then the row topics
+must be equal to the tables, the raw topic to the closed log files, and no record may be there twice.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from millrace.local import Kafka, Registry
+from millrace.local.database import DatabaseServer
+from millrace.local.errors import MissingLibraryError
+from tests.killed import command
+from tests.live.reader_world import RawRecord, ReaderWorld, assert_closed_files_equal, assert_nothing_twice
+from tests.live.rows_world import SERVICES, RowsWorld
+from tests.live.test_rowmapper import TABLES, differences, places, run
+from tests.servers.databases import FETCHED, NAMED, NamedServer, fetched
+
+DATABASE = "servers"
+LARGE = 3000
+
+MORE_TABLES = """
+CREATE TABLE times (id INT PRIMARY KEY, t TIMESTAMP(6) NULL, d DATETIME(6), h TIME(3), y YEAR);
+CREATE TABLE texts (id INT PRIMARY KEY, a CHAR(10) CHARACTER SET latin1, b MEDIUMTEXT, c VARBINARY(300),
+  e GEOMETRY);
+CREATE TABLE large (id INT PRIMARY KEY, v VARCHAR(200));
+"""
+
+JSON_TABLE = "CREATE TABLE docs (id INT PRIMARY KEY, j JSON)"
+
+WORK = """
+INSERT INTO plain VALUES (1,'one',1.50,'2024-01-02 03:04:05.678',18446744073709551615), (2,'two',-3,NULL,0),
+  (3,NULL,NULL,NULL,NULL);
+INSERT INTO pair VALUES (1,'2020-02-29','x'), (1,'2020-03-01','y'), (2,'2020-02-29','z');
+INSERT INTO keyless VALUES ('a',1.5), ('a',1.5), ('b',NULL);
+INSERT INTO `odd.näme` VALUES (1,'ein','ü','x,y',b'101'), (2,'zwei','a','',b'0');
+INSERT INTO times VALUES (1,'2024-02-29 23:59:59.123456','9999-12-31 23:59:59.999999','-838:59:58.5',2155),
+  (2,NULL,NULL,NULL,NULL);
+INSERT INTO texts VALUES (1,'grün',REPEAT('ß',70000),UNHEX('00FF'),ST_GeomFromText('POINT(1 2)')),
+  (2,'','','',NULL);
+UPDATE plain SET note='changed', amount=amount+1 WHERE id<=2;
+UPDATE plain SET id=id+100 WHERE id=3;
+UPDATE pair SET b='2021-01-01' WHERE a=2;
+UPDATE times SET h='12:00:00.001', y=1901 WHERE id=2;
+DELETE FROM pair WHERE b='2020-03-01';
+DELETE FROM keyless WHERE v='a' LIMIT 1;
+BEGIN; INSERT INTO plain VALUES (10,'undone',0,NULL,0); ROLLBACK;
+BEGIN; INSERT INTO plain VALUES (11,'kept',0,NULL,0);
+SAVEPOINT s; INSERT INTO plain VALUES (12,'undone',0,NULL,0);
+INSERT INTO pair VALUES (12,'2022-01-01','undone'); ROLLBACK TO s;
+INSERT INTO plain VALUES (13,'kept',0,NULL,0); COMMIT;
+XA START 'one'; INSERT INTO plain (id,note) VALUES (30,'xa'); XA END 'one'; XA PREPARE 'one';
+XA COMMIT 'one';
+XA START 'two'; INSERT INTO plain (id,note) VALUES (31,'undone'); XA END 'two'; XA PREPARE 'two';
+XA ROLLBACK 'two';
+CREATE TABLE gone (id INT PRIMARY KEY);
+INSERT INTO gone VALUES (1);
+DROP TABLE gone;
+INSERT INTO old VALUES (1,'stays')
+"""
+
+JSON_WORK = """
+INSERT INTO docs VALUES (1,'{"a": [1, 2.5, null, "ü"], "b": true}'), (2,NULL);
+UPDATE docs SET j='[]' WHERE id=2
+"""
+
+ALTERED = """
+ALTER TABLE plain ADD COLUMN extra VARCHAR(10) AFTER id, DROP COLUMN at;
+INSERT INTO plain (id,extra,note) VALUES (20,'new','after');
+UPDATE plain SET extra='x' WHERE id=1
+"""
+"""Only where the log has the columns' names: else a table that was altered is set aside."""
+
+
+@pytest.fixture(scope="module", params=[*FETCHED, *NAMED])
+def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer | NamedServer]:
+    if request.param in NAMED:
+        yield NamedServer(request.param)
+        return
+    component = fetched(request.param)
+    try:
+        component.start()
+    except MissingLibraryError as error:
+        pytest.skip(str(error))
+    yield component
+    component.close()
+
+
+def test_pipeline(
+    kafka: Kafka, registry: Registry, server: DatabaseServer, source_name: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    world = RowsWorld(kafka, registry, server, source_name, tmp_path)
+    world.database = DATABASE
+    server.execute(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
+    ((version,),) = server.query("SELECT VERSION()")
+    has_names = bool(server.query("SHOW VARIABLES LIKE 'binlog_row_metadata'"))
+    has_json = not version.startswith("5.6")
+    # The catalogue is read at the start: without names in the log, tables must be there by then.
+    run(world, TABLES, MORE_TABLES, *([JSON_TABLE] if has_json else []), "FLUSH BINARY LOGS")
+    try:
+        killed_all(world, *([JSON_WORK] if has_json else []), *([ALTERED] if has_names else []))
+        assert differences(world) == {}
+        found = places(world)
+        assert len(found) == len(set(found))
+        assert world.messages(world.topics.deadletter) == []
+        raw = ReaderWorld(kafka, source_name).raw()
+        assert_nothing_twice(raw)
+        files = closed_files_since_start(raw, server)
+    finally:
+        world.close()
+    counts = f"{len(raw):,} events, {len(found):,} rows, closed log files compared: {files}"
+    print(f"\nFIGURES {version}: {counts}, {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+def killed_all(world: RowsWorld, *more: str) -> None:
+    """Write everything, while one service after the other is killed before it commits."""
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, WORK, *more)
+        world.wait_for_row("old")
+        # What follows is read from the beginning of a file.
+        run(world, "FLUSH BINARY LOGS")
+    for victim in SERVICES:
+        others = [name for name in SERVICES if name != victim]
+        deadly = command(victim, "before_commit")
+        with world.services(*others), world.service(victim, command=deadly) as process:
+            insert_many(world, SERVICES.index(victim))
+            assert process.wait(240) == -9, world.log(victim)
+    with world.services(*SERVICES):
+        run(world, "DELETE FROM large WHERE id % 3 = 0; FLUSH BINARY LOGS; INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+
+
+def insert_many(world: RowsWorld, turn: int) -> None:
+    first = turn * LARGE
+    values = ",".join(f"({number},'row {number}')" for number in range(first, first + LARGE))
+    run(world, f"INSERT INTO large VALUES {values}")
+
+
+def closed_files_since_start(raw: list[RawRecord], server: DatabaseServer | NamedServer) -> int:
+    """Compare the closed log files that were read from their beginning; give how many there are."""
+    whole = {record.key.log_file for record in raw if record.in_file and record.key.position == 4}
+    paths = [path for path in server.binlog_files if path.name in whole]
+    return assert_closed_files_equal(raw, SimpleNamespace(binlog_files=paths)) if paths else 0
