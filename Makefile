@@ -15,12 +15,12 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo test fuzz lint types fmt bench memory local kernel pins clean
+.PHONY: help demo test test-servers chaos fuzz lint types fmt bench memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
 	text = open("Makefile").read(); \
-	[print(f"make {name:<6} {what}") for name, what in re.findall(r"(?m)^(\w+):.*## (.*)", text)]'
+	[print(f"make {name:<12} {what}") for name, what in re.findall(r"(?m)^([\w-]+):.*## (.*)", text)]'
 
 # `exec` makes the demo a child of make itself: it ends when make does, and ends all that it started.
 demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
@@ -31,6 +31,13 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 # Two at a time, each with servers of its own: tests of servers wait more than they compute.
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
+test-servers: $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
+	@exec $(BIN)/python -m pytest tests/servers/pipeline.py -n 0 -rA $(ARGS)
+
+chaos: $(KERNEL) ## Let everything go wrong for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
+	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
