@@ -31,7 +31,7 @@ class Component(ABC):
 
     name: str
     version: str
-    start_timeout_s: float = 90
+    start_timeout_s: float = 180
 
     def __init__(self, name: str) -> None:
         self.name = name

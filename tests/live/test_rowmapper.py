@@ -1,6 +1,5 @@
 """Rows from real servers to row topics: equal to the tables, once, whatever happens to the row mapper."""
 
-import random
 import signal
 import threading
 import time
@@ -8,9 +7,9 @@ import time
 import pytest
 
 from millrace.avro.records import deserialize
-from millrace.kafka.state import read_state
 from millrace.local import MariaDB
 from millrace.verify.tables import compare_tables, table_names
+from tests.killed import command as killed
 
 from .rows_world import SERVICES, RowsWorld
 
@@ -152,9 +151,21 @@ def write(world, stop, written):
                 )
                 number += 1
                 written.append(number)
-                time.sleep(0.05)
+                time.sleep(0.1)
     finally:
         connection.close()
+
+
+DEATHS = (
+    ("after_fence", 1),
+    ("after_produce", 350),
+    ("before_commit", 2),
+    ("inside_statement", 2),
+    ("in_commit", 3),
+    ("in_commit", 1),
+    ("after_commit", 2),
+)
+"""Where the row mapper is killed: see tests.killed."""
 
 
 def was_aborted(world):
@@ -164,20 +175,8 @@ def was_aborted(world):
     return len(everything) > len(world.messages(topic))
 
 
-def wait_for_work(world, process):
-    """Wait until the row mapper has moved its state twice: once at its start, then for what it wrote."""
-    seen = set()
-    deadline = time.monotonic() + 90
-    while len(seen) < 3:
-        state = read_state(world.settings, world.source, "rowmapper")
-        seen.add(None if state is None else state.offset)
-        assert process.poll() is None, world.log("rowmapper")
-        assert time.monotonic() < deadline, world.log("rowmapper")
-
-
 def test_killed_again_and_again(world):
-    """kill -9 and SIGTERM at random moments: no row is missing, none is there twice."""
-    chance = random.Random(7)
+    """kill -9 at every point of its work, and SIGTERM: no row is missing, none is there twice."""
     stop, written = threading.Event(), []
     writer = threading.Thread(target=write, args=(world, stop, written))
     with world.services("reader", "decoder"):
@@ -185,14 +184,13 @@ def test_killed_again_and_again(world):
         run(world, TABLES)
         writer.start()
         try:
-            for round_ in range(10):
-                with world.service("rowmapper", MILLRACE_ROWS_BUFFER_MIB="1") as process:
-                    wait_for_work(world, process)
-                    if round_ >= 4 and was_aborted(world):
-                        break
-                    time.sleep(chance.random())
-                    process.send_signal(signal.SIGTERM if round_ % 3 == 2 else signal.SIGKILL)
-                    process.wait(180)
+            for at, nth in DEATHS:
+                command = killed("rowmapper", at, nth, commit_every=100)
+                with world.service("rowmapper", command=command, MILLRACE_ROWS_BUFFER_MIB="1") as process:
+                    assert process.wait(240) == -signal.SIGKILL
+            with world.service("rowmapper"):
+                rows = len(world.rows("plain"))
+                world.wait_for_row("plain", rows + 500)
         finally:
             stop.set()
             writer.join()
