@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from millrace.kafka.errors import BrokerError
+from millrace.kafka.state import read_state
 from millrace.local import Component
 from tests.chaos.proxy import Link
 from tests.chaos.stack import SERVICES, Stack, Supervised
@@ -104,24 +106,33 @@ class Placed(Fault):
 
 
 class Second(Fault):
-    """A second one of a service takes over from the first, and is killed then."""
+    """A second one of a service takes over from the first, works for a moment, and is killed."""
 
     ends_by_itself = True
 
-    def __init__(self, service: Supervised) -> None:
+    def __init__(self, stack: Stack, service: Supervised) -> None:
         self.kind = f"second {service.name}"
         self.target = service.name
+        self._stack = stack
         self._service = service
         self._second: Process | None = None
 
     def begin(self) -> None:
-        self._before = self._service.exit_count
         self._second = self._service.another()
 
     def end(self) -> None:
         assert self._second is not None
-        wait_until(lambda: self._service.exit_count > self._before, 60)
+        wait_until(self._took_over, 60)
+        time.sleep(1)
         self._second.kill()
+
+    def _took_over(self) -> bool:
+        assert self._second is not None
+        try:
+            state = read_state(self._stack.settings, self._stack.source, self._service.name)
+        except BrokerError:
+            return False
+        return state is not None and f"process {self._second.pid} " in state.owner
 
 
 class Down(Fault):
@@ -221,7 +232,7 @@ def random_faults(stack: Stack, chance: random.Random, *, payloads: bool) -> Ite
         (12, lambda: Signalled(some_service(), signal.SIGKILL)),
         (8, lambda: Signalled(some_service(), signal.SIGTERM)),
         (5, stop_service),
-        (4, lambda: Second(some_service())),
+        (4, lambda: Second(stack, some_service())),
         (6, lambda: Down("server", stack.server, stack.server.kill, chance.uniform(0, 3))),
         (7, broker_down),
         (3, lambda: Down("registry", stack.registry, stack.registry.kill, chance.uniform(0, 4))),

@@ -26,6 +26,7 @@ TABLES = (
     "CREATE TABLE done (id INT PRIMARY KEY)",
 )
 _COMPRESSION = "binlog_transaction_compression"
+_AT = "2024-02-29 01:02:03.456"
 _MOST_COLUMNS = 6
 _MOST_TABLES = 15
 _RETRY_S = 0.2
@@ -138,14 +139,16 @@ class Writer:
         return self._random.choice(["short", "größer", "x" * 150, "", "quote ' and \\ back"])
 
     def _insert(self, cursor: Any) -> None:
+        # So many that they do not fit into one event, now and then.
+        count = self._random.choice([1, 1, 2, 5, 80])
         rows = [
             (
-                self._note(),
+                "x" * 150 if count == 80 else self._note(),
                 self._random.randrange(10**6) / 100,
-                "2024-02-29 01:02:03.456",
+                _AT,
                 self._random.getrandbits(64),
             )
-            for _ in range(self._random.choice([1, 1, 2, 5, 60]))
+            for _ in range(count)
         ]
         cursor.executemany("INSERT INTO plain (note, amount, at, big) VALUES (%s, %s, %s, %s)", rows)
 

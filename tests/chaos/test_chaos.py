@@ -1,0 +1,68 @@
+"""A short campaign: each service is killed at exact points, and everything else goes wrong once."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.local import MissingLibraryError, MySQL
+from tests.chaos.campaign import Campaign
+from tests.chaos.faults import Disturbed, Down, Fault, Placed, Second, Signalled
+from tests.chaos.stack import Stack
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+
+def rounds(stack: Stack) -> list[list[Fault]]:
+    """Faults, those of a list at the same time."""
+    reader, decoder, rowmapper = stack.services.values()
+    links = stack.network.links
+    to_server, to_broker = links["reader-server"], links["rowmapper-broker0"]
+    return [
+        [
+            Placed(reader, "before_commit", 3),
+            Placed(decoder, "inside_statement", 2),
+            Placed(rowmapper, "after_commit", 2, commit_every=50),
+        ],
+        [
+            Placed(reader, "inside_statement", 2),
+            Placed(decoder, "after_produce", 40),
+            Placed(rowmapper, "before_commit", 2, commit_every=50),
+        ],
+        [
+            Down("server", stack.server, stack.server.kill, 0.5),
+            Placed(rowmapper, "inside_statement", 3),
+        ],
+        [
+            Disturbed(to_server, "cut", to_server.cut, 1.0),
+            Disturbed(to_broker, "held", to_broker.hold, 2.0),
+            Second(stack, decoder),
+        ],
+        [Down("broker0", stack.kafka, stack.kafka.kill, 0.5), Signalled(reader, signal.SIGTERM)],
+    ]
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    made = Stack(MySQL(), tmp_path, brokers=1)
+    try:
+        made.start()
+    except MissingLibraryError as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+def test_nothing_is_lost_and_nothing_repeated(stack: Stack) -> None:
+    said: list[str] = []
+    campaign = Campaign(stack, 1, say=said.append, pause_s=0.3, large_rows=300)
+    with campaign.running():
+        for faults in rounds(stack):
+            campaign.suffer(faults)
+    campaign.check()
+    report = campaign.report
+    assert report.problems == [], said
+    assert report.verdict.problems == [], said
+    assert report.missed == 0, said
+    assert report.verdict.counts["closed log files equal to the server's"] > 0
