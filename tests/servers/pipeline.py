@@ -77,7 +77,7 @@ UPDATE plain SET extra='x' WHERE id=1
 """Only where the log has the columns' names: else a table that was altered is set aside."""
 
 
-@pytest.fixture(scope="module", params=[*FETCHED, *NAMED])
+@pytest.fixture(scope="module", params=[*FETCHED, *NAMED], ids=lambda name: name.rpartition("@")[2])
 def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer | NamedServer]:
     if request.param in NAMED:
         yield NamedServer(request.param)
