@@ -3,7 +3,6 @@
 import base64
 import itertools
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,9 @@ from millrace.avro.single_object import SingleObjectError, decode
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.header import EventHeader
 from millrace.binlog.types import EventType
+from millrace.command_frame import errors_in_words, setting_values, topic_options
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic
-from millrace.runtime.errors import UserError
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, load_settings
 
@@ -42,17 +41,12 @@ class _Settings(BaseSettings):
 @click.command("topic")
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1), help="How many records to print; all without it.")
-@click.option("--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]")
-@click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
+@topic_options
 def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_url: str | None) -> None:
     """Print the committed records of the topic NAME, oldest first, as JSON, one a line."""
     configure_logging("ERROR")
-    values: dict[str, Any] = {}
-    if bootstrap_servers:
-        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
-    if registry_url:
-        values["registry"] = {"url": registry_url}
-    try:
+    with errors_in_words():
+        values = setting_values(bootstrap_servers=bootstrap_servers, registry_url=registry_url)
         settings = load_settings(_Settings, **values)
         topics = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
         if name not in topics:
@@ -61,10 +55,6 @@ def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_
         with SchemaRegistry(settings.registry) as registry:
             for line in itertools.islice(_lines(settings.kafka, registry, name), limit):
                 click.echo(line)
-    except UserError as error:
-        for line in error.lines:
-            click.echo(f"error: {line}", err=True)
-        sys.exit(error.exit_code)
 
 
 def _lines(kafka: KafkaSettings, registry: SchemaRegistry, name: str) -> Iterator[str]:

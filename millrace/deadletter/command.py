@@ -5,8 +5,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
@@ -18,6 +17,7 @@ import click
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
+from millrace.command_frame import errors_in_words, setting_values, source_option, topic_options
 from millrace.contract import Topics
 from millrace.deadletter.letters import Letter, Unreadable, read_letters
 from millrace.kafka.client import connect
@@ -43,44 +43,9 @@ def deadletter() -> None:
     """List, show and put through again what the decoder or the row mapper could not pass on."""
 
 
-def _connection(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where the letters are."""
-    for option in (
-        click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]"),
-        click.option(
-            "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
-        ),
-        click.option("--source", help="Name of the source. [MILLRACE_SOURCE]"),
-    ):
-        command = option(command)
-    return command
-
-
-def _values(source: str | None, bootstrap_servers: str | None, registry_url: str | None) -> dict[str, Any]:
-    """Turn the options into settings, which win over the environment."""
-    values: dict[str, Any] = {}
-    if source:
-        values["source"] = source
-    if bootstrap_servers:
-        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
-    if registry_url:
-        values["registry"] = {"url": registry_url}
-    return values
-
-
-@contextmanager
-def _errors_in_words() -> Iterator[None]:
-    configure_logging("ERROR")
-    try:
-        yield
-    except UserError as error:
-        for line in error.lines:
-            click.echo(f"error: {line}", err=True)
-        sys.exit(error.exit_code)
-
-
 @deadletter.command("list")
-@_connection
+@source_option
+@topic_options
 @click.option("--service", type=click.Choice(["decoder", "rowmapper"]), help="Only what this service wrote.")
 @click.option("--table", help="Only rows of this table, as database.table.")
 @click.option("--error", help="Only errors of this class, such as SchemaMismatchError.")
@@ -104,8 +69,12 @@ def list_letters(
 
     Behind them stands which tables are set aside, with the number of their letters that wait.
     """
-    with _errors_in_words():
-        settings = load_settings(_Settings, **_values(source, bootstrap_servers, registry_url))
+    configure_logging("ERROR")
+    with errors_in_words():
+        settings = load_settings(
+            _Settings,
+            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+        )
         _check_topic(settings)
         aside = _Aside(_quarantined(settings))
         printed = 0
@@ -122,7 +91,8 @@ def list_letters(
 
 
 @deadletter.command("show")
-@_connection
+@source_option
+@topic_options
 @click.argument("offset", type=click.IntRange(0))
 @click.option(
     "--format",
@@ -141,8 +111,12 @@ def show(
     registry_url: str | None,
 ) -> None:
     """Print the dead letter at OFFSET whole."""
-    with _errors_in_words():
-        settings = load_settings(_Settings, **_values(source, bootstrap_servers, registry_url))
+    configure_logging("ERROR")
+    with errors_in_words():
+        settings = load_settings(
+            _Settings,
+            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+        )
         _check_topic(settings)
         with SchemaRegistry(settings.registry) as registry:
             letter = next(read_letters(settings.kafka, registry, settings.source, start=offset), None)
@@ -165,7 +139,8 @@ def show(
 
 
 @deadletter.command("retry")
-@_connection
+@source_option
+@topic_options
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
 def retry(
     *,
@@ -179,9 +154,13 @@ def retry(
     Without a name it does so for all of them. It takes over from the row mapper: stop that before, or let it
     be started again after. It needs the row mapper's own settings. If it is interrupted, start it again.
     """
-    with _errors_in_words():
+    configure_logging("ERROR")
+    with errors_in_words():
         module = import_module("services.rowmapper.give_back")
-        settings = load_settings(module.Settings, **_values(source, bootstrap_servers, registry_url))
+        settings = load_settings(
+            module.Settings,
+            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+        )
         _check_topic(settings)
         stop = threading.Event()
 

@@ -9,10 +9,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from millrace.command_frame import errors_in_words
 from millrace.demo.pipeline import parse_address
 from millrace.demo.run import Demo, Options
 from millrace.local import LocalError, guard
-from millrace.runtime.errors import UserError
 from millrace.runtime.logging import configure_logging
 
 __all__ = ["demo"]
@@ -49,15 +49,12 @@ def demo(*, end_with_parent: bool, source: str | None, output: Path, **others: A
     if end_with_parent:
         guard.end_with_parent(os.getppid(), signal.SIGTERM)
     try:
-        address = None if source is None else parse_address(source)
-        for number in _SIGNALS:
-            signal.signal(number, _interrupt)
-        configure_logging("ERROR")
-        sys.exit(_run(Options(database_server=address, output=output.absolute(), **others)))
-    except UserError as error:
-        for line in error.lines:
-            click.echo(f"error: {line}", err=True)
-        sys.exit(error.exit_code)
+        with errors_in_words():
+            address = None if source is None else parse_address(source)
+            for number in _SIGNALS:
+                signal.signal(number, _interrupt)
+            configure_logging("ERROR")
+            sys.exit(_run(Options(database_server=address, output=output.absolute(), **others)))
     except LocalError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)

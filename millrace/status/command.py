@@ -5,13 +5,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import click
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.runtime.errors import UserError
+from millrace.command_frame import errors_in_words
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import CONFIG_VARIABLE, load_settings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
@@ -49,7 +49,7 @@ def status(
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
     configure_logging("CRITICAL")
-    try:
+    with errors_in_words(), suppress(KeyboardInterrupt):
         settings = load_settings(StatusSettings)
         with ExitStack() as stack:
             registry = None
@@ -61,12 +61,6 @@ def status(
                 if not watch:
                     break
                 time.sleep(interval)
-    except KeyboardInterrupt:
-        return
-    except UserError as error:
-        for line in error.lines:
-            click.echo(f"error: {line}", err=True)
-        sys.exit(error.exit_code)
 
 
 def _print(found: list[SourceStatus], *, json_output: bool, clear: bool) -> None:

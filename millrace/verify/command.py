@@ -2,22 +2,21 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import ReaderState
 from millrace.binlog_command.server import ServerAddress, ServerLog, is_server
+from millrace.command_frame import errors_in_words, setting_values, source_option, topic_options
 from millrace.contract import Topics, unescape_name
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.state import newest_offset, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
-from millrace.mysql.errors import SourceError
 from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -50,45 +49,9 @@ def verify() -> None:
     """Compare topics with what they were made from; the exit code is 1 where they differ."""
 
 
-def _connection(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]"),
-        click.option(
-            "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
-        ),
-        click.option("--source", help="Name of the source. [MILLRACE_SOURCE]"),
-    ):
-        command = option(command)
-    return command
-
-
-def _values(source: str | None, bootstrap_servers: str | None, registry_url: str | None) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    if source:
-        values["source"] = source
-    if bootstrap_servers:
-        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
-    if registry_url:
-        values["registry"] = {"url": registry_url}
-    return values
-
-
-@contextmanager
-def _errors_in_words() -> Iterator[None]:
-    configure_logging("ERROR")
-    try:
-        yield
-    except UserError as error:
-        for line in error.lines:
-            click.echo(f"error: {line}", err=True)
-        sys.exit(error.exit_code)
-    except SourceError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(ExitCode.SOURCE)
-
-
 @verify.command("raw")
-@_connection
+@source_option
+@topic_options
 @click.argument("log", required=False)
 @click.option("--epoch", type=click.IntRange(0), help="Which epoch of the topic; the latest without it.")
 def raw(
@@ -104,8 +67,12 @@ def raw(
     LOG is a folder with log files, or a server: mysql://user:password@host:port, which sends its log as to a
     replica. Without it the server of MILLRACE_MYSQL_… is asked.
     """
-    with _errors_in_words():
-        settings = load_settings(_Settings, **_values(source, bootstrap_servers, registry_url))
+    configure_logging("ERROR")
+    with errors_in_words():
+        settings = load_settings(
+            _Settings,
+            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+        )
         _check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
         wanted = _latest_epoch(settings) if epoch is None else epoch
         read = _server_log(_address(settings, log)) if log is None or is_server(log) else _folder_log(log)
@@ -180,7 +147,8 @@ def _address(settings: _Settings, log: str | None) -> MysqlAddress:
 
 
 @verify.command("rows")
-@_connection
+@source_option
+@topic_options
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
 @click.option("--server", help="The server, mysql://user:password@host:port. [MILLRACE_MYSQL_…]")
 @click.option("--idle", is_flag=True, help="Nobody writes: take no lock for the moment of the snapshot.")
@@ -207,8 +175,12 @@ def rows(
     Without a name all tables are compared that have a topic. The server may be written to meanwhile: the
     tables are read in one consistent snapshot, and the topics folded up to its place in the log.
     """
-    with _errors_in_words():
-        settings = load_settings(_RowsSettings, **_values(source, bootstrap_servers, registry_url))
+    configure_logging("ERROR")
+    with errors_in_words():
+        settings = load_settings(
+            _RowsSettings,
+            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+        )
         topics = Topics(settings.source)
         _check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True

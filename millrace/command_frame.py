@@ -1,0 +1,54 @@
+"""What commands share: the options that say where topics are, and errors as lines in place of tracebacks."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from millrace.mysql.errors import SourceError
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+
+__all__ = ["errors_in_words", "setting_values", "source_option", "topic_options"]
+
+_BROKERS: Final = click.option(
+    "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
+)
+_REGISTRY: Final = click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
+
+source_option: Final = click.option("--source", help="Name of the source. [MILLRACE_SOURCE]")
+
+
+def topic_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--bootstrap-servers`` and ``--registry-url``."""
+    return _BROKERS(_REGISTRY(command))
+
+
+def setting_values(
+    *, bootstrap_servers: str | None, registry_url: str | None, source: str | None = None
+) -> dict[str, Any]:
+    """Turn the options into settings, which win over the environment."""
+    values: dict[str, Any] = {}
+    if source:
+        values["source"] = source
+    if bootstrap_servers:
+        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
+    if registry_url:
+        values["registry"] = {"url": registry_url}
+    return values
+
+
+@contextmanager
+def errors_in_words() -> Iterator[None]:
+    """Print what a user can act on as ``error: …`` on standard error, and exit with its code."""
+    try:
+        yield
+    except UserError as error:
+        for line in error.lines:
+            click.echo(f"error: {line}", err=True)
+        sys.exit(error.exit_code)
+    except SourceError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(ExitCode.SOURCE)
