@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from millrace.avro.single_object import SingleObjectError
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -52,3 +53,6 @@ def errors_in_words() -> Iterator[None]:
     except SourceError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(ExitCode.SOURCE)
+    except SingleObjectError as error:
+        click.echo(f"error: a state cannot be read: {error}", err=True)
+        sys.exit(ExitCode.DATA)

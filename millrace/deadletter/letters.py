@@ -46,33 +46,33 @@ def read_letters(
     kafka: KafkaSettings, registry: SchemaRegistry, source: str, *, start: int = 0
 ) -> Iterator[Letter | Unreadable]:
     """Yield the letters that are committed now, from the one at offset ``start`` on."""
-    joiner = ChunkJoiner()
     topic = Topics(source).deadletter
     reader = _Reader(registry, topic)
-    at = 0
+    joiners: dict[bytes, ChunkJoiner] = {}  # decoder and row mapper may write theirs at the same time
     for message in read_topic(kafka, topic, start=start):
         key, value, offset = _bytes(message.key()), _bytes(message.value()), message.offset() or 0
         headers: Mapping[str, Any] = dict(message.headers() or ())
         timestamp_ms = message.timestamp()[1]
-        if joiner.first_offset is None:
-            at = offset
-        elif HEADER_CHUNK not in headers:
-            yield Unreadable(at, timestamp_ms, joiner.key or b"", "its last chunks are missing")
+        if HEADER_CHUNK not in headers:
+            yield reader.read(offset, timestamp_ms, key, value)
+            continue
+        joiner = joiners.setdefault(key, ChunkJoiner())
+        if joiner.first_offset is not None and headers[HEADER_CHUNK].startswith(b"0/"):
+            yield Unreadable(joiner.first_offset, timestamp_ms, key, "its last chunks are missing")
             joiner.reset()
-            at = offset
-        if HEADER_CHUNK in headers:
-            try:
-                whole = joiner.feed(key, headers[HEADER_CHUNK], value, offset)
-            except ChunkError as error:
-                yield Unreadable(at, timestamp_ms, key, str(error))
-                joiner.reset()
-                continue
-            if whole is None:
-                continue
-            value = whole
-        yield reader.read(at, timestamp_ms, key, value)
-    if joiner.first_offset is not None:
-        yield Unreadable(joiner.first_offset, 0, joiner.key or b"", "its last chunks are missing")
+        first = offset if joiner.first_offset is None else joiner.first_offset
+        try:
+            whole = joiner.feed(key, headers[HEADER_CHUNK], value, offset)
+        except ChunkError as error:
+            yield Unreadable(first, timestamp_ms, key, str(error))
+            del joiners[key]
+            continue
+        if whole is not None:
+            del joiners[key]
+            yield reader.read(first, timestamp_ms, key, whole)
+    for key, joiner in joiners.items():
+        if joiner.first_offset is not None:
+            yield Unreadable(joiner.first_offset, 0, key, "its last chunks are missing")
 
 
 class _Reader:

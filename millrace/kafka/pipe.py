@@ -460,10 +460,13 @@ def run_pipe(
     after_commit: Callable[[], None] = lambda: None,
 ) -> None:
     """Move records from ``reader`` through ``task`` until ``stop`` is set; end with a commit."""
+    stored = task.next_offset
 
     def commit(*, now: bool = False) -> None:
+        nonlocal stored
         producer.commit(task.state())
-        reader.note_committed(task.next_offset, now=now)
+        stored = task.next_offset
+        reader.note_committed(stored, now=now)
         after_commit()
 
     health.set_ready()
@@ -472,7 +475,10 @@ def run_pipe(
         health.beat()
         if messages:
             task.process(messages)
-        if producer.pending and (not messages or producer.due):
+        # What was read and gave no output is done as well, which others see by the state alone.
+        if (producer.pending and (not messages or producer.due)) or (
+            not messages and task.next_offset != stored
+        ):
             commit()
         elif not messages:
             reader.tell_lag_tools()

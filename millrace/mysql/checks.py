@@ -7,9 +7,9 @@ show where they are needed, in the server's own answer.
 
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
-from millrace.mysql.errors import RefusedError
+from millrace.mysql.errors import RefusedError, RetriableError
 
-__all__ = ["check_replicas", "check_source"]
+__all__ = ["check_primary", "check_replicas", "check_source", "check_topology"]
 
 
 def check_source(connection: MysqlConnection, server_id: int, *, allow_statements: bool = False) -> list[str]:
@@ -48,6 +48,25 @@ def check_source(connection: MysqlConnection, server_id: int, *, allow_statement
     if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") not in {"ON", None}:
         warnings.append("gtid_mode is not ON: after a fail-over to another server the reader cannot go on")
     return warnings
+
+
+def check_topology(connection: MysqlConnection) -> None:
+    """Refuse one of several servers that does not log what it replicates: that would be missing unseen."""
+    for name in ("log_replica_updates", "log_slave_updates"):
+        if connection.variable(name) == "OFF":
+            raise RefusedError(
+                f"{connection.address}: {name} is OFF: what it replicates is not in its log; set it in the "
+                "configuration and restart, or take the server off MILLRACE_MYSQL_HOST"
+            )
+
+
+def check_primary(connection: MysqlConnection) -> None:
+    """Refuse, for now, a server that is read-only: acknowledging to a replica leaves its primary waiting."""
+    if connection.variable("read_only") not in {"OFF", "0", None}:
+        raise RetriableError(
+            f"{connection.address}: it is read_only, so a replica, and an acknowledgement to it does not "
+            "reach the primary; name the primary in MILLRACE_MYSQL_HOST"
+        )
 
 
 def check_replicas(connection: MysqlConnection, replica: ReplicaIdentity) -> None:

@@ -1,12 +1,14 @@
 """The command ``millrace verify``: raw, rows."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
+import pymysql
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import ReaderState
@@ -87,6 +89,16 @@ def raw(
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
             f"{outcome.first} to {outcome.last}"
         )
+
+
+@contextmanager
+def _server_in_words() -> Iterator[None]:
+    """Say what the server says of a SELECT: a right is missing, or the table was dropped meanwhile."""
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        number, text = (*error.args, "", "")[:2]
+        raise UserError(f"the server cannot be compared: {text} ({number})", ExitCode.SOURCE) from error
 
 
 def _check_topics(settings: ServiceSettings, *names: str) -> None:
@@ -176,7 +188,7 @@ def rows(
     tables are read in one consistent snapshot, and the topics folded up to its place in the log.
     """
     configure_logging("ERROR")
-    with errors_in_words():
+    with errors_in_words(), _server_in_words():
         settings = load_settings(
             _RowsSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
@@ -217,6 +229,10 @@ def rows(
             sys.exit(_DIFFERENT)
 
 
+def _pairs(tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    return ((database, table) for database, found in tables.items() for table in found)
+
+
 def _tell(found: Comparison) -> None:
     name = f"{found.database}.{found.table}"
     counts = f"{found.records:,} records, {found.rows:,} rows"
@@ -242,9 +258,17 @@ def _chosen(
         found = [table for table in tables if Topics(settings.source).table(database, table) in topics]
         if found:
             known[database] = found
+    seen = {Topics(settings.source).table(*pair) for pair in _pairs(known)}
+    for topic in sorted(topics - seen) if not names else ():
+        click.echo(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
+    if not known:
+        raise UserError(
+            "nothing to compare: no table that this user of the server may SELECT has a row topic",
+            ExitCode.SETTINGS,
+        )
     if not names:
         return known
-    full = {f"{database}.{table}": (database, table) for database, found in known.items() for table in found}
+    full = {f"{database}.{table}": (database, table) for database, table in _pairs(known)}
     for name in names:
         if name not in full:
             raise UserError(

@@ -462,7 +462,7 @@ class Decoder:
                     value = self._serialize(decode_event(inner_data, inner), position, sub_index)
                     self._output.event(inner_key, value, timestamp_ms)
                 self._written = sub_index + 1
-                if sub_index % _BATCH == 0:
+                if sub_index % _BATCH == 0 or self._output.producer.due:
                     self._output.flush()
                     self._commit_if_due()
         except (BinlogError, ChunkError) as error:

@@ -51,6 +51,9 @@ class Source(Protocol):
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return what has come within ``timeout_s``, or nothing."""
 
+    def settle(self) -> None:
+        """Acknowledge what was read and written, where the source waits for that."""
+
     def close(self) -> None:
         """Let go of connection or file."""
 
@@ -158,6 +161,7 @@ class _Loop:
             if self._writer.confirmed:
                 self._has_read = True
                 self._backoff_s = _FIRST_BACKOFF_S
+        self._source.settle()
 
     def _lost(self, error: SourceError) -> None:
         """Wait before the next attempt; at the very start, when nothing ever worked, give up instead."""

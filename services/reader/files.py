@@ -124,6 +124,9 @@ class FileSource:
         time.sleep(min(timeout_s, 0.2))
         return []
 
+    def settle(self) -> None:
+        """Files wait for nothing."""
+
     def close(self) -> None:
         """Close the file."""
         if self._raw is not None:

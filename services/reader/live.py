@@ -11,7 +11,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.mysql.catalog import read_catalog
-from millrace.mysql.checks import check_replicas, check_source
+from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import (
@@ -119,9 +119,13 @@ class LiveSource:
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does."""
         assert self._dump is not None
-        if self._dump.wants_ack:
-            self._acknowledge(self._dump)
+        self.settle()
         return self._dump.read(timeout_s)
+
+    def settle(self) -> None:
+        """Commit and acknowledge what was read, where the server waits for that."""
+        if self._dump is not None and self._dump.wants_ack:
+            self._acknowledge(self._dump)
 
     def _acknowledge(self, dump: Dump) -> None:
         """Commit what was read so far, for which the server waits, and say so."""
@@ -141,8 +145,11 @@ class LiveSource:
             connection, self._replica.server_id, allow_statements=self._settings.mysql.allow_statements
         )
         check_replicas(connection, self._replica)
+        if len(self._addresses) > 1:
+            check_topology(connection)
         if self._settings.semi_sync:
             require_semi_sync(connection)
+            check_primary(connection)
             findings = semi_sync_findings(connection, connected=False)
             warnings += [f"{each.text}: {each.advice}" for each in findings if each.level != "ok"]
         for warning in warnings:

@@ -17,9 +17,11 @@ from millrace.kafka.client import connect
 from millrace.kafka.errors import translated
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pipe import InputReader, Record, TransactionalProducer, run_pipe
+from millrace.kafka.read import read_topic
 from millrace.kafka.reread import reread
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.service import Service, run_service
+from millrace.runtime.settings import KafkaSettings
 from services.rowmapper.incoming import Incoming, IncomingReader
 from services.rowmapper.mapper import Mapper
 from services.rowmapper.metrics import RowMapperMetrics
@@ -80,7 +82,6 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
     with (
         SchemaRegistry(settings.registry) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
-        InputReader(settings.kafka, topics.catalog, group) as catalog,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
     ):
         deserialize = EventDeserializer(registry)
@@ -105,7 +106,7 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
             settings,
             registry,
             ensure_topic=_topic_maker(settings),
-            read_catalog=_catalog_reader(catalog),
+            read_catalog=_catalog_reader(settings.kafka, topics.catalog),
             before_waiting=mapper.commit,
             quarantined=state.quarantined,
             server_version=state.server_version,
@@ -147,26 +148,17 @@ def _topic_maker(settings: RowMapperSettings) -> Callable[[str], TopicInfo]:
     return make
 
 
-def _catalog_reader(reader: InputReader) -> Callable[[], Iterable[CatalogEntry]]:
+def _catalog_reader(settings: KafkaSettings, topic: str) -> Callable[[], Iterable[CatalogEntry]]:
     """Give the function that reads what the catalogue topic has beyond what was read before."""
-    reader.seek(reader.first_offset())
-    end = 0
+    start = 0
 
     def read() -> Iterator[CatalogEntry]:
-        nonlocal end
-        newest = reader.end_offset()
-        if newest == end:
-            return
-        end = newest
-        # The last offsets may be those of a transaction's end, which gives no record: silence is the end,
-        # too.
-        while records := reader.read(1000, 1.0):
-            for record in records:
-                value = record.value()
-                if value is not None:
-                    yield CatalogEntry.from_bytes(value)
-            if records[-1].offset() >= newest - 2:
-                return
+        nonlocal start
+        for message in read_topic(settings, topic, start=start):
+            start = (message.offset() or 0) + 1
+            value = message.value()
+            if value is not None:
+                yield CatalogEntry.from_bytes(value)
 
     return read
 

@@ -131,7 +131,15 @@ def _letters_of(
 ) -> Iterator[WaitingLetter]:
     settings = service.settings
     found = read_letters(settings.kafka, parts.registry, settings.source, start=entry.letter or 0)
-    return waiting_letters(found, entry, parts.deserialize, Topics(settings.source).deadletter)
+
+    def watched() -> Iterator[Letter | Unreadable]:
+        """Those of other tables may be many: no Kafka transaction waits for all of them."""
+        for letter in found:
+            if parts.producer.due or service.stop.is_set():
+                parts.mapper.commit()
+            yield letter
+
+    return waiting_letters(watched(), entry, parts.deserialize, Topics(settings.source).deadletter)
 
 
 def waiting_letters(

@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
-from millrace.mysql.checks import check_source
+from millrace.mysql.checks import check_primary, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
-from millrace.mysql.errors import RefusedError
+from millrace.mysql.errors import RefusedError, RetriableError
 
 
 class Server:
@@ -38,3 +38,16 @@ def test_a_binary_log_within_innodb_is_refused() -> None:
 
 def test_a_server_that_has_the_setting_and_does_not_use_it() -> None:
     assert check(Server(binlog_storage_engine="", binlog_row_image="FULL", binlog_row_metadata="FULL")) == []
+
+
+@pytest.mark.parametrize("name", ["log_slave_updates", "log_replica_updates"])
+def test_a_replica_that_does_not_log_what_it_replicates(name: str) -> None:
+    with pytest.raises(RefusedError, match=rf"^db:3306: {name} is OFF: what it replicates is not in its log"):
+        check_topology(cast("MysqlConnection", Server(**{name: "OFF"})))
+    check_topology(cast("MysqlConnection", Server(**{name: "ON"})))
+
+
+def test_semi_sync_with_a_replica_waits_for_the_primary() -> None:
+    with pytest.raises(RetriableError, match=r"^db:3306: it is read_only, so a replica"):
+        check_primary(cast("MysqlConnection", Server(read_only="ON")))
+    check_primary(cast("MysqlConnection", Server(read_only="OFF")))
