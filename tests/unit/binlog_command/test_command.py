@@ -230,8 +230,10 @@ def read_terminal(environment: dict[str, str], *arguments: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-def test_text_is_coloured_and_paged_on_a_terminal() -> None:
-    environment = {"TERM": "xterm", "NO_COLOR": "", "PAGER": "sed s/at.4/PAGED/"}
+def test_text_is_coloured_and_paged_on_a_terminal(tmp_path: Path) -> None:
+    pager = tmp_path / "pager.py"
+    pager.write_text("import sys\nfor line in sys.stdin: print(line.replace('at 4', 'PAGED', 1), end='')\n")
+    environment = {"TERM": "xterm", "NO_COLOR": "", "PAGER": f"{sys.executable} {pager}"}
     shown = read_terminal(environment, MYSQL)
     assert "\x1b[33m# PAGED\x1b[0m\n" in shown
     assert "# PAGED" not in read_terminal(environment, "--no-pager", MYSQL)

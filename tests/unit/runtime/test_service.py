@@ -106,6 +106,7 @@ SCRIPT = textwrap.dedent(
         print("ready", flush=True)
         service.stop.wait()
         if service.settings.log_level == "DEBUG":
+            print("held", flush=True)
             time.sleep(600)
 
     sys.exit(run_service("example", ServiceSettings, app))
@@ -140,7 +141,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with start(tmp_path, MILLRACE_LOG_LEVEL="DEBUG") as process:
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
-        assert "stopping" in process.stdout.readline()
+        assert "held\n" in iter(process.stdout.readline, "")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 128 + signal.SIGTERM
 
