@@ -23,11 +23,11 @@ def test_one_server() -> None:
 
 
 def test_several_servers() -> None:
-    assert places("db1, db2:4000,[::1]:4001 ,/tmp/a.sock,", 3310) == [
+    assert places("db1, db2:4000,[::1]:4001 ,/run/a.sock,", 3310) == [
         ("db1", 3310, None),
         ("db2", 4000, None),
         ("::1", 4001, None),
-        ("localhost", 3310, "/tmp/a.sock"),
+        ("localhost", 3310, "/run/a.sock"),
     ]
 
 
