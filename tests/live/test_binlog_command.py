@@ -75,7 +75,8 @@ class Process:
 
     def read(self) -> list[str]:
         assert self._process.stdout is not None
-        self._rest += self._process.stdout.read() or b""
+        while piece := self._process.stdout.read():
+            self._rest += piece
         *whole, self._rest = self._rest.split(b"\n")
         self.lines += (line.decode() for line in whole)
         return self.lines
