@@ -1,4 +1,4 @@
-"""What commands share: the options that say where topics are, and errors as lines in place of tracebacks."""
+"""What commands share: where topics are and that they are there, and errors as lines, not tracebacks."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,11 +8,13 @@ from typing import Any, Final
 import click
 
 from millrace.avro.single_object import SingleObjectError
+from millrace.kafka.client import connect
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import ServiceSettings
 
-__all__ = ["errors_in_words", "setting_values", "source_option", "topic_options"]
+__all__ = ["check_topics", "errors_in_words", "setting_values", "source_option", "topic_options"]
 
 _BROKERS: Final = click.option(
     "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
@@ -39,6 +41,17 @@ def setting_values(
     if registry_url:
         values["registry"] = {"url": registry_url}
     return values
+
+
+def check_topics(settings: ServiceSettings, *names: str) -> None:
+    """Raise :class:`UserError` for the first of the topics that does not exist."""
+    known = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"there is no topic {name} at {settings.kafka.bootstrap_servers}: check the source's name",
+                ExitCode.KAFKA,
+            )
 
 
 @contextmanager

@@ -134,6 +134,11 @@ class QuarantinedTable:
     letter: int | None = None
     published: int = 0
 
+    @property
+    def name(self) -> str:
+        """The table as ``database.table``, the way dead letters name it."""
+        return f"{self.database}.{self.table}"
+
 
 @dataclass(frozen=True, slots=True)
 class RowsContext:

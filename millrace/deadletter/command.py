@@ -17,9 +17,15 @@ import click
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
-from millrace.command_frame import errors_in_words, setting_values, source_option, topic_options
+from millrace.command_frame import (
+    check_topics,
+    errors_in_words,
+    setting_values,
+    source_option,
+    topic_options,
+)
 from millrace.contract import Topics
-from millrace.deadletter.letters import Letter, Unreadable, read_letters
+from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
 from millrace.kafka.client import connect
 from millrace.kafka.state import read_state
 from millrace.runtime.errors import UserError
@@ -75,7 +81,7 @@ def list_letters(
             _Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        _check_topic(settings)
+        check_topics(settings, Topics(settings.source).deadletter)
         aside = _Aside(_quarantined(settings))
         printed = 0
         with SchemaRegistry(settings.registry) as registry:
@@ -117,7 +123,7 @@ def show(
             _Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        _check_topic(settings)
+        check_topics(settings, Topics(settings.source).deadletter)
         with SchemaRegistry(settings.registry) as registry:
             letter = next(read_letters(settings.kafka, registry, settings.source, start=offset), None)
         topic = Topics(settings.source).deadletter
@@ -161,7 +167,7 @@ def retry(
             module.Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        _check_topic(settings)
+        check_topics(settings, Topics(settings.source).deadletter)
         stop = threading.Event()
 
         def end(_signal: int, _frame: FrameType | None) -> None:
@@ -189,15 +195,6 @@ def retry(
             sys.exit(128 + signal.SIGINT)
 
 
-def _check_topic(settings: ServiceSettings) -> None:
-    topic = Topics(settings.source).deadletter
-    if topic not in connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics:
-        raise UserError(
-            f"there is no topic {topic} at {settings.kafka.bootstrap_servers}: check the source's name",
-            ExitCode.KAFKA,
-        )
-
-
 def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
     if Topics(settings.source).state not in connect(settings.kafka).list_topics(timeout=30).topics:
         return ()
@@ -211,7 +208,7 @@ class _Aside:
     """Tells which letters wait; it must see them in their order."""
 
     def __init__(self, quarantined: tuple[QuarantinedTable, ...]) -> None:
-        self._entries = {f"{entry.database}.{entry.table}": entry for entry in quarantined}
+        self._entries = {entry.name: entry for entry in quarantined}
         self._counts = dict.fromkeys(self._entries, 0)
 
     def waits(self, letter: Letter | Unreadable) -> bool:
@@ -220,7 +217,7 @@ class _Aside:
         entry = self._entries.get(name or "")
         if entry is None or name is None or isinstance(letter, Unreadable):
             return False
-        if self._counts[name] == 0 and not self._is_first(entry, letter):
+        if self._counts[name] == 0 and not is_first_waiting(letter, entry):
             return False
         self._counts[name] += 1
         return True
@@ -233,12 +230,6 @@ class _Aside:
         if entry.letter is not None:
             return letter.offset >= entry.letter
         return letter.content.offset >= entry.offset
-
-    @staticmethod
-    def _is_first(entry: QuarantinedTable, letter: Letter) -> bool:
-        if entry.letter is not None:
-            return letter.offset == entry.letter
-        return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
 
     def summary(self) -> Iterator[str]:
         """Say which tables are set aside."""

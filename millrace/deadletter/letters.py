@@ -13,12 +13,13 @@ import fastavro
 
 from millrace.avro.records import DeadLetter
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject
+from millrace.avro.state import QuarantinedTable
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import read_topic
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["Letter", "Unreadable", "read_letters"]
+__all__ = ["Letter", "Unreadable", "is_first_waiting", "read_letters"]
 
 _FIELDS: Final = frozenset(field.name for field in fields(DeadLetter))
 
@@ -40,6 +41,13 @@ class Unreadable:
     timestamp_ms: int
     key: bytes
     error: str
+
+
+def is_first_waiting(letter: Letter, entry: QuarantinedTable) -> bool:
+    """Whether a letter is the first of its table that waits to be given back."""
+    if entry.letter is not None:
+        return letter.offset == entry.letter
+    return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
 
 
 def read_letters(

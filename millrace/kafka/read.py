@@ -37,14 +37,16 @@ def read_topic(
     isolation: str = "read_committed",
     follow: bool = False,
     start: int = 0,
+    undecided: bool = True,
 ) -> Iterator[Message]:
     """Yield the committed records that a topic holds now from ``start`` on, partitions interleaved; then end.
 
     What lies in the topic when this is called and is undecided is waited for: a Kafka transaction that has
-    been committed shows in one partition a moment before it does in another. With the ``isolation``
-    "read_uncommitted" undecided and aborted records are given as well. With ``follow`` it does not end, but
-    waits for further records. A topic that does not exist gives nothing. Raises :class:`BrokerError` when the
-    topic cannot be read.
+    been committed shows in one partition a moment before it does in another. Without ``undecided`` it is not:
+    what a service could have read by now is all that is given. With the ``isolation`` "read_uncommitted"
+    undecided and aborted records are given as well. With ``follow`` it does not end, but waits for further
+    records. A topic that does not exist gives nothing. Raises :class:`BrokerError` when the topic cannot be
+    read.
     """
     config = consumer_config(settings, _READER, isolation=isolation)
     config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
@@ -60,8 +62,9 @@ def read_topic(
             found = latest_offsets(
                 AdminClient(client_config(settings), logger=KAFKA_LOG),
                 partitions,
-                IsolationLevel.READ_UNCOMMITTED,
+                IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED,
             )
+            silence_s = _SILENCE_S if undecided else _TIMEOUT_S
             ends = {partition.partition: end for partition, end in found.items()}
             unfinished = {number for number, end in ends.items() if end > start}
             consumer.assign(partitions)
@@ -80,9 +83,9 @@ def read_topic(
                         raise KafkaException(error)
                     if offset >= ends[number]:
                         unfinished.discard(number)
-                if not follow and time.monotonic() - heard > _SILENCE_S:
+                if not follow and time.monotonic() - heard > silence_s:
                     raise BrokerError(
-                        f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s, or a transaction of "
+                        f"{topic} cannot be read: no answer within {silence_s:.0f} s, or a transaction of "
                         "Kafka is open in it for that long"
                     )
     finally:

@@ -16,7 +16,7 @@ from millrace.avro.state import DecoderState, QuarantinedTable, ReaderState, Row
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
 from millrace.kafka.client import Message, connect
-from millrace.kafka.pending import pending
+from millrace.kafka.read import read_topic
 from millrace.kafka.state import StoredState, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
@@ -149,7 +149,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     if topics.events in known:
         _rowmapper(status, settings, stored.get("rowmapper"), registry)
     if topics.deadletter in known:
-        _dead_letters(status, pending(settings.kafka, topics.deadletter, 0))
+        _dead_letters(status, read_topic(settings.kafka, topics.deadletter, undecided=False))
     return status
 
 
@@ -219,7 +219,7 @@ def _decoder(
             offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
         except SingleObjectError as failure:
             error = str(failure)
-    first, messages = _peeked(pending(settings.kafka, Topics(status.source).raw, offset))
+    first, messages = _pending(settings.kafka, Topics(status.source).raw, offset)
     place = None
     if first is not None:
         place = _place(RawKey, first)
@@ -248,7 +248,7 @@ def _rowmapper(
             status.quarantined, status.pending_xa = state.quarantined, len(state.pending_xa)
         except SingleObjectError as failure:
             error = str(failure)
-    first, messages = _peeked(pending(settings.kafka, Topics(status.source).events, offset))
+    first, messages = _pending(settings.kafka, Topics(status.source).events, offset)
     place = None
     if first is not None:
         place = _place(EventKey, first)
@@ -267,7 +267,7 @@ def _rowmapper(
             lag = count(messages, event_step(EventDeserializer(registry)))
         except (RegistryError, BinlogError) as failure:
             status.problems.append(f"events cannot be counted by transactions and bytes: {failure}")
-            _, messages = _peeked(pending(settings.kafka, Topics(status.source).events, offset))
+            _, messages = _pending(settings.kafka, Topics(status.source).events, offset)
     status.hops.append(Hop("events", "rows", lag or count(messages, None)))
 
 
@@ -281,8 +281,9 @@ def _dead_letters(status: SourceStatus, messages: Iterable[Message]) -> None:
             return
 
 
-def _peeked(messages: Iterator[Message]) -> tuple[Message | None, Iterator[Message]]:
-    """Give the first message, and all of them."""
+def _pending(kafka: KafkaSettings, topic: str, offset: int) -> tuple[Message | None, Iterator[Message]]:
+    """Give the first record of a topic that a service at ``offset`` can read by now, and all of them."""
+    messages = read_topic(kafka, topic, start=offset, undecided=False)
     first = next(messages, None)
     return first, messages if first is None else chain([first], messages)
 

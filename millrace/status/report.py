@@ -44,8 +44,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
         },
         "hops": [{"from": hop.start, "to": hop.end, **asdict(hop.lag)} for hop in status.hops],
         "quarantined": [
-            {"table": f"{table.database}.{table.table}", "since": table.key, "error": table.error}
-            for table in status.quarantined
+            {"table": table.name, "since": table.key, "error": table.error} for table in status.quarantined
         ],
         "pending_xa": status.pending_xa,
         "dead_letters": {"count": status.dead_letters, "exact": status.dead_letters_exact},
@@ -73,7 +72,7 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
     if status.hops:
         yield ""
     for table in status.quarantined:
-        name = click.style(f"{table.database}.{table.table}", fg="red")
+        name = click.style(table.name, fg="red")
         yield f"  set aside: {name} since {table.key}: {table.error}"
     letters = f"{'' if status.dead_letters_exact else 'at least '}{status.dead_letters:,}"
     yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)

@@ -13,7 +13,13 @@ import pymysql
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import ReaderState
 from millrace.binlog_command.server import ServerAddress, ServerLog, is_server
-from millrace.command_frame import errors_in_words, setting_values, source_option, topic_options
+from millrace.command_frame import (
+    check_topics,
+    errors_in_words,
+    setting_values,
+    source_option,
+    topic_options,
+)
 from millrace.contract import Topics, unescape_name
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
@@ -75,7 +81,7 @@ def raw(
             _Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        _check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
+        check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
         wanted = _latest_epoch(settings) if epoch is None else epoch
         read = _server_log(_address(settings, log)) if log is None or is_server(log) else _folder_log(log)
         outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
@@ -99,16 +105,6 @@ def _server_in_words() -> Iterator[None]:
     except pymysql.err.MySQLError as error:
         number, text = (*error.args, "", "")[:2]
         raise UserError(f"the server cannot be compared: {text} ({number})", ExitCode.SOURCE) from error
-
-
-def _check_topics(settings: ServiceSettings, *names: str) -> None:
-    known = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
-    for name in names:
-        if name not in known:
-            raise UserError(
-                f"there is no topic {name} at {settings.kafka.bootstrap_servers}: check the source's name",
-                ExitCode.KAFKA,
-            )
 
 
 def _latest_epoch(settings: ServiceSettings) -> int:
@@ -194,7 +190,7 @@ def rows(
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
         topics = Topics(settings.source)
-        _check_topics(settings, topics.events, topics.transactions, topics.state)
+        check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True
         with (
             SchemaRegistry(settings.registry) as registry,

@@ -23,7 +23,7 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.avro.state import QuarantinedTable, RowMapperState, RowsContext
 from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
-from millrace.deadletter.letters import Letter, Unreadable, read_letters
+from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.state import read_state
 from millrace.runtime.errors import UserError
@@ -83,7 +83,7 @@ def give_back(
         _settle(service, parts)
         parts.tables.trust_later = True
         for entry in _chosen(settings.source, parts.tables.quarantined, names):
-            outcome = GivenBack(_name(entry))
+            outcome = GivenBack(entry.name)
             outcomes.append(outcome)
             say(f"giving {outcome.table} back")
             letters = _letters_of(service, parts, entry)
@@ -102,7 +102,7 @@ def give_back(
 def _chosen(
     source: str, quarantined: Sequence[QuarantinedTable], names: Sequence[str]
 ) -> list[QuarantinedTable]:
-    known = [_name(entry) for entry in quarantined]
+    known = [entry.name for entry in quarantined]
     for name in names:
         if name not in known:
             raise UserError(
@@ -110,11 +110,7 @@ def _chosen(
                 f"{', '.join(known) or 'none'}",
                 ExitCode.SETTINGS,
             )
-    return [entry for entry in quarantined if not names or _name(entry) in names]
-
-
-def _name(entry: QuarantinedTable) -> str:
-    return f"{entry.database}.{entry.table}"
+    return [entry for entry in quarantined if not names or entry.name in names]
 
 
 def _settle(service: Service[RowMapperSettings], parts: RowMapper) -> None:
@@ -156,11 +152,10 @@ def waiting_letters(
                 continue
             raise _unreadable(letter.offset, topic, letter.error, entry)
         content = letter.content
-        if content.service != "rowmapper" or content.table != _name(entry):
+        if content.service != "rowmapper" or content.table != entry.name:
             continue
         if not begun:
-            first = content.offset == entry.offset and content.key == entry.key.encode()
-            begun = letter.offset == entry.letter or (entry.letter is None and first)
+            begun = is_first_waiting(letter, entry)
             if not begun:
                 continue
         if content.context is None:
@@ -178,7 +173,7 @@ def waiting_letters(
             yield WaitingLetter(letter.offset, rows)
     if not begun:
         raise UserError(
-            f"the first letter of {_name(entry)} that waits, {entry.key}, is no longer in {topic}; "
+            f"the first letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
             "make the row topics anew (docs/operations.md)",
             ExitCode.DATA,
         )
@@ -187,7 +182,7 @@ def waiting_letters(
 def _unreadable(offset: int, topic: str, reason: str, entry: QuarantinedTable) -> UserError:
     return UserError(
         f"the record at offset {offset} of {topic} cannot be read: {reason}. It may hold rows of "
-        f"{_name(entry)}, so that nothing behind it is given back",
+        f"{entry.name}, so that nothing behind it is given back",
         ExitCode.DATA,
     )
 

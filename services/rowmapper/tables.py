@@ -125,7 +125,7 @@ class Tables:
         if self._set_aside.setdefault((table.database, table.table), table) is table:
             _LOG.error(
                 "table set aside: its rows go to the dead letter topic from here on",
-                table=f"{table.database}.{table.table}",
+                table=table.name,
                 key=table.key,
                 reason=table.error,
             )

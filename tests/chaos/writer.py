@@ -50,50 +50,15 @@ def session(server: MySQL | MariaDB, database: str) -> "Iterator[pymysql.connect
                 connection.close()
 
 
-class Writer:
-    """A session that does what a seed says; connects again when the server is lost.
+class Sessions:
+    """Work on a server in its own thread, counted in ``done``; connects again when the server is lost."""
 
-    It never stops, but the longer rows take to arrive (``lag_s``) the slower it is: else what a fault or a
-    busy machine has left behind would never be caught up with.
-    """
-
-    def __init__(
-        self,
-        server: MySQL | MariaDB,
-        database: str,
-        *,
-        seed: int,
-        pause_s: float,
-        large_rows: int,
-        lag_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, server: MySQL | MariaDB, database: str, name: str) -> None:
         self.done: Counter[str] = Counter()
         self._server = server
         self._database = database
-        self._random = random.Random(seed)
-        self._seed = seed
-        self._pause_s = pause_s
-        self._large_rows = large_rows
-        self._lag_s = lag_s
         self._stop = threading.Event()
-        self._columns: list[str] = []
-        self._made = 0
-        self._next_bulk = (seed + 1) * 100_000_000
-        self._oldest_bulk = self._next_bulk
-        self._work: list[tuple[int, Callable[[Any], None]]] = [
-            (20, self._insert),
-            (20, self._update),
-            (12, self._delete),
-            (16, self._transaction),
-            (6, self._rolled_back),
-            (8, self._savepoints),
-            (10, self._keyless),
-            (1, self._large),
-            (1, self._files),
-            (2, self._ddl),
-            (1, self._rotate),
-        ]
-        self._thread = threading.Thread(target=self._run, name=f"writer {seed}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -111,6 +76,52 @@ class Writer:
             except (pymysql.err.MySQLError, OSError):
                 self.done["connections lost"] += 1
                 self._stop.wait(_RETRY_S)
+
+    def _session(self, connection: Any) -> None:
+        """Work until told to stop, or until the connection is lost."""
+        raise NotImplementedError
+
+
+class Writer(Sessions):
+    """Does what a seed says.
+
+    It never stops, but the longer rows take to arrive (``lag_s``) the slower it is: else what a fault or a
+    busy machine has left behind would never be caught up with.
+    """
+
+    def __init__(
+        self,
+        server: MySQL | MariaDB,
+        database: str,
+        *,
+        seed: int,
+        pause_s: float,
+        large_rows: int,
+        lag_s: Callable[[], float],
+    ) -> None:
+        super().__init__(server, database, f"writer {seed}")
+        self._random = random.Random(seed)
+        self._seed = seed
+        self._pause_s = pause_s
+        self._large_rows = large_rows
+        self._lag_s = lag_s
+        self._columns: list[str] = []
+        self._made = 0
+        self._next_bulk = (seed + 1) * 100_000_000
+        self._oldest_bulk = self._next_bulk
+        self._work: list[tuple[int, Callable[[Any], None]]] = [
+            (20, self._insert),
+            (20, self._update),
+            (12, self._delete),
+            (16, self._transaction),
+            (6, self._rolled_back),
+            (8, self._savepoints),
+            (10, self._keyless),
+            (1, self._large),
+            (1, self._files),
+            (2, self._ddl),
+            (1, self._rotate),
+        ]
 
     def _session(self, connection: Any) -> None:
         weights, steps = zip(*self._work, strict=True)
@@ -262,32 +273,14 @@ class Writer:
         cursor.execute("FLUSH BINARY LOGS")
 
 
-class Probe:
+class Probe(Sessions):
     """Writes a numbered row every quarter of a second, and knows when each was written."""
 
     period_s = 0.25
 
     def __init__(self, server: MySQL | MariaDB, database: str) -> None:
+        super().__init__(server, database, "probe")
         self.written: list[float] = []
-        self._server = server
-        self._database = database
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                with session(self._server, self._database) as connection:
-                    self._session(connection)
-            except (pymysql.err.MySQLError, OSError):
-                self._stop.wait(_RETRY_S)
 
     def _session(self, connection: Any) -> None:
         with connection.cursor() as cursor:
