@@ -101,6 +101,7 @@ class Kafka(Component):
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": in_sync,
             "transaction.state.log.num.partitions": "4",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": in_sync,
             "group.initial.rebalance.delay.ms": "0",

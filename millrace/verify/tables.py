@@ -12,6 +12,7 @@ what the server filled in.
 import datetime as dt
 import io
 import itertools
+import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -289,15 +290,21 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
 def _columns(connection: "Connection[Any]", database: str, table: str) -> list[Column]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT column_name, data_type, datetime_precision, column_key = 'PRI' "
+            "SELECT column_name, data_type, column_type, column_key = 'PRI' "
             "FROM information_schema.columns "
             "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             (database, table),
         )
         return [
-            Column(str(name), str(kind), fraction or 0, bool(in_key))
-            for name, kind, fraction, in_key in cursor.fetchall()
+            Column(str(name), str(data_type), _fraction(column_type), bool(in_key))
+            for name, data_type, column_type, in_key in cursor.fetchall()
         ]
+
+
+def _fraction(column_type: str) -> int:
+    """Give the digits below the second; MySQL 5.5 has neither them nor a column that tells them."""
+    found = re.match(r"(?:datetime|timestamp|time)\((\d)\)", column_type)
+    return int(found[1]) if found else 0
 
 
 def _default(connection: "Connection[Any]", database: str, table: str, column: Column) -> Any:

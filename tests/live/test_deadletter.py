@@ -184,8 +184,8 @@ def test_killed_while_a_table_is_given_back(world):
             check=False,
         )
         assert process.returncode == -signal.SIGKILL, process.stderr
-        (entry,) = rowmapper_state(world).quarantined
-        assert entry.error == before.error
+    (entry,) = rowmapper_state(world).quarantined
+    assert entry.error == before.error
     assert entry.letter is not None, "nothing was given back before it was killed"
     with world.service("rowmapper", MILLRACE_KAFKA_FENCED_WAIT_S="1") as process:
         run(world, "INSERT INTO plain (id, note) VALUES (51, 'meanwhile')")

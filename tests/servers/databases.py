@@ -22,12 +22,13 @@ VARIABLE = "SERVERS"
 
 
 class OldMySQL(MySQL):
-    """MySQL 5.6 or 5.7 from Maven."""
+    """MySQL 5.5, 5.6 or 5.7 from Maven."""
 
     def __init__(self, bundle_name: str) -> None:
-        super().__init__(options={"binlog-row-metadata": None})
-        self._bundle = bundle_name
-        self.version = bundle(bundle_name).version
+        version = bundle(bundle_name).version
+        unknown = ["binlog-row-metadata", *(["binlog-row-image"] if version.startswith("5.5") else [])]
+        super().__init__(options=dict.fromkeys(unknown))
+        self._bundle, self.version = bundle_name, version
 
     def _find_program(self) -> Path:
         return fetch(self._bundle) / "bin" / "mysqld"
@@ -47,6 +48,8 @@ class OldMySQL(MySQL):
         self._run_initialize({**self._base_options(folder), "bootstrap": True}, log, sql)
 
     def _flavor_options(self) -> dict[str, Option]:
+        if self.version.startswith("5.5"):
+            return {"log-slave-updates": True}
         return {"gtid-mode": "ON", "enforce-gtid-consistency": True, "log-slave-updates": True}
 
 
@@ -128,7 +131,7 @@ def fetched(name: str) -> DatabaseServer:
             return OldMySQL(name) if name.startswith("mysql") else OldMariaDB(name)
 
 
-FETCHED = ("mysql56", "mysql57", "mysql", "mariadb102", "mariadb1011", "mariadb")
+FETCHED = ("mysql55", "mysql56", "mysql57", "mysql", "mariadb102", "mariadb1011", "mariadb")
 NAMED = tuple(os.environ.get(VARIABLE, "").split())
 
 
