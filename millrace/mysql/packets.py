@@ -11,18 +11,21 @@ for an acknowledgement of this event, else 0. See "Semi-Sync Replication" in Mar
 does not say that behind an event that wants an acknowledgement the numbers of packets begin anew, at 1.
 
 :class:`EventSplitter` owns the buffer into which a socket reads. What fits into the buffer comes out whole;
-an event that does not comes out in pieces, so that memory is bounded whatever the size of an event.
+an event that does not comes out in pieces, so that memory is bounded whatever the size of an event. The first
+of them has what its event says of itself, the header and more: ``HEAD_SIZE`` bytes.
 """
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.mysql.errors import GapError
 
-__all__ = ["DumpEnd", "EventPiece", "EventSplitter", "ServerError"]
+__all__ = ["HEAD_SIZE", "DumpEnd", "EventPiece", "EventSplitter", "ServerError"]
+
+HEAD_SIZE: Final = 4096
+"""Bytes that the first piece of an event has at least, where the event does not come whole."""
 
 _MAX_PAYLOAD = 0xFFFFFF
-_HEADER_SIZE = 19
 _SEMI_SYNC = 0xEF
 _LENGTH = struct.Struct("<I")
 _U16 = struct.Struct("<H")
@@ -164,7 +167,8 @@ class EventSplitter:
             _raise_status(bytes(buffer[start + 4 : start + 4 + length]))
         self._packet_length()
         first = 4 + self._prefix
-        if (length < _MAX_PAYLOAD and 4 + length <= len(buffer)) or self._end - start < first + _HEADER_SIZE:
+        fits = length < _MAX_PAYLOAD and 4 + length <= len(buffer)
+        if fits or self._end - start < min(first + HEAD_SIZE, len(buffer)):
             return False
         self._event_wants_ack = self._prefix > 1 and self._semi_sync_flag(start)
         (self._event_size,) = _LENGTH.unpack_from(buffer, start + first + 9)

@@ -14,7 +14,7 @@ from millrace.binlog.errors import BinlogError, TruncatedError
 from millrace.binlog.file import iter_events
 from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
 from millrace.mysql.errors import GapError, RefusedError
-from millrace.mysql.packets import EventPiece
+from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.runtime.logging import get_logger
 from services.reader.metrics import ReaderMetrics
 from services.reader.place import PlaceFinder, seconds_of
@@ -110,7 +110,7 @@ class FileSource:
         Raises :class:`EndOfFiles` at the end of all, :class:`GapError` for what cannot be an event.
         """
         assert self._file is not None
-        block = self._read(_BLOCK if not self._jump else 4096)
+        block = self._read(HEAD_SIZE if self._jump else _BLOCK)
         if block:
             pieces = self._split(self._rest + block if self._rest else block)
             if self._jump and pieces:
@@ -192,7 +192,7 @@ class FileSource:
             if size <= end - at:
                 pieces.append(EventPiece(data[at : at + size], True, True, size))
                 at += size
-            elif size <= _BLOCK:
+            elif size <= _BLOCK or end - at < HEAD_SIZE:
                 break
             else:
                 pieces.append(EventPiece(data[at:], True, False, size))

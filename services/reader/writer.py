@@ -35,7 +35,7 @@ from millrace.contract import (
 from millrace.kafka.chunks import chunk_header, split
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.mysql.errors import GapError
-from millrace.mysql.packets import EventPiece
+from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.mysql.position import ALTERED, PositionTracker
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text
@@ -573,7 +573,7 @@ class RawWriter:
             RawKey(server_id, self._epoch, log_file, max(position, 0)).encode(),
             type_code,
             server_id,
-            data[:4096],
+            data[:HEAD_SIZE],
             self._last_ms,
             size,
             -(-size // self._record_limit),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.mysql.errors import GapError
-from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
+from millrace.mysql.packets import HEAD_SIZE, DumpEnd, EventPiece, EventSplitter, ServerError
 
 MAX_PAYLOAD = 0xFFFFFF
 
@@ -78,6 +78,14 @@ def test_pieces_join_to_events_whatever_the_buffer(sizes: list[int], step: int, 
     events = [event(size) for size in sizes]
     pieces = feed(EventSplitter(buffer_size), packets(*(b"\0" + e for e in events)), step)
     assert joined(pieces) == events
+
+
+@pytest.mark.parametrize("step", [1, 20, 1000])
+@pytest.mark.parametrize("buffer_size", [128, 8192])
+def test_the_first_piece_tells_of_the_event(step: int, buffer_size: int) -> None:
+    pieces = feed(EventSplitter(buffer_size), packets(b"\0" + event(9000)), step)
+    assert len(pieces[0].data) >= min(HEAD_SIZE, buffer_size - 5)
+    assert joined(pieces) == [event(9000)]
 
 
 @pytest.mark.parametrize("beyond", [-2, -1, 0, 1, MAX_PAYLOAD - 1, MAX_PAYLOAD, MAX_PAYLOAD + 1])

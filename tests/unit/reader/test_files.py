@@ -1,6 +1,7 @@
 """Files as a source: their order, their ends, what grows, what is none."""
 
 import gzip
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,12 @@ from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.writer import RawWriter
 
-from .logs import Log, Recorder, make
+from .logs import GTID_PREFIX, SID, Log, Recorder, make
 
 if TYPE_CHECKING:
     from millrace.mysql.packets import EventPiece
+
+BLOCK = 1 << 20
 
 MAGIC = b"\xfebin"
 
@@ -88,6 +91,24 @@ def test_an_event_larger_than_a_block(tmp_path: Path) -> None:
     writer = make(kafka)
     read(source(writer, str(tmp_path / "log.1")), writer)
     assert written(kafka) == {"log.1": content(log)}
+
+
+@pytest.mark.parametrize("left", [18, 19, 30, 4095, 4096])
+def test_the_first_piece_of_a_large_event_tells_of_it(tmp_path: Path, left: int) -> None:
+    """A statement of its own, larger than a block, of which the last bytes of one are the beginning."""
+    log = Log("log.1")
+    log.add(35, struct.pack("<Q", 0))
+    log.add(33, b"\0" + SID + struct.pack("<Q", 1) + bytes(17))
+    log.add(30, bytes(BLOCK - (log.end - 4) - left - 23))
+    log.add(2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0INSERT" + bytes(BLOCK + 5000))
+    (tmp_path / "log.1").write_bytes(content(log))
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.1")), writer)
+    assert written(kafka) == {"log.1": content(log)}
+    state = writer.state
+    assert state is not None
+    assert (state.open_gtid, state.gtid_set) == (None, f"{GTID_PREFIX}:1")
 
 
 def test_an_index_names_the_files(tmp_path: Path) -> None:
