@@ -143,10 +143,7 @@ class RawWriter:
         self._boundary = state.boundary if state else 4
         self._last_ms = state.last_timestamp if state else 0
         self._identity_file = state.log_file if state else ""
-        self._gtids = GtidProgress(state.gtid_set if state else "")
-        if state and state.identity and state.identity.previous_gtids is not None:
-            # A set may be empty and known.
-            self._gtids.known = True
+        self._gtids = _gtids_of(state)
         self._left_out = self._next_left_out = state.left_out if state else ""
         self._progress = TransactionProgress(state.open_gtid if state else None)
         self._format = StreamState()
@@ -232,6 +229,10 @@ class RawWriter:
         as soon as its first file is known. ``gap`` says that ``changed`` tells what is missing.
         """
         state = self.state
+        if not self._confirmed or self._announcement is not None:
+            # The session before never began: what was said of it holds for no other.
+            self._gtids = _gtids_of(state)
+            self._left_out = state.left_out if state else ""
         self._before_session = state
         self._placer = placer
         self._open = None
@@ -610,6 +611,15 @@ class RawWriter:
         self._open = None
         if not open_event.discard and open_event.type_code in _NOTED:
             self._note(open_event.type_code, open_event.server_id, open_event.head)
+
+
+def _gtids_of(state: ReaderState | None) -> GtidProgress:
+    """Give the GTIDs of a state, to which more may be added."""
+    gtids = GtidProgress(state.gtid_set if state else "")
+    if state and state.identity and state.identity.previous_gtids is not None:
+        # A set may be empty and known.
+        gtids.known = True
+    return gtids
 
 
 def _kernel() -> "RawTaker | None":

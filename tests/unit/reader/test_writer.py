@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -297,6 +298,34 @@ def test_a_gap_is_written_where_it_is() -> None:
     state = writer.state
     assert state is not None
     assert (state.epoch, state.gtid_set, state.open_gtid) == (1, f"{GTID_PREFIX}:1-9", None)
+
+
+@pytest.mark.parametrize(
+    "never_began",
+    [
+        {"gtid_set": f"{GTID_PREFIX}:1-8", "left_out": f"{GTID_PREFIX}:1-8", "changed": "a gap", "gap": True},
+        {"gtid_set": f"{GTID_PREFIX}:1-8", "left_out": f"{GTID_PREFIX}:1-8"},
+    ],
+)
+def test_a_session_that_never_began_leaves_nothing_behind(never_began: dict[str, Any]) -> None:
+    """The server was lost before its dump began; the next one is read where the records end."""
+    log, kafka = sample(), Recorder()
+    writer = make(kafka)
+    for data in resume(writer, log)[:5]:
+        writer.write(whole(data))
+    writer.commit()
+    before = writer.state
+    assert before is not None
+    writer.begin_session(PositionTracker("", 4, skips=True), server_uuid="u2", **never_began)
+    stream = resume(writer, log)
+    assert writer.state == before
+    for data in stream:
+        writer.write(whole(data))
+    writer.commit()
+    assert records_of(kafka) == expected(log)
+    state = writer.state
+    assert state is not None
+    assert (state.gtid_set, state.left_out) == (f"{GTID_PREFIX}:1-3", "")
 
 
 def test_events_that_are_not_as_long_as_they_say() -> None:
