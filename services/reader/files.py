@@ -93,7 +93,7 @@ class FileSource:
         elif self._start_at == "earliest":
             path, position = paths[0], 0
         elif self._start_at == "latest":
-            path, position = paths[-1], _end_of(paths[-1])
+            path, position = _end_of(paths)
         elif self._start_at.startswith("time:"):
             path, position = _place_of(paths, seconds_of(self._start_at.removeprefix("time:")))
         else:
@@ -309,16 +309,26 @@ def _listed(index: Path) -> list[Path]:
         raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
 
 
-def _end_of(path: Path) -> int:
-    """Return the offset behind the last whole event of a file."""
-    return _walk([path], PlaceFinder())[1]
+def _end_of(paths: Sequence[Path]) -> tuple[Path, int]:
+    """Return the end of the last file, or where a transaction begins that is not whole there."""
+    return _find(paths, len(paths) - 1, None)
 
 
 def _place_of(paths: Sequence[Path], since: int) -> tuple[Path, int]:
     """Find the first transaction that ended at a time or later, else the end of the last file."""
     # The last file that was begun before that time: files before it were complete by then.
     index = max(0, bisect_left(paths, since, key=_begun) - 1)
-    return _walk(paths[index:], PlaceFinder(since))
+    return _find(paths, index, since)
+
+
+def _find(paths: Sequence[Path], index: int, since: int | None) -> tuple[Path, int]:
+    """Walk from a file on, or from as many before it as the transaction that is found began in."""
+    while True:
+        finder = PlaceFinder(since)
+        found = _walk(paths[index:], finder)
+        if not finder.begun_before or not index:
+            return found
+        index -= 1
 
 
 def _begun(path: Path) -> int:
@@ -342,14 +352,17 @@ def _walk(paths: Sequence[Path], finder: PlaceFinder) -> tuple[Path, int]:
                 for position, data in iter_events(unpacked(raw), str(path)):
                     place = finder.feed(_log_name(path), position, data)
                     if place is not None:
-                        # A transaction of a relay log may have begun in the file before.
-                        return next(one for one in paths if _log_name(one) == place.log_file), place.position
+                        return _found(paths, place.log_file, place.position)
                     end = position + len(data)
         except TruncatedError:
             continue  # by a crash, or it is being written
         except (BinlogError, *PACKING_ERRORS, OSError) as error:
             raise _unreadable(path, error) from error
-    return paths[-1], end
+    return (paths[-1], end) if finder.open_at is None else _found(paths, *finder.open_at)
+
+
+def _found(paths: Sequence[Path], log_file: str, position: int) -> tuple[Path, int]:
+    return next(path for path in paths if _log_name(path) == log_file), position
 
 
 def _unreadable(path: Path, error: Exception) -> RefusedError:

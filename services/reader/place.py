@@ -2,6 +2,10 @@
 
 Found by walking over the events, from the head of a file that begins before. A transaction is of the time at
 which it ends, or later: what was committed at that second or after it is read, all of it.
+
+A server's own log has whole transactions in each file, but for one that was open when the server stopped. A
+relay log may begin a file anywhere in a transaction, and repeat it from its beginning after a lost link. The
+next event shows which of these it is: one that begins a transaction, or not.
 """
 
 import struct
@@ -19,6 +23,7 @@ from services.reader.progress import WATCHED, TransactionProgress
 __all__ = ["Place", "PlaceFinder", "seconds_of"]
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
+_QUERY: Final = int(EventType.QUERY_EVENT)
 _PREVIOUS: Final = {int(EventType.PREVIOUS_GTIDS_LOG_EVENT), int(EventType.MARIADB_GTID_LIST_EVENT)}
 _BETWEEN: Final = _PREVIOUS | set(
     map(
@@ -82,12 +87,27 @@ class PlaceFinder:
         self._stream = StreamState()
         self._progress = TransactionProgress()
         self._gtids = GtidProgress()
+        # Where the transaction at hand begins, whether with a GTID, and whether it may have before the walk.
         self._begin: tuple[str, int] | None = None
+        self._by_gtid = False
+        self._perhaps_before = True
+        # Whether the file, or the server, ended within it.
+        self._cut = False
 
     @property
     def gtid_set(self) -> str | None:
         """The GTIDs of all transactions that are whole by now, None where the file does not tell."""
         return self._gtids.text() if self._gtids.known else None
+
+    @property
+    def open_at(self) -> tuple[str, int] | None:
+        """File and position where the transaction begins that is not whole by now; None between two."""
+        return self._begin
+
+    @property
+    def begun_before(self) -> bool:
+        """Whether the transaction at hand may have begun before the first event that came."""
+        return self._begin is not None and self._perhaps_before
 
     def feed(self, log_file: str, position: int, data: bytes) -> Place | None:
         """Take the next event, or its first piece; return the place, once it is found."""
@@ -95,39 +115,55 @@ class PlaceFinder:
         if type_code in _BETWEEN:
             self._between(type_code, data)
             return None
-        begins = type_code in _GTIDS
+        by_gtid = type_code in _GTIDS
+        begins = by_gtid or (type_code == _QUERY and not self._by_gtid and self._is_begin(data))
+        if begins and self._cut:
+            # What was cut is no transaction.
+            self._progress = TransactionProgress()
+        self._cut = False
         if begins or self._begin is None:
-            self._begin = log_file, position
-        if begins:
+            # A BEGIN may stand behind a GTID in the file before.
+            self._perhaps_before = self._perhaps_before and self._begin is None and not by_gtid
+            self._begin, self._by_gtid = (log_file, position), by_gtid
+        if by_gtid:
             # Before anything else: if the end of the group before went unnoticed, that is whole now.
             self._note(type_code, data)
         if self._since is not None and int.from_bytes(data[:4], "little") >= self._since:
             return Place(*self._begin, self.gtid_set)
-        if not begins and type_code in WATCHED and self._note(type_code, data):
-            self._begin = None
+        if not by_gtid and type_code in WATCHED and self._note(type_code, data):
+            self._begin, self._by_gtid, self._perhaps_before = None, False, False
         return None
 
     def _between(self, type_code: int, data: bytes) -> None:
         """Learn from an event between transactions."""
         if type_code in WATCHED:
-            self._note(type_code, data)
-            self._begin = None
+            self._cut = self._begin is not None
         if type_code == _FORMAT_DESCRIPTION:
             decode_event(data, self._stream, verify=False)
         elif type_code in _PREVIOUS:
             self._gtids.previous(decode_event(data, self._stream, verify=False).event)
 
+    def _is_begin(self, data: bytes) -> bool:
+        """Tell whether a statement begins a transaction of several events."""
+        alone = TransactionProgress()
+        self._followed(alone, _QUERY, data)
+        return alone.inside
+
     def _note(self, type_code: int, data: bytes) -> bool:
         """Follow transactions; return whether one has ended."""
+        ended = self._followed(self._progress, type_code, data)
+        if self._progress.finished is not None:
+            self._gtids.add(self._progress.finished)
+            self._progress.finished = None
+        return ended
+
+    def _followed(self, progress: TransactionProgress, type_code: int, data: bytes) -> bool:
+        """Let ``progress`` take note of an event; return whether that ends a transaction."""
         known = self._stream.format
         crc = known is not None and known.checksum is ChecksumAlgorithm.CRC32
         end = len(data) - _CHECKSUM_LENGTH if crc else len(data)
         server_id = int.from_bytes(data[_SERVER_ID], "little")
         try:
-            ended = self._progress.note(type_code, server_id, data, end)
+            return progress.note(type_code, server_id, data, end)
         except (IndexError, struct.error) as error:
             raise InvalidValueError(f"an event of type {type_code} is too short: {error}") from error
-        if self._progress.finished is not None:
-            self._gtids.add(self._progress.finished)
-            self._progress.finished = None
-        return ended

@@ -287,6 +287,44 @@ def timed_log(folder: Path, name: str, begun: int, *times: int) -> Log:
 
 
 @pytest.mark.parametrize(
+    ("start", "count", "name", "event"),
+    [
+        ("time:1970-01-01T00:02:00Z", 3, "relay.1", 1),
+        ("time:1970-01-01T00:02:40Z", 3, "relay.1", 5),
+        ("time:1970-01-01T00:03:20Z", 3, "relay.3", 3),
+        ("time:1970-01-01T00:05:00Z", 3, "relay.3", 3),
+        ("latest", 3, "relay.3", 3),
+        ("latest", 2, "relay.1", 5),
+    ],
+)
+def test_a_start_in_relay_logs_is_between_transactions(
+    tmp_path: Path, start: str, count: int, name: str, event: int
+) -> None:
+    """The second transaction lies in three files, the third has not come whole."""
+    logs = [Log(f"relay.{number}", timestamp=time) for number, time in ((1, 110), (2, 150), (3, 170))]
+    first, second, third = logs
+    first.timestamp = 120
+    first.transaction(1, 10)
+    first.timestamp = 150
+    first.transaction(2, 10)
+    del first.events[7:]
+    second.add(30, bytes(10))
+    third.add(30, bytes(10), timestamp=150)
+    third.add(16, bytes(8), timestamp=180)
+    third.timestamp = 200
+    third.transaction(3, 10)
+    del third.events[5:]
+    for log in logs[:count]:
+        (tmp_path / log.name).write_bytes(content(log))
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "relay.*"), start), writer)
+    places = [(key.split(b":")[2].decode(), int(key.split(b":")[3])) for key, *_ in kafka.committed]
+    log = next(log for log in logs if log.name == name)
+    assert places[:2] == [(name, 4), (name, 4 + sum(map(len, log.events[:event])))]
+
+
+@pytest.mark.parametrize(
     ("time", "name", "transaction"),
     [
         (50, "log.1", 0),

@@ -85,6 +85,51 @@ def test_a_statement_with_its_settings_and_without_a_gtid() -> None:
     assert finder.gtid_set is None
 
 
+GTID = (33, b"\0" + SID + struct.pack("<Q", 9) + bytes(17))
+BEGIN = (2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0BEGIN")
+STATEMENT = (2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0INSERT INTO t VALUES (1)")
+ROWS, XID = (30, bytes(20)), (16, bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "begin", "whole"),
+    [
+        pytest.param([GTID, BEGIN, ROWS], [ROWS, XID], 0, True, id="a relay log goes on with it"),
+        pytest.param([GTID], [BEGIN, ROWS, XID], 0, True, id="a relay log, behind the GTID"),
+        pytest.param([GTID, BEGIN, ROWS], [GTID, BEGIN, ROWS, XID], 3, True, id="it comes again"),
+        pytest.param([BEGIN, STATEMENT], [STATEMENT, XID], 0, False, id="without GTIDs"),
+        pytest.param([BEGIN, ROWS], [BEGIN, ROWS, XID], 2, False, id="the server died in it"),
+        pytest.param([GTID, BEGIN, ROWS, XID], [GTID, BEGIN, XID], 4, True, id="between two"),
+    ],
+)
+def test_a_file_that_ends_within_a_transaction(
+    before: list[tuple[int, bytes]], behind: list[tuple[int, bytes]], begin: int, whole: bool
+) -> None:
+    made = Log(timestamp=100)
+    made.add(35, struct.pack("<Q", 0))
+    places = [made.add(*event) for event in before]
+    made.add(4, bytes(8) + b"relay.000002")
+    made.add(15, struct.pack("<H50sIB", 4, b"8.0.15", 0, 19) + bytes(42) + b"\x01")
+    made.timestamp = 200
+    places += [made.add(*event) for event in behind]
+    place, _ = find(made, 150)
+    assert place is not None
+    assert place.position == places[begin]
+    _, finder = find(made, None)
+    assert finder.gtid_set == (f"{GTID_PREFIX}:9" if whole else "")
+    assert finder.open_at is None
+
+
+def test_what_was_open_when_a_server_died_is_no_transaction() -> None:
+    made = Log(timestamp=100)
+    made.add(35, struct.pack("<Q", 0))
+    made.add(*GTID)
+    made.add(*BEGIN)
+    made.add(15, struct.pack("<H50sIB", 4, b"8.0.15", 0, 19) + bytes(42) + b"\x01")
+    made.transaction(4, 10)
+    assert find(made, None)[1].gtid_set == f"{GTID_PREFIX}:4"
+
+
 def test_an_event_that_is_too_short() -> None:
     made = Log()
     made.add(2, b"")
