@@ -42,6 +42,10 @@ _FIRST_BACKOFF_S: Final = 0.5
 _LAST_BACKOFF_S: Final = 30.0
 
 
+class _StopRequestedError(Exception):
+    """The reader was asked to stop while it was looking for its place."""
+
+
 class Source(Protocol):
     """Where events come from."""
 
@@ -65,6 +69,12 @@ def run(service: Service[ReaderSettings]) -> None:
     kinds = {topics.raw: "raw", topics.catalog: "catalog", topics.state: "state"}
     infos = ensure_topics(connect(settings.kafka), settings.topics, kinds)
     metrics = ReaderMetrics(service.metrics)
+
+    def beat() -> None:
+        service.health.beat()
+        if service.stop.is_set():
+            raise _StopRequestedError
+
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
         state = _state(producer.open(), topics.state)
         writer = RawWriter(
@@ -76,9 +86,9 @@ def run(service: Service[ReaderSettings]) -> None:
             retry_checksums=not settings.files,
         )
         source: Source = (
-            FileSource(settings, writer, metrics)
+            FileSource(settings, writer, metrics, beat)
             if settings.files
-            else LiveSource(settings, writer, producer)
+            else LiveSource(settings, writer, producer, beat)
         )
         try:
             _Loop(service, source, writer, producer, metrics).run()
@@ -130,6 +140,8 @@ class _Loop:
                 self._metrics.connected.set(1)
                 self._health.set_ready()
                 self._carry()
+            except _StopRequestedError:
+                break
             except EndOfFiles:
                 self._writer.commit()
                 self._log.info("all files have been read")

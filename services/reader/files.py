@@ -6,7 +6,7 @@ packed with gzip or zstd: positions and names are those of the log inside.
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -62,13 +62,20 @@ class FilePlacer:
 
 
 class FileSource:
-    """Reads files one behind the other."""
+    """Reads files one behind the other.
 
-    def __init__(self, settings: ReaderSettings, writer: RawWriter, metrics: ReaderMetrics) -> None:
+    While it looks for its place it calls ``beat`` again and again, which shows a sign of life, and raises
+    where the reader was asked to stop.
+    """
+
+    def __init__(
+        self, settings: ReaderSettings, writer: RawWriter, metrics: ReaderMetrics, beat: Callable[[], None]
+    ) -> None:
         self._patterns = [part.strip() for part in settings.files.split(",") if part.strip()]
         self._start_at = settings.start
         self._follow = settings.follow
         self._writer = writer
+        self._beat = beat
         self._placer = FilePlacer(metrics)
         self._metrics = metrics
         self._raw: io.BufferedReader | None = None
@@ -93,9 +100,9 @@ class FileSource:
         elif self._start_at == "earliest":
             path, position = paths[0], 0
         elif self._start_at == "latest":
-            path, position = _end_of(paths)
+            path, position = _end_of(paths, self._beat)
         elif self._start_at.startswith("time:"):
-            path, position = _place_of(paths, seconds_of(self._start_at.removeprefix("time:")))
+            path, position = _place_of(paths, seconds_of(self._start_at.removeprefix("time:")), self._beat)
         else:
             name, _, number = self._start_at.rpartition(":")
             path, position = self._named(paths, name), int(number)
@@ -153,6 +160,7 @@ class FileSource:
         self._raw.seek(0)
         self._file = unpacked(self._raw)
         while position:
+            self._beat()
             # At the end of a file that has become shorter nothing comes, and reading says so.
             passed = len(self._read(min(position, _BLOCK)))
             position = position - passed if passed else 0
@@ -163,8 +171,8 @@ class FileSource:
         position, self._jump = self._jump, 0
         self._rest, self._part_left = b"", 0
         if position > len(_MAGIC):
-            self._writer.write([first])
             self._go_to(position)
+            self._writer.write([first])
             self._placer.position = position
             return []
         self._go_to(len(_MAGIC))
@@ -309,23 +317,23 @@ def _listed(index: Path) -> list[Path]:
         raise RefusedError(f"{index} cannot be read: {error.strerror}") from error
 
 
-def _end_of(paths: Sequence[Path]) -> tuple[Path, int]:
+def _end_of(paths: Sequence[Path], beat: Callable[[], None]) -> tuple[Path, int]:
     """Return the end of the last file, or where a transaction begins that is not whole there."""
-    return _find(paths, len(paths) - 1, None)
+    return _find(paths, len(paths) - 1, None, beat)
 
 
-def _place_of(paths: Sequence[Path], since: int) -> tuple[Path, int]:
+def _place_of(paths: Sequence[Path], since: int, beat: Callable[[], None]) -> tuple[Path, int]:
     """Find the first transaction that ended at a time or later, else the end of the last file."""
     # The last file that was begun before that time: files before it were complete by then.
     index = max(0, bisect_left(paths, since, key=_begun) - 1)
-    return _find(paths, index, since)
+    return _find(paths, index, since, beat)
 
 
-def _find(paths: Sequence[Path], index: int, since: int | None) -> tuple[Path, int]:
+def _find(paths: Sequence[Path], index: int, since: int | None, beat: Callable[[], None]) -> tuple[Path, int]:
     """Walk from a file on, or from as many before it as the transaction that is found began in."""
     while True:
         finder = PlaceFinder(since)
-        found = _walk(paths[index:], finder)
+        found = _walk(paths[index:], finder, beat)
         if not finder.begun_before or not index:
             return found
         index -= 1
@@ -342,7 +350,7 @@ def _begun(path: Path) -> int:
     raise RefusedError(f"{path} has no events")
 
 
-def _walk(paths: Sequence[Path], finder: PlaceFinder) -> tuple[Path, int]:
+def _walk(paths: Sequence[Path], finder: PlaceFinder, beat: Callable[[], None]) -> tuple[Path, int]:
     """Walk over the events of files, in their order, until a place is found; else return the end of all."""
     end = 0
     for path in paths:
@@ -350,6 +358,7 @@ def _walk(paths: Sequence[Path], finder: PlaceFinder) -> tuple[Path, int]:
         try:
             with path.open("rb") as raw:
                 for position, data in iter_events(unpacked(raw), str(path)):
+                    beat()
                     place = finder.feed(_log_name(path), position, data)
                     if place is not None:
                         return _found(paths, place.log_file, place.position)

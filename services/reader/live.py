@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,12 +55,23 @@ _BRING_BACK: Final = (
 
 
 class LiveSource:
-    """Connects, as often as need be, and reads the dump."""
+    """Connects, as often as need be, and reads the dump.
 
-    def __init__(self, settings: ReaderSettings, writer: RawWriter, producer: TransactionalProducer) -> None:
+    While it looks for a server and its place it calls ``beat`` again and again, which shows a sign of life,
+    and raises where the reader was asked to stop.
+    """
+
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        writer: RawWriter,
+        producer: TransactionalProducer,
+        beat: Callable[[], None],
+    ) -> None:
         self._settings = settings
         self._writer = writer
         self._producer = producer
+        self._beat = beat
         self._addresses = settings.mysql.addresses()
         self._at = 0
         self._replica = ReplicaIdentity(
@@ -84,6 +96,7 @@ class LiveSource:
         failures: list[SourceError] = []
         count, last = len(self._addresses), self._at
         for self._at in [(last + step) % count for step in range(count)]:
+            self._beat()
             try:
                 self._open(self._addresses[self._at])
             except DuplicateReplicaError:
@@ -205,7 +218,7 @@ class LiveSource:
             words = f"what was written between {time_text} and the oldest log, {oldest}, is purged"
             self._gap_allowed(connection, words, oldest)
             _LOG.error("changes are missing", reason=words)
-        return place_of_time(connection, self._replica, logs, since)
+        return place_of_time(connection, self._replica, logs, since, self._beat)
 
     def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> Place:
         """Find out which GTIDs lie before a place, so that another server can be gone on with from there."""
@@ -213,7 +226,8 @@ class LiveSource:
         if position == _FIRST_POSITION or not there:
             # The file's own head will tell; or the server, that it does not have it.
             return Place(log_file, position, None)
-        return Place(log_file, position, gtids_before_place(connection, self._replica, log_file, position))
+        gtids = gtids_before_place(connection, self._replica, log_file, position, self._beat)
+        return Place(log_file, position, gtids)
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Go on where the state says, in the log that it speaks of."""

@@ -1,8 +1,11 @@
-"""Walks over the log of a server, from the head of a file on, to find a place in it."""
+"""Walks over the log of a server, from the head of a file on, to find a place in it.
+
+That may take long: ``beat`` is called again and again, as a sign of life, and may raise to end it.
+"""
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,14 +32,18 @@ def begun(connection: MysqlConnection, replica: ReplicaIdentity, log: LogFile) -
 
 
 def place_of_time(
-    connection: MysqlConnection, replica: ReplicaIdentity, logs: Sequence[LogFile], since: int
+    connection: MysqlConnection,
+    replica: ReplicaIdentity,
+    logs: Sequence[LogFile],
+    since: int,
+    beat: Callable[[], None],
 ) -> Place:
     """Find where the first transaction begins that ended at a time or later, else the end of the log."""
     # The last file that was begun before that time: files before it were complete by then.
     index = max(0, bisect_left(logs, since, key=lambda log: begun(connection, replica, log)) - 1)
     finder = PlaceFinder(since)
     reached = Place(logs[index].name, _FIRST_POSITION, None)
-    for log_file, position, piece in _walk(connection, replica, logs[index].name):
+    for log_file, position, piece in _walk(connection, replica, logs[index].name, beat):
         found = finder.feed(log_file, position, piece.data)
         if found is not None:
             return found
@@ -45,7 +52,11 @@ def place_of_time(
 
 
 def gtids_before_place(
-    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str, position: int
+    connection: MysqlConnection,
+    replica: ReplicaIdentity,
+    log_file: str,
+    position: int,
+    beat: Callable[[], None],
 ) -> str | None:
     """Return the GTIDs of what lies before a place; None if there are none, or no event starts there."""
     if connection.flavour is Flavour.MARIADB:
@@ -53,7 +64,7 @@ def gtids_before_place(
     if connection.variable("gtid_mode") != "ON":
         return None
     finder = PlaceFinder()
-    for found_file, start, piece in _walk(connection, replica, log_file):
+    for found_file, start, piece in _walk(connection, replica, log_file, beat):
         if (found_file, start) == (log_file, position):
             return finder.gtid_set
         if found_file != log_file or start > position:
@@ -63,7 +74,7 @@ def gtids_before_place(
 
 
 def _walk(
-    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str
+    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str, beat: Callable[[], None]
 ) -> Iterator[tuple[str, int, EventPiece]]:
     """Give the events from the head of a file to the end of the log: file, position, first piece."""
     tracker = PositionTracker(log_file, _FIRST_POSITION, zero_allowed=connection.flavour is Flavour.MARIADB)
@@ -71,6 +82,7 @@ def _walk(
         dump = Dump.at_position(other, replica, log_file, _FIRST_POSITION, wait=False)
         try:
             while True:
+                beat()
                 for piece in dump.read(_WAIT_S):
                     if not piece.first:
                         continue

@@ -3,12 +3,17 @@
 import socket
 import time
 import urllib.request
+import uuid
 from datetime import UTC, datetime
 
 import pytest
 
 from millrace.contract import GAP, HEADER_ARTIFICIAL, HEADER_MARKER, SOURCE_CHANGED
 from millrace.local import Kafka, MariaDB, MySQL
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.dump import ReplicaIdentity
+from millrace.mysql.status import binary_logs
+from services.reader.walk import place_of_time
 
 from .proxy import Proxy
 from .reader_world import (
@@ -77,6 +82,27 @@ def test_start_at_a_time(kafka: Kafka, database: Server, source_name: str) -> No
     # Nothing but a checkpoint of MariaDB's may lie between.
     assert second.key.position - end[1] < 100
     assert before != state.gtid_set == executed(database)
+
+
+class StopRequestedError(Exception):
+    pass
+
+
+def test_the_search_for_a_place_can_be_stopped(database: Server) -> None:
+    write(database, "stopped_search")
+    beats = 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+        if beats > 1:
+            raise StopRequestedError
+
+    address = MysqlAddress(database.host, database.port, database.user, database.password)
+    with MysqlConnection(address) as connection:
+        replica, logs = ReplicaIdentity(77, str(uuid.uuid4())), binary_logs(connection)
+        with pytest.raises(StopRequestedError):
+            place_of_time(connection, replica, logs, int(time.time()) + 3600, beat)
 
 
 @pytest.mark.parametrize(

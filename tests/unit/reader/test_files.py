@@ -27,7 +27,14 @@ BLOCK = 1 << 20
 MAGIC = b"\xfebin"
 
 
-def source(writer: RawWriter, files: str, start: str = "earliest", *, follow: bool = False) -> FileSource:
+def source(
+    writer: RawWriter,
+    files: str,
+    start: str = "earliest",
+    *,
+    follow: bool = False,
+    beat: Callable[[], None] = lambda: None,
+) -> FileSource:
     settings = load_settings(
         ReaderSettings,
         source="s",
@@ -36,7 +43,7 @@ def source(writer: RawWriter, files: str, start: str = "earliest", *, follow: bo
         follow=follow,
         start=start,
     )
-    return FileSource(settings, writer, ReaderMetrics(CollectorRegistry()))
+    return FileSource(settings, writer, ReaderMetrics(CollectorRegistry()), beat)
 
 
 def log_file(folder: Path, name: str, *sizes: int) -> Log:
@@ -284,6 +291,33 @@ def timed_log(folder: Path, name: str, begun: int, *times: int) -> Log:
         log.transaction(number + 1, 10)
     (folder / name).write_bytes(content(log))
     return log
+
+
+class StopRequestedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("start", "most"), [("time:1970-01-01T00:03:00Z", 1000), ("latest", 1000), ("log.1:80000", 1)]
+)
+def test_the_search_for_the_place_can_be_stopped(tmp_path: Path, start: str, most: int) -> None:
+    timed_log(tmp_path, "log.1", 100, *[110] * 500)
+    (tmp_path / "log.1.gz").write_bytes(gzip.compress((tmp_path / "log.1").read_bytes()))
+    (tmp_path / "log.1").unlink()
+    beats = 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+        if beats > most:
+            raise StopRequestedError
+
+    kafka = Recorder()
+    writer = make(kafka)
+    with pytest.raises(StopRequestedError):
+        read(source(writer, str(tmp_path / "log.1.gz"), start, beat=beat), writer)
+    assert kafka.committed == []
+    assert kafka.state is None
 
 
 @pytest.mark.parametrize(
