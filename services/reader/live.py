@@ -81,6 +81,8 @@ class LiveSource:
         )
         self._connection: MysqlConnection | None = None
         self._dump: Dump | None = None
+        # Whether what Kafka has is to be acknowledged, though nothing that has come asks for it.
+        self._goes_on = False
         self._catalog: tuple[int, list[TableDefinition]] | None = None
         self._warned: set[str] = set()
 
@@ -133,7 +135,14 @@ class LiveSource:
         """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does."""
         assert self._dump is not None
         self.settle()
-        return self._dump.read(timeout_s)
+        pieces = self._dump.read(timeout_s)
+        if pieces and self._goes_on:
+            # The server hears us now. It may wait for what an earlier session committed and did not come to
+            # acknowledge, and a dump by GTID leaves out.
+            self._goes_on = False
+            if not self._dump.wants_ack:
+                self._acknowledge(self._dump)
+        return pieces
 
     def settle(self) -> None:
         """Commit and acknowledge what was read, where the server waits for that."""
@@ -152,6 +161,7 @@ class LiveSource:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._dump = None
+        self._goes_on = False
 
     def _check(self, connection: MysqlConnection) -> None:
         warnings = check_source(
@@ -230,7 +240,8 @@ class LiveSource:
         return Place(log_file, position, gtids)
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
-        """Go on where the state says, in the log that it speaks of."""
+        """Go on where the state says, in the log that it speaks of; the server may be told that place."""
+        self._goes_on = self._settings.semi_sync
         if state.left_out:
             before = gtids_before(read_head(connection.address, self._replica, state.log_file))
             if missing(before, state.left_out):

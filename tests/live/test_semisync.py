@@ -73,6 +73,20 @@ def waiting(server: MariaDB) -> int:
     return int(server.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_master_wait_sessions'")[0][1])
 
 
+def waits(server: MariaDB, statement: str) -> threading.Thread:
+    """Run a statement, in a thread, that waits for an acknowledgement."""
+
+    def run() -> None:
+        # Where nothing acknowledges it, the server is killed in the end.
+        with contextlib.suppress(pymysql.err.Error, OSError):
+            server.execute(statement)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    wait_for(lambda: waiting(server) == 1, None, "a statement that waits")
+    return thread
+
+
 @contextlib.contextmanager
 def stopped(kafka: Kafka) -> Iterator[None]:
     """Let the brokers answer nobody."""
@@ -138,6 +152,25 @@ def test_what_is_committed_is_in_kafka_though_the_primary_is_lost(
     assert set(writer.committed) <= found
     assert len(writer.committed) >= 40
     assert_nothing_twice(records)
+
+
+def test_what_kafka_has_is_acknowledged_though_a_dump_by_gtid_leaves_it_out(
+    kafka: Kafka, primary: MariaDB, source_name: str
+) -> None:
+    """The reader is lost between its commit to Kafka and its acknowledgement."""
+    primary.execute("SET GLOBAL rpl_semi_sync_master_enabled=OFF", "CREATE DATABASE semi")
+    start = str(primary.query("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])
+    primary.execute("CREATE TABLE semi.t (note VARCHAR(40))", "SET GLOBAL rpl_semi_sync_master_enabled=ON")
+    world = ReaderWorld.of(kafka, source_name, primary, MILLRACE_START=f"gtid:{start}")
+    commit = waits(primary, "INSERT INTO semi.t VALUES ('transaction 1;')")
+    # Such a reader acknowledges nothing.
+    with world.reader() as process:
+        state = world.wait_until_at(primary, process)
+    assert state.left_out == start
+    assert waiting(primary) == 1
+    with world.reader(MILLRACE_SEMI_SYNC="true") as process:
+        wait_for(lambda: not commit.is_alive(), process, "the acknowledgement", 60)
+    assert_nothing_twice(world.raw())
 
 
 def _stands_still(writer: Writer) -> bool:
