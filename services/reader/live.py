@@ -27,7 +27,7 @@ from millrace.mysql.identity import ServerNames, read_head, server_names
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
-from millrace.mysql.status import LogFile, binary_logs, log_status
+from millrace.mysql.status import LogFile, LogStatus, binary_logs, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
@@ -83,7 +83,9 @@ class LiveSource:
         self._dump: Dump | None = None
         # Whether what Kafka has is to be acknowledged, though nothing that has come asks for it.
         self._goes_on = False
+        # What was written last, with its epoch, and what is to be written with the first events.
         self._catalog: tuple[int, list[TableDefinition]] | None = None
+        self._unwritten: tuple[LogStatus, list[TableDefinition]] | None = None
         self._warned: set[str] = set()
 
     def __str__(self) -> str:
@@ -142,6 +144,9 @@ class LiveSource:
             self._goes_on = False
             if not self._dump.wants_ack:
                 self._acknowledge(self._dump)
+        if pieces and self._unwritten is not None:
+            self._write_catalog(*self._unwritten)
+            self._unwritten = None
         return pieces
 
     def settle(self) -> None:
@@ -162,6 +167,7 @@ class LiveSource:
             self._connection.close()
         self._connection = self._dump = None
         self._goes_on = False
+        self._unwritten = None
 
     def _check(self, connection: MysqlConnection) -> None:
         warnings = check_source(
@@ -341,7 +347,7 @@ class LiveSource:
             changed=gap,
             gap=gap is not None,
         )
-        self._write_catalog(connection)
+        self._read_catalog(connection)
         self._dump = Dump.at_position(
             connection,
             self._replica,
@@ -375,7 +381,7 @@ class LiveSource:
             changed=changed,
             gap=gap,
         )
-        self._write_catalog(connection)
+        self._read_catalog(connection)
         self._dump = Dump.after_gtids(
             connection,
             self._replica,
@@ -388,9 +394,15 @@ class LiveSource:
 
     # -- the catalogue ------------------------------------------------------------------------------
 
-    def _write_catalog(self, connection: MysqlConnection) -> None:
-        """Write the definitions of all tables before the first event, unless they are there already."""
-        status, definitions = read_catalog(connection)
+    def _read_catalog(self, connection: MysqlConnection) -> None:
+        """Read the definitions of all tables, which are written with the first events.
+
+        Until these come, the place to start at may prove wrong, or another server be read, in another epoch.
+        """
+        self._unwritten = read_catalog(connection)
+
+    def _write_catalog(self, status: LogStatus, definitions: list["TableDefinition"]) -> None:
+        """Write the definitions of all tables, unless they are there already."""
         epoch = self._writer.session_epoch
         if self._catalog == (epoch, definitions):
             return
@@ -399,11 +411,10 @@ class LiveSource:
         for definition in definitions:
             entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
             self._producer.produce(topic, entry.key, entry.to_bytes(), now_ms)
-        # Committed with the first events: until they come, the place to start at may prove wrong.
         self._catalog = epoch, definitions
         _LOG.info("catalogue read", tables=len(definitions))
         if all(definition.database == "mysql" for definition in definitions):
-            user = connection.address.user
+            user = self._settings.mysql.user
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
 
 
