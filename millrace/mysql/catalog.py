@@ -1,6 +1,7 @@
 """Table definitions from a server's information_schema, with the position in the log at which they hold."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Literal
 
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -8,9 +9,15 @@ from millrace.mysql.connection import MysqlConnection, Row
 from millrace.mysql.errors import RetriableError
 from millrace.mysql.status import LogStatus, log_status
 
-__all__ = ["enum_members", "read_catalog", "read_definitions"]
+__all__ = ["CatalogReading", "enum_members", "read_catalog", "read_definitions"]
 
 _ATTEMPTS = 10
+_SKIPPED = 1684
+"""ER_WARN_I_S_SKIPPED_TABLE: of a table that another session is about to alter."""
+
+# Whoever holds a lock, be it one of his own making, is not made to wait for those of tables.
+_HOLD_A_LOCK = "SELECT GET_LOCK(CONCAT('millrace-', CONNECTION_ID()), 0)"
+_LET_IT_GO = "SELECT RELEASE_LOCK(CONCAT('millrace-', CONNECTION_ID()))"
 
 # Databases that the server makes up; no change in them is ever logged.
 _NOT_LOGGED = "('information_schema', 'performance_schema', 'sys')"
@@ -43,49 +50,88 @@ _COLLATIONS = """
     FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
 """
 
+_DOING = "read the catalogue"
 _VERSIONED = "SYSTEM VERSIONED"
 _UNESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 _TableName = tuple[str, str]
 
 
-def read_catalog(connection: MysqlConnection) -> tuple[LogStatus, list[TableDefinition]]:
-    """Return all definitions that our user may see, and a place in the log at which they hold.
+@dataclass(frozen=True, slots=True)
+class CatalogReading:
+    """All definitions that our user may see, and a place in the log at which they hold.
+
+    ``whole`` is False where tables are missing that were being altered.
+    """
+
+    status: LogStatus
+    definitions: list[TableDefinition]
+    whole: bool
+
+
+def read_catalog(connection: MysqlConnection, *, wait: bool = True) -> CatalogReading:
+    """Read all definitions.
 
     Nothing ties information_schema to a place in the log. But definitions that were the same before and after
-    a place are those of the place, so they are read around it until they are.
+    a place are those of the place, so they are read around it until they are. Without ``wait`` a table that
+    another session has locked in order to alter it is left out: that session may be waiting for us.
     """
-    before = read_definitions(connection)
+    if wait:
+        return _read_around(connection, wait=True)
+    connection.query(_HOLD_A_LOCK, doing=_DOING)
+    try:
+        return _read_around(connection, wait=False)
+    finally:
+        connection.query(_LET_IT_GO, doing=_DOING)
+
+
+def _read_around(connection: MysqlConnection, *, wait: bool) -> CatalogReading:
+    """Read the definitions around a place, until they are the same before and after it."""
+    before = _read(connection, wait=wait)
     for _ in range(_ATTEMPTS):
         status = log_status(connection)
-        after = read_definitions(connection)
-        if before == after:
-            return status, after
+        after = _read(connection, wait=wait)
+        definitions, skipped = after
+        # A table that was left out by some of the queries only would lack a part.
+        if before == after and len(set(skipped)) == 1:
+            return CatalogReading(status, definitions, not any(skipped))
         before = after
     raise RetriableError(f"{connection.address}: tables kept changing while the catalogue was read")
 
 
 def read_definitions(connection: MysqlConnection) -> list[TableDefinition]:
     """Return the definitions of all tables that our user may see, by database and name."""
-    doing = "read the catalogue"
-    tables = connection.query(_TABLES, doing=doing)
+    return _read(connection, wait=True)[0]
+
+
+def _read(connection: MysqlConnection, *, wait: bool) -> tuple[list[TableDefinition], list[int]]:
+    """Return definitions, and how many tables each query left out, which happens without ``wait`` only."""
+    skipped: list[int] = []
+
+    def rows(sql: str) -> list[Row]:
+        found = connection.query(sql, doing=_DOING)
+        warnings = [] if wait else connection.query("SHOW WARNINGS", doing=_DOING)
+        skipped.append(sum(row["Code"] == _SKIPPED for row in warnings))
+        return found
+
+    tables = rows(_TABLES)
     keys: dict[_TableName, dict[str, Row]] = defaultdict(dict)
-    for row in connection.query(_KEYS, doing=doing):
+    for row in rows(_KEYS):
         keys[_name(row)][row["name"]] = row
     columns: dict[_TableName, list[ColumnDefinition]] = defaultdict(list)
-    for row in connection.query(_COLUMNS, doing=doing):
+    for row in rows(_COLUMNS):
         columns[_name(row)].append(_column(row, keys[_name(row)].get(row["name"])))
     versioned = {_name(row) for row in tables if row["type"] == _VERSIONED}
     if versioned:
-        for name in versioned - {_name(row) for row in connection.query(_PERIODS, doing=doing)}:
+        for name in versioned - {_name(row) for row in rows(_PERIODS)}:
             columns[name] += _period(columns[name])
     # MariaDB has collations without a character set of their own, and lists them as NULL.
     charsets = {
         row["collation"]: row["charset"]
-        for row in connection.query(_COLLATIONS, doing=doing)
+        for row in connection.query(_COLLATIONS, doing=_DOING)
         if row["collation"] is not None
     }
-    return sorted(
+    definitions = sorted(
         (
             TableDefinition(
                 database=row["database"],
@@ -101,6 +147,7 @@ def read_definitions(connection: MysqlConnection) -> list[TableDefinition]:
         ),
         key=lambda table: (table.database, table.table),
     )
+    return definitions, skipped
 
 
 def _name(row: Row) -> _TableName:

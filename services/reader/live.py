@@ -11,7 +11,7 @@ from millrace.avro.state import ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
 from millrace.kafka.pipe import TransactionalProducer
-from millrace.mysql.catalog import read_catalog
+from millrace.mysql.catalog import CatalogReading, read_catalog
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
@@ -27,7 +27,7 @@ from millrace.mysql.identity import ServerNames, read_head, server_names
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
-from millrace.mysql.status import LogFile, LogStatus, binary_logs, log_status
+from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
@@ -47,6 +47,7 @@ __all__ = ["LiveSource"]
 _LOG = get_logger(__name__)
 _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _FIRST_POSITION: Final = 4
+_READ_AGAIN_S: Final = 1.0
 _LAST_POSITION: Final = 0xFFFFFFFF
 _BRING_BACK: Final = (
     "Bring back the server that was read, or one that holds all of it, or read this one under another "
@@ -85,7 +86,8 @@ class LiveSource:
         self._goes_on = False
         # What was written last, with its epoch, and what is to be written with the first events.
         self._catalog: tuple[int, list[TableDefinition]] | None = None
-        self._unwritten: tuple[LogStatus, list[TableDefinition]] | None = None
+        self._unwritten: CatalogReading | None = None
+        self._read_again_at: float | None = None
         self._warned: set[str] = set()
 
     def __str__(self) -> str:
@@ -137,6 +139,9 @@ class LiveSource:
         """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does."""
         assert self._dump is not None
         self.settle()
+        if self._read_again_at is not None and time.monotonic() >= self._read_again_at:
+            with MysqlConnection(self._addresses[self._at]) as connection:
+                self._read_catalog(connection)
         pieces = self._dump.read(timeout_s)
         if pieces and self._goes_on:
             # The server hears us now. It may wait for what an earlier session committed and did not come to
@@ -145,7 +150,7 @@ class LiveSource:
             if not self._dump.wants_ack:
                 self._acknowledge(self._dump)
         if pieces and self._unwritten is not None:
-            self._write_catalog(*self._unwritten)
+            self._write_catalog(self._unwritten)
             self._unwritten = None
         return pieces
 
@@ -167,7 +172,7 @@ class LiveSource:
             self._connection.close()
         self._connection = self._dump = None
         self._goes_on = False
-        self._unwritten = None
+        self._unwritten = self._read_again_at = None
 
     def _check(self, connection: MysqlConnection) -> None:
         warnings = check_source(
@@ -398,11 +403,15 @@ class LiveSource:
         """Read the definitions of all tables, which are written with the first events.
 
         Until these come, the place to start at may prove wrong, or another server be read, in another epoch.
+        An ALTER that waits for our acknowledgement has locked its table, and must not be waited for: such a
+        table is read once it is free.
         """
-        self._unwritten = read_catalog(connection)
+        self._unwritten = read_catalog(connection, wait=not self._settings.semi_sync)
+        self._read_again_at = None if self._unwritten.whole else time.monotonic() + _READ_AGAIN_S
 
-    def _write_catalog(self, status: LogStatus, definitions: list["TableDefinition"]) -> None:
+    def _write_catalog(self, reading: CatalogReading) -> None:
         """Write the definitions of all tables, unless they are there already."""
+        status, definitions = reading.status, reading.definitions
         epoch = self._writer.session_epoch
         if self._catalog == (epoch, definitions):
             return

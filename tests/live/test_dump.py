@@ -204,10 +204,13 @@ def test_the_catalogue(database: Server, connection: MysqlConnection) -> None:
         f"CREATE VIEW {name}.v AS SELECT 1",
         f"CREATE TABLE {name}.m (x INT) ENGINE=MyISAM",
     )
-    status, definitions = read_catalog(connection)
+    reading = read_catalog(connection)
+    status, definitions = reading.status, reading.definitions
     assert status.log_file.startswith("mysql-bin.")
     ours = {definition.table: definition for definition in definitions if definition.database == name}
     assert set(ours) == {"t", "m"}
+    others = read_catalog(connection, wait=False).definitions
+    assert [definition for definition in others if definition.database == name] == [ours["m"], ours["t"]]
     table = ours["t"]
     columns = {column.name: column for column in table.columns}
     assert list(columns) == ["a", "b.c", "e", "s", "g", "h", "k"]

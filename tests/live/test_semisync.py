@@ -11,6 +11,7 @@ import pymysql
 import pytest
 
 from millrace.local import Kafka, MariaDB, MySQL
+from millrace.mysql.catalog import read_catalog
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
@@ -171,6 +172,37 @@ def test_what_kafka_has_is_acknowledged_though_a_dump_by_gtid_leaves_it_out(
     with world.reader(MILLRACE_SEMI_SYNC="true") as process:
         wait_for(lambda: not commit.is_alive(), process, "the acknowledgement", 60)
     assert_nothing_twice(world.raw())
+
+
+@pytest.mark.parametrize(
+    "statement", ["ALTER TABLE semi.t ADD COLUMN late INT", "CREATE TABLE semi.late (late INT)"]
+)
+def test_a_table_whose_change_waits_for_the_reader_keeps_it_from_nothing(
+    kafka: Kafka, primary: MariaDB, source_name: str, statement: str
+) -> None:
+    """It is locked until it is acknowledged; other tables can be read."""
+    primary.execute(
+        "SET GLOBAL rpl_semi_sync_master_enabled=OFF",
+        "CREATE DATABASE semi",
+        "CREATE TABLE semi.t (note VARCHAR(40), PRIMARY KEY (note))",
+        "CREATE TABLE semi.u (note VARCHAR(40))",
+        "SET GLOBAL rpl_semi_sync_master_enabled=ON",
+    )
+    change = waits(primary, statement)
+    with MysqlConnection(address(primary)) as connection:
+        reading = read_catalog(connection, wait=False)
+    assert not reading.whole
+    assert "u" in [definition.table for definition in reading.definitions]
+    world = ReaderWorld.of(kafka, source_name, primary, MILLRACE_SEMI_SYNC="true")
+    with world.reader() as process:
+        wait_for(lambda: not change.is_alive(), process, "the acknowledgement", 60)
+        wait_for(lambda: _knows(world, b"late"), process, "the new definition")
+    with MysqlConnection(address(primary)) as connection:
+        assert read_catalog(connection, wait=False) == read_catalog(connection)
+
+
+def _knows(world: ReaderWorld, column: bytes) -> bool:
+    return any(column in entry for entries in world.catalog().values() for entry in entries)
 
 
 def _stands_still(writer: Writer) -> bool:
