@@ -13,7 +13,6 @@ from millrace.runtime.settings import TopicsSettings
 __all__ = ["CHECKS", "Cluster"]
 
 _TRANSACTION_TIMEOUT_MS: Final = 30_000
-_BATCH_BYTES: Final = 1_000_000
 _SAFE_COPIES: Final = 3
 _OLDEST: Final = "log.message.timestamp.before.max.ms"
 """A broker's setting that Kafka 3.6 brought; topics cannot promise any timestamp without it."""
@@ -245,21 +244,6 @@ def unclean_elections(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
-def message_sizes(cluster: Cluster) -> Iterator[Outcome]:
-    """Look whether a whole batch of our producers fits."""
-    small = [
-        f"{topic.name} ({topic.config['max.message.bytes']})"
-        for _, topic in cluster.kinds()
-        if int(topic.config.get("max.message.bytes", _BATCH_BYTES)) < _BATCH_BYTES
-    ]
-    if small:
-        yield error(
-            f"max.message.bytes is below {_BATCH_BYTES}, the size of a batch: {listed(small)}",
-            "kafka-configs --alter --topic … --add-config max.message.bytes=1048588",
-            small,
-        )
-
-
 def automatic_topics(cluster: Cluster) -> Iterator[Outcome]:
     """Look whether a consumer may create a topic by asking for it, with settings that break promises."""
     if "true" in cluster.worst("auto.create.topics.enable").values():
@@ -312,7 +296,6 @@ CHECKS: Final = (
     transactions,
     promises,
     missing_topics,
-    message_sizes,
     replication,
     semi_sync,
     in_sync,

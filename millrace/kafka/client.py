@@ -79,8 +79,9 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
     """Give the configuration of a transactional producer.
 
     The end of a transaction sends what waits, so that ``linger.ms`` delays nothing; it makes batches large
-    while transactions are long. A batch stays below 1,000,000 bytes, what every broker takes by default;
-    ``message.max.bytes`` leaves it to the topic to refuse a single large record.
+    while transactions are long. A batch of several records stays below what every topic of ours takes, even
+    if nothing in it can be compressed; ``message.max.bytes`` leaves it to the topic to refuse a single large
+    one.
     """
     return client_config(settings) | {
         "transactional.id": transactional_id,

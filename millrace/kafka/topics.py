@@ -26,14 +26,34 @@ from millrace.runtime.settings import TopicsSettings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["TOPIC_SPECS", "TopicInfo", "TopicSpec", "ensure_topics", "record_limit"]
+__all__ = [
+    "CHUNK_BYTES",
+    "LEAST_MESSAGE_BYTES",
+    "TOPIC_SPECS",
+    "TopicInfo",
+    "TopicSpec",
+    "ensure_topics",
+]
 
 _FOREVER: Final = "-1"
 _ANY_TIME: Final = str(2**63 - 1)
 _TIMEOUT_S: Final = 30.0
 _RETRY_S: Final = 0.05
 _RECORD_OVERHEAD: Final = 2048
-"""Bytes of a batch beside a record's value: batch and record headers, the key, our headers."""
+"""Bytes of a batch beside a record's value: batch and record headers, a place as key, our headers."""
+
+_ROW_KEY: Final = 12 * 1024
+"""Bytes of the key of a row: an index takes up to 3072, of which each may be three in UTF-8."""
+
+LEAST_MESSAGE_BYTES: Final = 1_048_588
+"""The least max.message.bytes of a topic, Kafka's own default: room for a batch, compressed or not."""
+
+CHUNK_BYTES: Final = LEAST_MESSAGE_BYTES - _RECORD_OVERHEAD
+"""What is larger than this is cut into chunks of this size, whatever the topic takes.
+
+A service that was cut off between two chunks goes on with the next one by its number: their size must not
+change when a topic's settings do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +65,9 @@ class TopicSpec:
     """Whether the order of records over the whole topic is a promise."""
     cleanup_policy: str = "delete"
     accepted_cleanup_policies: frozenset[str] = frozenset({"delete"})
-    max_message_bytes: int = 1_048_588
+    max_message_bytes: int = LEAST_MESSAGE_BYTES
     chunked: bool = False
-    """Whether a value beyond the limit is split over several records."""
+    """Whether a value of more than :data:`CHUNK_BYTES` is split over several records."""
     segment_bytes: int | None = None
 
     def config(self, replication_factor: int) -> dict[str, str]:
@@ -83,14 +103,13 @@ class TopicSpec:
         ]
         if self.single_partition and partitions != 1:
             broken.append(f"it has {partitions} partitions, must have 1")
-        if int(config.get("max.message.bytes", "1048588")) < _LEAST_MESSAGE_BYTES:
+        if int(config.get("max.message.bytes", LEAST_MESSAGE_BYTES)) < LEAST_MESSAGE_BYTES:
             broken.append(
-                f"max.message.bytes is {config['max.message.bytes']}, must be {_LEAST_MESSAGE_BYTES} or more"
+                f"max.message.bytes is {config['max.message.bytes']}, must be {LEAST_MESSAGE_BYTES} or more"
             )
         return broken
 
 
-_LEAST_MESSAGE_BYTES: Final = 64 * 1024
 _LARGE: Final = 8 * 1024 * 1024
 _COMPACT: Final = frozenset({"compact"})
 
@@ -125,16 +144,12 @@ class TopicInfo:
 
     partitions: int
     max_message_bytes: int
+    chunked: bool = False
 
     @property
     def record_limit(self) -> int:
         """Largest value in bytes that one record may carry; longer ones are split or cut before."""
-        return record_limit(self.max_message_bytes)
-
-
-def record_limit(max_message_bytes: int) -> int:
-    """Give the largest value that fits in a batch of ``max_message_bytes`` beside its key and headers."""
-    return max_message_bytes - _RECORD_OVERHEAD
+        return CHUNK_BYTES if self.chunked else self.max_message_bytes - _RECORD_OVERHEAD - _ROW_KEY
 
 
 def ensure_topics(
@@ -235,7 +250,7 @@ def _check(admin: AdminClient, topics: Mapping[str, str], counts: Mapping[str, i
         broken = TOPIC_SPECS[kind].broken_promises(configs[name], count)
         if broken:
             refused.append(f"topic {name} breaks a promise: {'; '.join(broken)}")
-        infos[name] = TopicInfo(count, int(configs[name]["max.message.bytes"]))
+        infos[name] = TopicInfo(count, int(configs[name]["max.message.bytes"]), TOPIC_SPECS[kind].chunked)
     if refused:
         raise BrokerError(f"{'. '.join(refused)}. Alter it with kafka-configs, or delete it, and start again")
     return infos

@@ -297,12 +297,12 @@ def test_topics_are_created_once_and_never_altered(
         topics.raw,
         incremental_configs=[
             ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET),
-            ConfigEntry("max.message.bytes", "200000", incremental_operation=AlterConfigOpType.SET),
+            ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET),
         ],
     )
     admin.incremental_alter_configs([resource])[resource].result(30)
     deadline = time.monotonic() + 30
-    while create(admin, topics)[topics.raw].max_message_bytes != 200_000:
+    while create(admin, topics)[topics.raw].max_message_bytes != 2_000_000:
         assert time.monotonic() < deadline
     entries = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topics.raw)])
     config = next(iter(entries.values())).result(30)

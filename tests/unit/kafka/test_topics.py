@@ -2,7 +2,9 @@
 
 import pytest
 
-from millrace.kafka.topics import TOPIC_SPECS
+from millrace.kafka.client import producer_config
+from millrace.kafka.topics import CHUNK_BYTES, LEAST_MESSAGE_BYTES, TOPIC_SPECS, TopicInfo
+from millrace.runtime.settings import KafkaSettings
 
 ANY_TIME = "9223372036854775807"
 
@@ -32,7 +34,8 @@ def test_nothing_is_deleted_and_every_time_is_taken(kind: str) -> None:
         ("raw", "message.timestamp.type", "LogAppendTime"),
         ("raw", "message.timestamp.after.max.ms", "3600000"),
         ("table", "message.timestamp.before.max.ms", "86400000"),
-        ("raw", "max.message.bytes", "1000"),
+        ("raw", "max.message.bytes", "1048587"),
+        ("table", "max.message.bytes", "1000000"),
     ],
 )
 def test_broken_promises_are_named(kind: str, setting: str, value: str) -> None:
@@ -51,3 +54,16 @@ def test_what_a_user_may_choose() -> None:
     raw, table = TOPIC_SPECS["raw"], TOPIC_SPECS["table"]
     assert raw.broken_promises(raw.config(1) | {"retention.ms": "1000", "compression.type": "lz4"}, 1) == []
     assert table.broken_promises(table.config(1) | {"cleanup.policy": "compact, delete"}, 1) == []
+
+
+def test_chunks_are_the_same_whatever_a_topic_takes() -> None:
+    """A service that was cut off between two chunks goes on by their number."""
+    for taken in (LEAST_MESSAGE_BYTES, 5_000_000):
+        assert TopicInfo(1, taken, chunked=True).record_limit == CHUNK_BYTES == 1_046_540
+    assert TopicInfo(1, 5_000_000).record_limit > 4_980_000
+
+
+def test_a_batch_that_cannot_be_compressed_fits_into_every_topic() -> None:
+    config = producer_config(KafkaSettings(bootstrap_servers="localhost:1"), "t")
+    assert config["batch.size"] < LEAST_MESSAGE_BYTES
+    assert TOPIC_SPECS["raw"].broken_promises({"max.message.bytes": str(LEAST_MESSAGE_BYTES)}, 1) == []

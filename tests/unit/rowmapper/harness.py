@@ -162,7 +162,7 @@ class Registry:
 
 
 class World:
-    """Everything that outlives a process: topics, registry, state."""
+    """Everything that outlives a process: topics, registry, state. ``limit`` is that of a row's record."""
 
     def __init__(self, events, *, cut_every=10_000, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
         self.held_bytes = held_bytes
@@ -220,7 +220,7 @@ class World:
         tables = Tables(
             self.settings,
             self.registry,
-            ensure_topic=lambda _: TopicInfo(1, self.limit),
+            ensure_topic=lambda _: TopicInfo(1, self.limit - TopicInfo(1, 0).record_limit),
             read_catalog=lambda: catalog,
             before_waiting=mapper.commit,
             quarantined=state.quarantined,

@@ -9,8 +9,8 @@ from .harness import EventsTopic, World
 from .logs import ALL, COLUMNS, Log
 from .test_mapper import definition
 
-LIMIT = 2048 + 400
-"""max.message.bytes of a row topic: its records take 400 bytes."""
+LIMIT = 400
+"""Bytes that a record of a row topic takes."""
 
 
 def made(limit, **options):

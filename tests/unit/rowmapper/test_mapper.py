@@ -252,7 +252,7 @@ def test_dead_letters_hold_the_event_whole():
 
 def test_too_large_for_the_topic():
     made = log().begin().insert("a", (1, "short"), (2, "x" * 300)).commit()
-    result = world(made, limit=2048 + 400)
+    result = world(made, limit=400)
     _, value = result.read("t.shop.a")[1]
     assert value["after"] == {"id": 2, "note": None}
     (note,) = value["unrepresentable"]
