@@ -75,6 +75,7 @@ class DecoderState:
     first_chunk_offset: int | None = None
     sub_index: int = 0
     chunk: int = field(default=0, kw_only=True)
+    dead_letter: bool = field(default=False, kw_only=True)
     stream: Mapping[str, Any] = field(default_factory=dict)
     tracker: Mapping[str, Any] = field(default_factory=dict)
 
@@ -87,6 +88,7 @@ class DecoderState:
                 "first_chunk_offset": self.first_chunk_offset,
                 "sub_index": self.sub_index,
                 "chunk": self.chunk,
+                "dead_letter": self.dead_letter,
                 "stream": _to_plain(self.stream),
                 "tracker": _to_plain(self.tracker),
             },

@@ -158,9 +158,10 @@ class Decoder:
         self._told: set[tuple[str, str]] = set()
         self._events = self._bytes = 0
         # How many records of the event at next_offset are written already, above 0 inside payloads only; and
-        # how many chunks of the one behind them, above 0 inside large records only.
+        # how many chunks of the one behind them, above 0 inside large records only, or of its dead letter.
         self._written = 0
         self._chunks_done = 0
+        self._in_letter = False
         self._written_at = 0
         self._before_large: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._scope: tuple[int, str] = _NOWHERE
@@ -168,7 +169,9 @@ class Decoder:
         self._tracker = TransactionTracker()
         if state is not None:
             self._written, self._chunks_done = state.sub_index, state.chunk
-            self._written_at = state.input_offset
+            self._in_letter = state.dead_letter
+            first = state.first_chunk_offset
+            self._written_at = state.input_offset if first is None else first
             if state.stream:
                 self._scope = state.stream["epoch"], state.stream["log_file"]
                 self._stream = StreamState.restore(dict(state.stream))
@@ -179,7 +182,7 @@ class Decoder:
         """Begin at ``offset``; what is written of the event at another one does not count there."""
         self.next_offset = offset
         if offset != self._written_at:
-            self._written = self._chunks_done = 0
+            self._written, self._chunks_done, self._in_letter = 0, 0, False
 
     def state(self) -> bytes:
         """Give the state after everything that was written so far, for Kafka."""
@@ -195,6 +198,7 @@ class Decoder:
             stream,
             tracker,
             chunk=self._chunks_done,
+            dead_letter=self._in_letter,
         ).to_bytes()
 
     def process(self, records: Sequence[Record]) -> None:
@@ -218,6 +222,8 @@ class Decoder:
             else:
                 self._event(record.offset(), key, value, record.timestamp()[1])
             self.next_offset = record.offset() + 1
+            if self._joiner.first_offset is None:
+                self._written, self._chunks_done, self._in_letter = 0, 0, False
 
     def _left_by_kernel(self, records: Sequence[Record]) -> Iterable[Record]:
         """Give the records that the kernel leaves, in their turn; it takes those before and between."""
@@ -325,7 +331,6 @@ class Decoder:
             self._payload(
                 decoded.event, lambda: iter((payload,)), len(payload), (key, data, position, timestamp_ms)
             )
-        self._written = 0
 
     def _large(self, large: LargeValue, key: bytes, timestamp_ms: int) -> None:
         """Take an event that is too large to be held."""
@@ -365,7 +370,6 @@ class Decoder:
                 begun.size,
                 (key, large, position, timestamp_ms),
             )
-        self._written = 0
 
     def _part(self, large: LargeValue, start: int, size: int) -> Iterator[bytes]:
         """Read some bytes of a large event again."""
@@ -376,21 +380,27 @@ class Decoder:
         self, key: bytes, around: tuple[bytes, bytes], parts: Iterator[bytes], size: int, timestamp_ms: int
     ) -> None:
         """Write a record of the events topic: ``size`` bytes that come in parts, between two others."""
-        topics, limit = self._output.topics, self._output.events_limit
-        self._write_parts(topics.events, limit, key, _around(around, parts, size), timestamp_ms)
+        self._write_parts(key, _around(around, parts, size), timestamp_ms)
 
     def _write_parts(
-        self, topic: str, limit: int, key: bytes, value: tuple[Iterator[bytes], int], timestamp_ms: int
+        self, key: bytes, value: tuple[Iterator[bytes], int], timestamp_ms: int, *, letter: bool = False
     ) -> None:
         """Write a record in chunks, and go on where a Kafka transaction ended within it before."""
-        self._output.flush()
+        output = self._output
+        output.flush()
+        topic, limit = output.topics.events, output.events_limit
+        if letter:
+            topic, limit = output.topics.deadletter, output.deadletter_limit
+        if letter is not self._in_letter:
+            self._in_letter, self._chunks_done = letter, 0
         for index, (header, piece) in enumerate(split_parts(*value, limit)):
             if index >= self._chunks_done:
                 headers = None if header is None else [header]
-                self._output.producer.produce(topic, key, piece, timestamp_ms, headers)
+                output.producer.produce(topic, key, piece, timestamp_ms, headers)
                 self._chunks_done = index + 1
                 self._commit_if_due()
         self._chunks_done = 0
+        self._in_letter = False
 
     def _commit_if_due(self) -> None:
         """End the Kafka transaction, here, if it is large or old enough; then stop if that was asked for."""
@@ -448,13 +458,18 @@ class Decoder:
         def unpack() -> Iterator[bytes]:
             return unpack_payload(payload(), size, event.compression_type)
 
+        def inside() -> "enumerate[bytes | LargeInnerEvent]":
+            return enumerate(inner_events(unpack(), event.uncompressed_size, self._held_bytes), 1)
+
+        ahead = inside()
         try:
-            events = inner_events(unpack(), event.uncompressed_size, self._held_bytes)
-            for sub_index, inner_data in enumerate(events, 1):
+            for sub_index, inner_data in inside():
                 if sub_index < self._written:
                     continue
                 inner_key = key + b":%d" % sub_index
                 if isinstance(inner_data, LargeInnerEvent):
+                    # A payload that is damaged before its end is known to be before its record is begun.
+                    next((True for at, _ in ahead if at > sub_index), None)
                     self._large_inner(
                         inner_data, unpack, inner, inner_key, (position, sub_index, timestamp_ms)
                     )
@@ -466,10 +481,7 @@ class Decoder:
                     self._output.flush()
                     self._commit_if_due()
         except (BinlogError, ChunkError) as error:
-            if self._before_large is not None:
-                # It ended within a record that was being written; readers drop what there is of it.
-                self._before_large = None
-                self._chunks_done = 0
+            self._before_large = None
             self._dead_letter(error, self.next_offset, key, data, timestamp_ms)
 
     def _large_inner(
@@ -534,7 +546,7 @@ class Decoder:
         self.next_offset = offset
         around = output.serialize_dead_letter.around(letter.to_dict(), "value", data.size)
         value = _around(around, self._part(data, 0, data.size), data.size)
-        self._write_parts(output.topics.deadletter, output.deadletter_limit, key, value, timestamp_ms)
+        self._write_parts(key, value, timestamp_ms, letter=True)
 
 
 def _around(around: tuple[bytes, bytes], parts: Iterator[bytes], size: int) -> tuple[Iterator[bytes], int]:

@@ -51,7 +51,7 @@ def test_reader_state_survives():
     tracker=st.dictionaries(st.text(), plain, max_size=4),
 )
 def test_decoder_state_survives(stream, tracker):
-    state = DecoderState(12, 9, 4, stream, tracker, chunk=3)
+    state = DecoderState(12, 9, 4, stream, tracker, chunk=3, dead_letter=True)
     back = DecoderState.from_bytes(state.to_bytes())
     assert back == state
     assert [type(value) for value in back.stream.values()] == [type(value) for value in stream.values()]
