@@ -124,7 +124,8 @@ class PendingXa:
 class QuarantinedTable:
     """A table whose rows wait in the dead letter topic, from the event ``key`` on.
 
-    ``letter`` and ``published`` say how far its letters were given back, where that was begun.
+    ``error`` and ``error_class`` are those of that event's letter. ``letter`` and ``published`` say how far
+    its letters were given back, where that was begun.
     """
 
     database: str
@@ -133,6 +134,7 @@ class QuarantinedTable:
     transaction: int
     offset: int
     error: str
+    error_class: str = "SchemaMismatchError"
     letter: int | None = None
     published: int = 0
 

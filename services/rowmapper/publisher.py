@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.state import OffsetRange, QuarantinedTable, RowsContext
@@ -139,8 +139,19 @@ class Publisher:
     def refuse(self, transaction: Transaction, error: BinlogError) -> Outcome:
         """Put the last event of ``transaction`` into the dead letter topic."""
         publication = Publication(self, transaction, ())
-        publication.dead_letter(transaction.last, error)
+        publication.dead_letter(transaction.last, _Reason.of(error))
         return publication.outcome
+
+
+class _Reason(NamedTuple):
+    """Why an event is a dead letter: the class of the error, and its text."""
+
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, error: BinlogError) -> Self:
+        return cls(type(error).__name__, error.message)
 
 
 class Publication:
@@ -229,7 +240,7 @@ class Publication:
             whole = self._fragments.feed(event)
             rows = None if whole is None else rows_event_of(whole)
         except BinlogError as error:
-            self.dead_letter(incoming, error)
+            self.dead_letter(incoming, _Reason.of(error))
             return
         if rows is None:
             self._fragment_records.append(incoming.value)
@@ -245,7 +256,8 @@ class Publication:
             self._query = None
         if mapped is None:
             if event.rows:
-                self.dead_letter(incoming, MissingStateError(f"no table map for table id {event.table_id}"))
+                missing = MissingStateError(f"no table map for table id {event.table_id}")
+                self.dead_letter(incoming, _Reason.of(missing))
             return
         table_map, record = mapped
         name = (table_map.database, table_map.table)
@@ -254,22 +266,24 @@ class Publication:
         if undone and tables.is_transactional(*name, incoming.position):
             self.outcome.undone_events += 1
             return
-        error: BinlogError
         waiting = tables.is_set_aside(*name, self._transaction.start, incoming.offset)
-        if waiting is not None:
-            error = SchemaMismatchError(f"the table is set aside: {waiting.error}")
-        else:
+        if waiting is None:
             try:
                 self._publish_rows(incoming, event, table_map, query)
             except BinlogError as failure:
-                error = failure
-                self._set_aside(incoming, name, error)
+                reason = _Reason.of(failure)
+                self._set_aside(incoming, name, reason)
             else:
                 return
+        elif (waiting.transaction, waiting.offset) == (self._transaction.start, incoming.offset):
+            # A restart while its letter was written: what was found then counts, even if it is mended now.
+            reason = _Reason(waiting.error_class, waiting.error)
+        else:
+            reason = _Reason.of(SchemaMismatchError(f"the table is set aside: {waiting.error}"))
         context = RowsContext(
             self._transaction.id, self._gtid, self._thread, query, tables.server_version, (record, *fragments)
         )
-        self.dead_letter(incoming, error, name, context)
+        self.dead_letter(incoming, reason, name, context)
 
     def _publish_rows(
         self,
@@ -366,18 +380,24 @@ class Publication:
             references=() if batch is None else batch.references,
         )
 
-    def _set_aside(self, incoming: Incoming, name: tuple[str, str], error: BinlogError) -> None:
+    def _set_aside(self, incoming: Incoming, name: tuple[str, str], reason: _Reason) -> None:
         database, table = name
         self._publisher.tables.set_aside(
             QuarantinedTable(
-                database, table, incoming.key.decode(), self._transaction.start, incoming.offset, str(error)
+                database,
+                table,
+                incoming.key.decode(),
+                self._transaction.start,
+                incoming.offset,
+                reason.text,
+                reason.kind,
             )
         )
 
     def dead_letter(
         self,
         incoming: Incoming,
-        error: BinlogError,
+        reason: _Reason,
         name: tuple[str, str] | None = None,
         context: RowsContext | None = None,
     ) -> None:
@@ -393,8 +413,8 @@ class Publication:
             epoch=incoming.event.epoch,
             log_file=incoming.event.log_file,
             position=incoming.event.position,
-            error_class=type(error).__name__,
-            error=error.message,
+            error_class=reason.kind,
+            error=reason.text,
             table=None if name is None else ".".join(name),
             context=None if context is None else context.to_bytes(),
         )

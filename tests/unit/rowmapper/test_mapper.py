@@ -5,8 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.records import deserialize
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED
+from millrace.kafka.chunks import ChunkJoiner
 
 from .harness import EventsTopic, World
 from .logs import Log
@@ -383,3 +385,36 @@ def test_folding_by_key_gives_the_table():
         else:
             rows[key["id"]] = value["after"]["note"]
     assert rows == {10: "x", 3: "", 5: "", 11: ""}
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_restarts_within_the_letter_that_sets_a_table_aside(mended):
+    """Its text does not change with the state that says so already, nor with a definition that came since."""
+    made = log(named=False).begin().insert("b", (1, ""))
+    made.insert("q", (1, "w" * 3000)).insert("q", (2, "v" * 3000)).commit()
+    wrong = [definition("q", "id", "note", "more")]
+    whole = world(made, catalog=wrong)
+    stopped = World(made.topic, catalog=wrong, cut_every=1)
+    stopped.producer.committed = stopped.stop.set
+    while output(stopped) != output(whole):
+        stopped.stop.clear()
+        if mended and stopped.producer.topics["t.deadletter"]:
+            stopped.catalog = [definition("q", "id", "note")]
+        mapper, records = stopped.start()
+        mapper.process(records)
+        stopped.producer.commit(mapper.state())
+        letter = b"".join(value for _, value, _ in stopped.producer.topics["t.deadletter"])
+        assert b"".join(value for _, value, _ in whole.producer.topics["t.deadletter"]).startswith(letter)
+    first, second = (value for _, value in whole_letters(whole))
+    assert first["error_class"] == second["error_class"] == "SchemaMismatchError"
+    assert second["error"] == f"the table is set aside: {first['error']}"
+
+
+def whole_letters(made_world):
+    """Dead letters as (key, value), their chunks joined."""
+    joiner, found = ChunkJoiner(), []
+    for number, (key, value, headers) in enumerate(made_world.producer.topics["t.deadletter"]):
+        whole = value if headers is None else joiner.feed(key, dict(headers)["chunk"], value, number)
+        if whole is not None:
+            found.append((key, deserialize(made_world.registry, whole)))
+    return found
