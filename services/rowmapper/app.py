@@ -1,6 +1,6 @@
 """The row mapper's start: topics, registry, catalogue, state, and the pipe between events and rows."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +17,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.errors import translated
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pipe import InputReader, Record, TransactionalProducer, run_pipe
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.reread import reread
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.service import Service, run_service
@@ -102,11 +102,13 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
             health=service.health,
             stop=service.stop,
         )
+        catalog = _CatalogTopic(settings.kafka, topics.catalog)
         tables = Tables(
             settings,
             registry,
             ensure_topic=_topic_maker(settings),
-            read_catalog=_catalog_reader(settings.kafka, topics.catalog),
+            read_catalog=catalog.read,
+            catalog_grew=catalog.grew,
             before_waiting=mapper.commit,
             quarantined=state.quarantined,
             server_version=state.server_version,
@@ -148,19 +150,28 @@ def _topic_maker(settings: RowMapperSettings) -> Callable[[str], TopicInfo]:
     return make
 
 
-def _catalog_reader(settings: KafkaSettings, topic: str) -> Callable[[], Iterable[CatalogEntry]]:
-    """Give the function that reads what the catalogue topic has beyond what was read before."""
-    start = 0
+class _CatalogTopic:
+    """Reads what the catalogue topic has beyond what was read before."""
 
-    def read() -> Iterator[CatalogEntry]:
-        nonlocal start
-        for message in read_topic(settings, topic, start=start):
-            start = (message.offset() or 0) + 1
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+        self._settings, self._topic = settings, topic
+        self._admin = connect(settings)
+        self._start = self._end = 0
+
+    def grew(self) -> bool:
+        """Say whether something was committed since this was asked last; one question to a broker."""
+        before = self._end
+        self._end = end_offsets(self._admin, [(self._topic, 1)])[self._topic]
+        return self._end > before
+
+    def read(self) -> Iterator[CatalogEntry]:
+        """Yield the definitions that have come, those of open Kafka transactions included."""
+        self.grew()
+        for message in read_topic(self._settings, self._topic, start=self._start):
+            self._start = (message.offset() or 0) + 1
             value = message.value()
             if value is not None:
                 yield CatalogEntry.from_bytes(value)
-
-    return read
 
 
 def _reread(service: Service[RowMapperSettings]) -> Reread:

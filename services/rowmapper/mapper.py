@@ -102,6 +102,8 @@ class Mapper:
     def process(self, records: Sequence[Record]) -> None:
         """Take records, write what follows from them."""
         assembler = self._assembler
+        if not self._producer.pending:
+            self._tables.look_again()
         try:
             for record in records:
                 try:
@@ -128,6 +130,7 @@ class Mapper:
             description = incoming.event.event
             assert isinstance(description, FormatDescriptionEvent)
             self._tables.server_version = description.server_version
+            self._tables.look_again()
         return self._assembler.feed(incoming)
 
     def _finish(self, transaction: Transaction) -> None:

@@ -453,6 +453,10 @@ class Publication:
             self.outcome.non_row_changes += 1
         else:
             self.outcome.ddl += 1
+        if statement.object_type == "TABLE" and statement.verb in _DEFINING and not statement.temporary:
+            for table in statement.tables:
+                database = table.database or event.database
+                self._publisher.tables.altered(database, table.table, incoming.position)
         at, query, size = incoming.event, event.query, len(event.query)
         if incoming.large is not None:
             size = incoming.large.field_size
@@ -489,6 +493,9 @@ def _where(incoming: Incoming) -> tuple[int, int, int, str, int]:
 
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
+_DEFINING: Final = {"CREATE", "ALTER", "RENAME"}
+"""Statements behind which a table that was known may have other columns."""
+
 _KINDS: Final = {
     StatementKind.DDL: "DDL",
     StatementKind.DML: _NON_ROW_CHANGE,

@@ -4,6 +4,11 @@ A table is bound when its first row comes, and again whenever its table map chan
 names (from the table map, else the catalogue, else their place), its schemas are registered, its topic is
 created. What is bound is kept by the content of the table map, so that later statements find it at once.
 
+The reader writes the catalogue when it connects, which the events do not show. So it is looked at again,
+where names come from it, in each Kafka transaction of the row mapper, behind each format description and
+behind each statement that defines a table. A table map shows types alone: where a statement changes names and
+no type, those that were read before it hold until the reader reads them anew.
+
 A table whose definition and table map cannot both be true is set aside: from then on its rows go to the dead
 letter topic, behind the first of them, while all other tables go on.
 """
@@ -87,6 +92,7 @@ class Tables:
 
     ``ensure_topic`` creates a topic unless it exists; ``read_catalog`` gives the definitions that have come
     since it was called last; ``before_waiting`` is called before either, or the registry, may take its time.
+    ``catalog_grew`` says at once whether there may be any.
     ``server_version`` is that of the last format description, None before the first. With ``trust_later`` a
     definition that contradicts the log gives way to the first one read later that agrees with it.
     """
@@ -98,6 +104,7 @@ class Tables:
         *,
         ensure_topic: Callable[[str], TopicInfo],
         read_catalog: Callable[[], Iterable[CatalogEntry]],
+        catalog_grew: Callable[[], bool],
         before_waiting: Callable[[], None],
         quarantined: Iterable[QuarantinedTable] = (),
         server_version: str | None = None,
@@ -110,6 +117,8 @@ class Tables:
         self._registry = registry
         self._ensure_topic = ensure_topic
         self._read_catalog = read_catalog
+        self._catalog_grew = catalog_grew
+        self._look_due = False
         self._before_waiting = before_waiting
         self._catalog = Catalog()
         self._bound: dict[Content, BoundTable] = {}
@@ -141,6 +150,7 @@ class Tables:
 
     def is_transactional(self, database: str, table: str, place: Position) -> bool:
         """Say whether a rollback undoes the rows of a table; so it is unless its engine is known not to."""
+        self._look()
         found = self._catalog.find(database, table, place)
         if found is None:
             self.refresh()
@@ -173,14 +183,46 @@ class Tables:
             version,
         )
         bound = self._bound.get(content)
-        if bound is not None and (
-            bound.table.schema_source == "table_map" or bound.found == self._find(table_map, place, version)
-        ):
-            return bound
+        if bound is not None:
+            if bound.table.schema_source == "table_map":
+                return bound
+            self._look()
+            if bound.found == self._find(table_map, place, version):
+                return bound
         self._before_waiting()
         self.refresh()
         bound = self._bound[content] = self._bind(table_map, place, version)
         return bound
+
+    def look_again(self) -> None:
+        """Take note that the catalogue may have grown."""
+        self._look_due = True
+
+    def altered(self, database: str, table: str, place: Position) -> None:
+        """Take note of a statement at ``place`` that may have changed the names of a table's columns."""
+        self._look_due = True
+        if any(
+            bound.table.schema_source == "catalog"
+            and (bound.table.database, bound.table.table) == (database, table)
+            for bound in self._bound.values()
+        ):
+            self._look()
+            if not any(found.later for found in self._catalog.since(database, table, place)):
+                _LOG.warning(
+                    "columns may have other names from here on: those known were read before a statement",
+                    table=f"{database}.{table}",
+                    log_file=place.log_file,
+                    position=place.position,
+                    advice="start the reader again, which reads them anew; or set binlog_row_metadata=FULL",
+                )
+
+    def _look(self) -> None:
+        """Take in what the catalogue topic has by now, where it may have grown."""
+        if self._look_due:
+            self._look_due = False
+            if self._catalog_grew():
+                self._before_waiting()
+                self.refresh()
 
     def refresh(self) -> None:
         """Take in what the catalogue topic has by now."""

@@ -179,6 +179,7 @@ class World:
         )
         self.stop = threading.Event()
         self.replays = 0
+        self.looks = 0
 
     def start(self):
         """Start a row mapper where the state says."""
@@ -187,7 +188,16 @@ class World:
         self.producer.abort()
         state = RowMapperState(0) if stored is None else RowMapperState.from_bytes(stored)
         deserialize_event = EventDeserializer()
-        catalog = iter(self.catalog)
+        read = 0
+
+        def read_catalog():
+            nonlocal read
+            new, read = self.catalog[read:], len(self.catalog)
+            return new
+
+        def catalog_grew():
+            self.looks += 1
+            return len(self.catalog) > read
 
         def reread(start, stop):
             for record in self.events.since(start):
@@ -221,7 +231,8 @@ class World:
             self.settings,
             self.registry,
             ensure_topic=lambda _: TopicInfo(1, self.limit - TopicInfo(1, 0).record_limit),
-            read_catalog=lambda: catalog,
+            read_catalog=read_catalog,
+            catalog_grew=catalog_grew,
             before_waiting=mapper.commit,
             quarantined=state.quarantined,
             server_version=state.server_version,

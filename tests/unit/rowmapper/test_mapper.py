@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.records import deserialize
+from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED
 from millrace.kafka.chunks import ChunkJoiner
@@ -418,3 +419,64 @@ def whole_letters(made_world):
         if whole is not None:
             found.append((key, deserialize(made_world.registry, whole)))
     return found
+
+
+def names(made_world, table="a"):
+    return [list(value["after"] or value["before"]) for _, value in made_world.read(f"t.shop.{table}")]
+
+
+def insert_again(made, number, statement=None):
+    if statement:
+        made.query(statement)
+    return made.begin().insert("a", (number, "x")).commit()
+
+
+@pytest.mark.parametrize("seen", ["transaction of Kafka", "statement", "format description"])
+def test_a_definition_that_comes_while_the_row_mapper_runs(seen):
+    """The reader was started again: what it has read then holds from there on, of a bound table too."""
+    description = FormatDescriptionEvent(4, "8.0.30", 0, 19, bytes(40), 0)
+    made = log(named=False).event(description).begin().insert("a", (1, "x")).commit()
+    result = World(made.topic, catalog=[definition("a", "id", "note")])
+    mapper, records = result.start()
+    mapper.process(records)
+    if seen == "transaction of Kafka":
+        result.producer.commit(mapper.state())
+    result.catalog.append(definition("a", "id", "text", position=made.position))
+    if seen == "format description":
+        made.event(description)
+    insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO text" if seen == "statement" else None)
+    mapper.process(made.topic.records[len(records) :])
+    result.producer.commit(mapper.state())
+    assert names(result) == [["id", "note"], ["id", "text"]]
+
+
+def test_the_catalogue_is_not_looked_at_for_each_event():
+    made = log(named=False)
+    for number in range(100):
+        insert_again(made, number)
+    result = world(made, catalog=[definition("a", "id", "note")])
+    assert names(result) == [["id", "note"]] * 100
+    assert result.looks <= 2
+
+
+def test_names_that_a_statement_may_have_changed(capsys):
+    made = log(named=False).begin().insert("a", (1, "x")).insert("b", (1, "x")).commit()
+    made.query("CREATE TEMPORARY TABLE a (id INT)").query("TRUNCATE TABLE a").query("ALTER TABLE b ADD c INT")
+    where = made.position
+    insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO text")
+    result = world(made, catalog=[definition("a", "id", "note")])
+    assert names(result) == [["id", "note"]] * 2
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "may have other names" in line]
+    assert "columns may have other names from here on: those known were read before a statement" in told
+    assert f"position={where} table=shop.a" in told
+    assert "start the reader again, which reads them anew; or set binlog_row_metadata=FULL" in told
+
+
+def test_names_that_were_read_behind_the_statement(capsys):
+    made = log(named=False).begin().insert("a", (1, "x")).commit()
+    result = World(made.topic, catalog=[definition("a", "id", "note")])
+    insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO text")
+    result.catalog.append(definition("a", "id", "text", position=made.position - 400))
+    result.run()
+    assert names(result) == [["id", "note"], ["id", "text"]]
+    assert "may have other names" not in capsys.readouterr().out
