@@ -328,7 +328,17 @@ def test_a_topic_that_breaks_a_promise_is_refused_by_name(admin: AdminClient, so
     assert "it has 3 partitions, must have 1" in message
     assert f"topic {topics.state} breaks a promise: " in message
     assert topics.events not in message
+    assert message.endswith(". Alter it with kafka-configs, or delete it, and start again")
     assert caught.value.exit_code == 4
+
+
+def test_a_topic_that_kafka_does_not_create(admin: AdminClient, source_name: str) -> None:
+    topics = Topics(source_name)
+    with pytest.raises(BrokerError) as caught:
+        ensure_topics(admin, TopicsSettings(replication_factor=9), {topics.raw: "raw"})
+    message = caught.value.message
+    assert message.startswith(f"topic {topics.raw} cannot be created: ")
+    assert message.endswith("; create it, or grant CREATE on it")
 
 
 def test_an_event_of_5_mb_in_chunks(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:
@@ -365,10 +375,30 @@ def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics
         with pytest.raises(InputLostError, match=f"records 4 to 5 of {topics.raw} were deleted") as caught:
             reader.seek(4)
         assert caught.value.exit_code == ExitCode.DATA == 7
-        with pytest.raises(InputLostError, match="it is another topic now"):
+        with pytest.raises(InputLostError) as caught:
             reader.seek(1000)
+        assert caught.value.message == (
+            f"{topics.raw} ends at offset {reader.end_offset()}, but was read to 1000: it is another topic "
+            "now. If it was created anew, delete the source's other topics too, its state included"
+        )
         reader.seek(6)
         assert [message.key() for message in reader.read(100, 5.0)][:1] == [b"6"]
+
+
+def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
+    settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.kafka.read._SILENCE_S", 1.0)
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        producer.produce(topics.raw, b"k", b"open", 0)
+        producer._producer.flush(10)
+        with pytest.raises(BrokerError) as caught:
+            records(settings, topics.raw)
+    assert caught.value.message == (
+        f"{topics.raw} cannot be read: no answer within 1 s, or a transaction of Kafka is open in it for "
+        "that long"
+    )
 
 
 class Upper:

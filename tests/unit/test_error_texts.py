@@ -2,6 +2,8 @@
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import click
 import pytest
@@ -15,8 +17,9 @@ from millrace.kernel import build
 from millrace.local import Kafka, LocalError
 from millrace.local import database as local_database
 from millrace.local import processes as local_processes
-from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.errors import GapError, LinkLostError, RefusedError
+from millrace.mysql.identity import ServerNames
 from millrace.mysql.position import _heartbeat_v2
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -25,9 +28,15 @@ from millrace.runtime.metrics import HttpServer, new_registry
 from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, load_settings
 from millrace.verify.raw import folder_log
 from services.decoder.settings import DecoderSettings
+from services.reader.live import LiveSource
+from services.reader.settings import ReaderSettings
 from services.rowmapper.incoming import unreadable
-from spark_jobs.common.job import _bound
+from spark_jobs.common.job import _bound, _settings
 from spark_jobs.loop_detection import _servers
+
+if TYPE_CHECKING:
+    from millrace.kafka.pipe import TransactionalProducer
+    from services.reader.writer import RawWriter
 
 
 def test_two_new_names_for_a_database() -> None:
@@ -49,6 +58,13 @@ def test_an_address_of_a_topic(url: str, problem: str) -> None:
         TopicInput(url)
     assert caught.value.message == f"{url} is not kafka://host:port/SOURCE: {problem}"
     assert caught.value.exit_code is ExitCode.SETTINGS
+
+
+def test_a_record_of_the_raw_topic_that_is_none() -> None:
+    with pytest.raises(UserError) as caught:
+        TopicInput("kafka://host:9092/shop")._placed(b"nonsense", b"")
+    assert caught.value.message.startswith("shop.raw: b'nonsense' is no raw key")
+    assert caught.value.exit_code is ExitCode.DATA
 
 
 def test_an_option_for_servers() -> None:
@@ -142,6 +158,29 @@ def test_the_name_of_a_place_to_start_a_job_at() -> None:
     )
 
 
+def test_the_name_of_a_source_for_a_job() -> None:
+    with pytest.raises(SettingsError) as caught:
+        _settings(["1shop"], None, None)
+    assert caught.value.message.startswith("--source: ")
+    assert "a letter, then letters, digits, '_' or '-'" in caught.value.message
+
+
+def test_a_set_of_gtids_to_start_at_that_is_none() -> None:
+    """Where a server is of another kind than the settings think."""
+    settings = load_settings(
+        ReaderSettings,
+        source="shop",
+        kafka={"bootstrap_servers": "localhost:1"},
+        mysql={"host": "db"},
+        start="gtid:0-1-5",
+    )
+    source = LiveSource(settings, cast("RawWriter", None), cast("TransactionalProducer", None))
+    server = SimpleNamespace(flavour=Flavour.MYSQL, address=MysqlAddress("db"))
+    with pytest.raises(UserError) as caught:
+        source._start(cast("MysqlConnection", server), ServerNames(None, None))
+    assert caught.value.message == "MILLRACE_START is wrong: 0-1-5 is no GTID set of MySQL, which db:3306 is"
+
+
 def test_server_ids() -> None:
     with pytest.raises(click.BadParameter) as caught:
         _servers(click.Context(main), click.Option(["--servers"]), "1,b")
@@ -203,12 +242,17 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ("_include_folders", list, "no C headers of Python "),
         ("_compiler", lambda: ["/nowhere/cc"], "no C compiler: /nowhere/cc is not on PATH"),
+        (
+            "importlib.util.find_spec",
+            lambda _name: None,
+            "no Cython: it is among the packages of requirements.txt$",
+        ),
     ],
 )
 def test_what_the_kernel_lacks(
     monkeypatch: pytest.MonkeyPatch, name: str, value: object, message: str
 ) -> None:
     monkeypatch.setattr(build.shutil, "which", lambda path: None if path == "/nowhere/cc" else path)
-    monkeypatch.setattr(build, name, value)
+    monkeypatch.setattr(f"millrace.kernel.build.{name}", value)
     with pytest.raises(build.BuildError, match=f"^{message}"):
         build._require_tools()

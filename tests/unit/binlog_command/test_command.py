@@ -52,15 +52,18 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--stats", "--verify"], "--stats and --verify exclude each other"),
         (["--json", "--flashback"], "exclude each other"),
         (["--verify", "--table", "t"], "--verify works on whole logs, without filters"),
-        (["--raw"], "--raw copies from one server"),
-        (["--after-gtids", "0-1-1"], "--after-gtids is for servers"),
+        (["--raw"], "--raw copies from one server: mysql://user@host:port/LOGFILE"),
+        (["--after-gtids", "0-1-1"], "--after-gtids is for servers; --exclude-gtids is for any log"),
         (["--raw", "--after-gtids", "0-1-1", "mysql://h/"], "--raw copies from one server"),
         (["--to-last-log"], "--to-last-log is for servers"),
-        (["--flashback", "--follow"], "--follow has none"),
+        (["--flashback", "--follow"], "--flashback begins with the end of the log, and --follow has none"),
         (["--json", "--hexdump"], "--hexdump is for SQL text, not for --json"),
         (["--stats", "--rewrite-db", "a->b"], "--rewrite-db is for SQL text, not for --stats"),
         (["--flashback", "--short-form"], "--short-form is for SQL text, not for --flashback"),
-        (["--stop-position", "9", "kafka://h/s"], "--stop-position FILE:POSITION"),
+        (
+            ["--stop-position", "9", "kafka://h/s"],
+            "which log is the last is not known here: --stop-position FILE:POSITION",
+        ),
         (["--stop-position", "x"], "'x' is neither a position nor file:position"),
         (["--start-datetime", "yesterday"], "--start-datetime"),
         (["--include-gtids", "1-2"], "'1-2' in a GTID set is not a uuid"),
@@ -71,6 +74,12 @@ def test_what_the_command_line_gets_wrong(arguments: list[str], message: str) ->
     outcome = run(*arguments, MYSQL)
     assert outcome.exit_code == 2
     assert message in outcome.stderr
+
+
+def test_a_copy_of_a_server_is_of_whole_logs() -> None:
+    outcome = run("--raw", "--after-gtids", "0-1-1", "mysql://h/")
+    assert outcome.exit_code == 2
+    assert "--raw copies whole logs, without --after-gtids" in outcome.stderr
 
 
 @pytest.mark.parametrize(

@@ -208,8 +208,12 @@ def test_what_cannot_be_undone(build: Callable[[MadeLog], object], message: str)
     log.query("BEGIN").add(*_insert((1, "a"))).add(XidEvent(1))
     build(log)
 
-    with pytest.raises(UserError, match=f"bin.000001 at \\d+ has .*({message})"):
+    with pytest.raises(UserError, match=f"bin.000001 at \\d+ has .*({message})") as caught:
         _flashback(log)
+    assert caught.value.message.endswith(
+        "; the log does not say how to undo it: choose the events in front of it or behind it, or leave it "
+        "out with --force-read"
+    )
 
     text = _flashback(log, options=FlashbackOptions(force=True))
     assert re.search(f"# NOT undone: bin.000001 at \\d+ has .*({message})", text)

@@ -148,3 +148,16 @@ def test_encrypted_logs_are_opened_with_keys(tmp_path: Path) -> None:
     assert (
         "has a line that is not id;hexadecimal key" in run("--json", "--key-file", str(keys), str(log)).stderr
     )
+
+
+def test_a_folder_that_does_not_say_what_to_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        find_files(str(tmp_path))
+    assert caught.value.message == (
+        f"{tmp_path} is a folder with no log file, nor an index: name the files to read"
+    )
+    for name in ("b.index", "a.index"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError) as caught:
+        find_files(str(tmp_path))
+    assert caught.value.message == f"{tmp_path} is a folder with a.index, b.index: name the files to read"

@@ -1,9 +1,14 @@
+from pathlib import Path
+
+import pymysql
 import pytest
 from click.testing import CliRunner
 
 from millrace.cli import main
 from millrace.demo.pipeline import Address, Endpoints, parse_address
-from millrace.runtime.errors import SettingsError
+from millrace.demo.run import Demo, Options, _Running
+from millrace.local.processes import release_port, reserve_port
+from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 
 
@@ -43,3 +48,29 @@ def test_a_server_that_is_not_there_is_one_line_and_an_exit_code() -> None:
     outcome = CliRunner().invoke(main, [*arguments, "--source", "nonsense"])
     assert outcome.exit_code == ExitCode.SETTINGS
     assert outcome.output == "error: SOURCE is not of the form mysql://user:password@host:port\n"
+
+
+def test_a_server_that_does_not_let_the_demo_in() -> None:
+    port = reserve_port()
+    server = Address("127.0.0.1", port, "u", "secret")
+    options = Options(server, "localhost:1", "http://localhost:1", 1, Path("reports"), stay=False)
+    endpoints = Endpoints("demo", server, "localhost:1", "http://localhost:1", "latest")
+    with Demo(options) as demo, pytest.raises(UserError) as caught:
+        demo._connect(endpoints)
+    release_port(port)
+    message = caught.value.message
+    assert message.startswith(f"cannot log in to 127.0.0.1:{port} as u: ")
+    assert message.endswith("; check SOURCE and that the server can be reached from here")
+    assert "secret" not in message
+
+
+def test_a_statement_of_the_workload_that_the_server_refuses() -> None:
+    def work() -> None:
+        raise pymysql.err.OperationalError(1114, "The table 'orders' is full")
+
+    running = _Running(work)
+    running._thread.join()
+    with pytest.raises(UserError) as caught:
+        running.finished()
+    assert caught.value.message == "the workload: the server says The table 'orders' is full"
+    assert caught.value.exit_code is ExitCode.SOURCE

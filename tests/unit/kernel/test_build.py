@@ -80,3 +80,9 @@ def test_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_enabled", True)
     assert [kernel.has(name) for name in kernel.MODULES] == [kernel.built(name) for name in kernel.MODULES]
     assert not kernel.has("no_such_module")
+
+
+def test_a_step_that_fails_is_told_with_what_it_said() -> None:
+    with pytest.raises(build.BuildError) as caught:
+        build._run(["sh", "-c", "echo no such thing; exit 3"])
+    assert str(caught.value) == "sh -c 'echo no such thing; exit 3' failed:\nno such thing"

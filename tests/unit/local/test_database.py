@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.local import database
+from millrace.local import ComponentDiedError, LocalError, database
 from millrace.local.database import MySQL
 
 
@@ -46,3 +46,25 @@ def test_an_installed_mysqld_is_used_if_it_fits(
 
 def test_the_account_has_a_password_of_its_own() -> None:
     assert MySQL().password != MySQL().password
+
+
+def program(folder: Path, text: str) -> Path:
+    path = folder / "mysqld"
+    path.write_text(f'#!/bin/sh\n[ "$LD_TRACE_LOADED_OBJECTS" ] || {{ {text}; }}\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_that_does_not_tell_its_version(tmp_path: Path) -> None:
+    silent = program(tmp_path, "echo hello")
+    with pytest.raises(LocalError) as caught:
+        database._server_version(silent, os.environ)
+    assert str(caught.value) == f"{silent} --version says nothing of use: hello\n"
+
+
+def test_data_that_cannot_be_initialised(tmp_path: Path) -> None:
+    server = MySQL()
+    server._program = program(tmp_path, "echo no room; exit 3")
+    with pytest.raises(ComponentDiedError) as caught:
+        server._run_initialize({"datadir": str(tmp_path)}, tmp_path / "log")
+    assert str(caught.value) == f"{server.name} cannot initialise its data (exit code 3):\nno room\n"

@@ -204,3 +204,26 @@ def test_a_component_that_is_closed_while_it_starts_does_not_start() -> None:
 
     with pytest.raises(LocalError, match="closed while it started"):
         Closed(LISTEN).start()
+
+
+def test_a_component_that_was_closed_while_it_started() -> None:
+    class Closed(Listener):
+        def _prepare(self) -> None:
+            self.close()
+
+    with pytest.raises(LocalError, match=r"^listener was closed while it started$"):
+        Closed(LISTEN).start()
+
+
+def test_a_component_whose_port_is_taken_whenever_it_starts() -> None:
+    listener = Listener(LISTEN)
+    with listener:
+        listener.kill()
+        (listener.folder / "log").unlink()
+        with (
+            socket.create_server(("127.0.0.1", listener.ports[0])),
+            pytest.raises(ComponentDiedError) as caught,
+        ):
+            listener.start()
+        ports = listener.ports
+    assert str(caught.value).startswith(f"listener found its ports {ports} taken:\n")

@@ -1,12 +1,17 @@
 """What is said of a server that cannot be read from, where no such server runs here."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
-from millrace.mysql.checks import check_primary, check_source, check_topology
+from millrace.mysql.catalog import read_catalog
+from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
+from millrace.mysql.status import log_status
+from services.reader.live import _logs
 
 
 class Server:
@@ -51,3 +56,92 @@ def test_semi_sync_with_a_replica_waits_for_the_primary() -> None:
     with pytest.raises(RetriableError, match=r"^db:3306: it is read_only, so a replica"):
         check_primary(cast("MysqlConnection", Server(read_only="ON")))
     check_primary(cast("MysqlConnection", Server(read_only="OFF")))
+
+
+def test_a_server_without_a_log() -> None:
+    with pytest.raises(RefusedError) as caught:
+        check(Server(log_bin="OFF"))
+    assert str(caught.value) == ("db:3306: the binary log is off; set log_bin=mysql-bin in its configuration")
+
+
+def test_a_log_of_statements() -> None:
+    change = (
+        "SET GLOBAL binlog_format='ROW' (and in the configuration; sessions keep theirs until they reconnect)"
+    )
+    statements = Server(binlog_format="STATEMENT")
+    with pytest.raises(RefusedError) as caught:
+        check(statements)
+    assert str(caught.value) == (
+        f"db:3306: binlog_format is STATEMENT, so the log holds no rows; {change}, or set "
+        "MILLRACE_MYSQL_ALLOW_STATEMENTS=true to carry the statements"
+    )
+    assert check_source(cast("MysqlConnection", statements), 7, allow_statements=True) == [
+        f"binlog_format is STATEMENT: the log holds no rows; {change}"
+    ]
+
+
+class Primary(Server):
+    """A server with these replicas."""
+
+    def __init__(self, *replicas: dict[str, str]) -> None:
+        super().__init__()
+        self._replicas = replicas
+
+    def first_of(self, *_: str, doing: str) -> Sequence[dict[str, str]]:
+        del doing
+        return self._replicas
+
+
+def test_another_replica_with_our_server_id() -> None:
+    ours = ReplicaIdentity(7, "our-uuid", "millrace-shop")
+    others = [{"Server_Id": "8", "Replica_UUID": "a"}, {"Server_Id": "7", "Replica_UUID": "our-uuid"}]
+    check_replicas(cast("MysqlConnection", Primary(*others)), ours)
+    with pytest.raises(RefusedError) as caught:
+        check_replicas(cast("MysqlConnection", Primary(*others, {"Server_id": "7", "Host": "db9"})), ours)
+    assert str(caught.value) == (
+        "db:3306: replica db9 already uses server id 7; set MILLRACE_MYSQL_SERVER_ID to a number of its own"
+    )
+
+
+class Changing(Server):
+    """A server without a log, and with tables that are others whenever one looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def query(self, sql: str, *, doing: str) -> Sequence[dict[str, object]]:
+        del doing
+        table = {"database": "shop", "table": "t"}
+        if "information_schema.TABLES" in sql:
+            self.looks += 1
+            return [{**table, "type": "BASE TABLE", "engine": "InnoDB", "collation": None}]
+        if "information_schema.COLUMNS" in sql and "ORDINAL_POSITION" in sql:
+            column = {"ordinal": 1, "name": f"c{self.looks}", "column_type": "int", "nullable": "YES"}
+            return [{**table, **column, "charset": None, "collation": None, "extra": ""}]
+        return []
+
+    def first_of(self, *_: str, doing: str) -> Sequence[dict[str, object]]:
+        del doing
+        return [{"File": "bin.000001", "Position": 4}] if self.looks else []
+
+
+def test_tables_that_keep_changing() -> None:
+    server = Changing()
+    server.flavour = Flavour.MYSQL
+    with pytest.raises(RetriableError) as caught:
+        read_catalog(cast("MysqlConnection", server))
+    assert str(caught.value) == "db:3306: tables kept changing while the catalogue was read"
+    assert server.looks > 5
+
+
+def test_the_end_of_a_log_that_is_off() -> None:
+    with pytest.raises(RefusedError) as caught:
+        log_status(cast("MysqlConnection", Changing()))
+    assert str(caught.value) == "db:3306: the binary log is off; start the server with log_bin"
+
+
+def test_a_server_without_any_log_file() -> None:
+    with pytest.raises(RefusedError) as caught:
+        _logs(cast("MysqlConnection", Changing()))
+    assert str(caught.value) == "db:3306: there are no binary logs"

@@ -55,7 +55,12 @@ from millrace.mysql.errors import (
             "gtid_mode is not ON",
         ),
         (1236, "Binary log is not open", RefusedError, "log_bin"),
-        (1236, "read error on log", RetriableError, "cannot read its log there"),
+        (
+            1236,
+            "read error on log",
+            RetriableError,
+            "MILLRACE_START names a position, it may not be where an event starts (error 1236: read error on",
+        ),
         (
             1227,
             "Access denied; you need (at least one of) the REPLICATION SLAVE privilege(s) for this operation",

@@ -387,3 +387,17 @@ def test_start_at_a_time(tmp_path: Path, time: int, name: str, transaction: int)
     places = [(key.split(b":")[2].decode(), int(key.split(b":")[3])) for key, *_ in kafka.committed]
     assert places[0] == (name, 4)
     assert places[1:2] == ([(name, position)] if position < log.end else [])
+
+
+def test_no_file_of_that_name(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError) as caught:
+        source(make(Recorder()), f"{tmp_path}/bin.*").open()
+    assert str(caught.value) == f"no file matches MILLRACE_FILES ({tmp_path}/bin.*)"
+
+
+def test_a_file_of_mysql_3_23(tmp_path: Path) -> None:
+    start = bytes(4) + b"\x01" + bytes(4) + (69).to_bytes(4, "little") + bytes(56)
+    (tmp_path / "bin.001").write_bytes(MAGIC + start)
+    with pytest.raises(RefusedError) as caught:
+        source(make(Recorder()), f"{tmp_path}/bin.*").open()
+    assert str(caught.value) == f"{tmp_path}/bin.001 was written by MySQL 3.23, whose format is not read"

@@ -346,3 +346,12 @@ def test_an_altered_head_of_a_known_file_is_not_written_again() -> None:
         writer.write(whole(data))
     writer.commit()
     assert records_of(kafka) == expected(log)
+
+
+def test_a_piece_without_its_beginning() -> None:
+    log, kafka = sample(), Recorder()
+    writer = make(kafka)
+    for data in resume(writer, log)[:3]:
+        writer.write(whole(data))
+    with pytest.raises(GapError, match=r"^a piece of an event came without its beginning$"):
+        writer.write(parts(log.events[-1], 9)[1:2])

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from millrace.contract import escape_name
-from millrace.verify.tables import Column, Folder, _compare, from_server, from_topic
+from millrace.runtime.errors import UserError
+from millrace.verify.tables import Column, Folder, _compare, _from_note, from_server, from_topic
 
 UTC = dt.UTC
 ID, NAME = Column("id", "int", 0), Column("na-me", "varchar", 0)
@@ -157,3 +158,19 @@ def test_where_the_first_difference_is(columns, in_topic, in_table, first):
         names = [escape_name(column.name) for column in columns]
         fold.add(key(number), envelope(None, dict(zip(names, (number, note), strict=True))))
     assert _compare("d", "t", fold, in_table, columns).first == first
+
+
+def test_a_column_that_its_topic_does_not_have() -> None:
+    note = {
+        "image": "after",
+        "column": "name",
+        "text": None,
+        "bytes": None,
+        "reference": {"key": "1:0:bin.1:4:0"},
+    }
+    with pytest.raises(UserError) as caught:
+        _from_note(Column("name", "longblob", 0), note)
+    assert caught.value.message == (
+        "a row is too large for a record of its topic: its column name lies in the events topic, and this "
+        "comparison reads row topics only; raise max.message.bytes of the topic or leave it out"
+    )

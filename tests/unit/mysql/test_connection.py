@@ -1,0 +1,77 @@
+"""What is said where no server answers, or none that we can talk to."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Thread
+
+import pytest
+
+from millrace.local.processes import release_port, reserve_port
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import RefusedError, UnreachableError
+
+
+def address(port: int, *, verify: bool = False) -> MysqlAddress:
+    return MysqlAddress("127.0.0.1", port, user="u", password="", connect_timeout_s=1, ssl_verify=verify)
+
+
+def test_no_server_there() -> None:
+    port = reserve_port()
+    with pytest.raises(UnreachableError) as caught:
+        MysqlConnection(address(port))
+    release_port(port)
+    assert str(caught.value) == (
+        f"127.0.0.1:{port}: cannot connect (Connection refused); check MILLRACE_MYSQL_HOST and _PORT, and "
+        "that the server runs"
+    )
+
+
+def test_no_answer_at_all() -> None:
+    """As behind a firewall: here because too many wait to be let in already."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        port = listener.getsockname()[1]
+        with pytest.raises(UnreachableError) as caught:
+            MysqlConnection(address(port))
+    assert str(caught.value) == (
+        f"127.0.0.1:{port}: no answer; check MILLRACE_MYSQL_HOST and _PORT, and firewalls between here and "
+        "there"
+    )
+
+
+@contextmanager
+def greeting(capabilities: int, then: bytes) -> Iterator[int]:
+    """A peer that greets as MySQL does, and says ``then`` to whatever it is told."""
+    body = b"\x0a8.0.36\0" + struct.pack("<I", 1) + b"12345678\0" + struct.pack("<H", capabilities & 0xFFFF)
+    body += b"\x2d" + struct.pack("<HHB", 2, capabilities >> 16, 21) + bytes(10)
+    body += b"123456789012\0mysql_native_password\0"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(struct.pack("<I", len(body)) + body)
+                connection.recv(4096)
+                with suppress(ConnectionError):
+                    connection.sendall(then)
+                    connection.recv(4096)
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+def test_tls_that_does_not_come_about() -> None:
+    everything = 0x81BFF7FF | 0x800
+    with greeting(everything, b"this is no TLS") as port, pytest.raises(RefusedError) as caught:
+        MysqlConnection(address(port, verify=True))
+    message = str(caught.value)
+    assert message.startswith(f"127.0.0.1:{port}: TLS does not come about: ")
+    assert message.endswith("; see MILLRACE_MYSQL_SSL_CA, _SSL_VERIFY and _SSL_DISABLED")
