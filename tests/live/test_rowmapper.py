@@ -228,6 +228,38 @@ def test_names_from_the_catalogue(world):
         world.server.execute(f"SET GLOBAL {variable} = {before}")
 
 
+def test_a_definition_that_the_reader_reads_anew(world):
+    """A column got another name, which no table map shows: once the reader has connected again it holds."""
+    variable = "binlog_row_metadata"
+    ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
+    least = "NO_LOG" if isinstance(world.server, MariaDB) else "MINIMAL"
+    world.server.execute(f"SET GLOBAL {variable} = {least}")
+    try:
+        run(world, TABLES)
+        with world.services("decoder", "rowmapper"):
+            with world.services("reader"):
+                world.wait_for_start()
+                run(
+                    world,
+                    "INSERT INTO plain (id) VALUES (1); ALTER TABLE plain CHANGE note text VARCHAR(100);"
+                    "INSERT INTO plain (id) VALUES (2)",
+                )
+                world.wait_for_row("plain", 2)
+            with world.services("reader"):
+                read = world.folder / "reader.log"
+                deadline = time.monotonic() + 120
+                while read.read_text().count("catalogue read") < 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+                run(world, "INSERT INTO plain (id) VALUES (3)")
+                rows = world.wait_for_row("plain", 3)
+        assert [list(row["after"])[1] for row in rows] == ["note", "note", "text"]
+        told = (world.folder / "rowmapper.log").read_text()
+        assert told.count("columns may have other names from here on") == 1
+    finally:
+        world.server.execute(f"SET GLOBAL {variable} = {before}")
+
+
 def test_definition_that_is_out_of_date_sets_the_table_aside(world):
     variable = "binlog_row_metadata"
     ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
