@@ -18,7 +18,7 @@ from millrace.local import Kafka, LocalError
 from millrace.local import database as local_database
 from millrace.local import processes as local_processes
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
-from millrace.mysql.errors import GapError, LinkLostError, RefusedError
+from millrace.mysql.errors import GapError, LinkLostError, PurgedError, RefusedError
 from millrace.mysql.identity import ServerNames
 from millrace.mysql.position import _heartbeat_v2
 from millrace.runtime.errors import SettingsError, UserError
@@ -165,19 +165,47 @@ def test_the_name_of_a_source_for_a_job() -> None:
     assert "a letter, then letters, digits, '_' or '-'" in caught.value.message
 
 
-def test_a_set_of_gtids_to_start_at_that_is_none() -> None:
-    """Where a server is of another kind than the settings think."""
+def live_source(start: str) -> LiveSource:
     settings = load_settings(
         ReaderSettings,
         source="shop",
         kafka={"bootstrap_servers": "localhost:1"},
         mysql={"host": "db"},
-        start="gtid:0-1-5",
+        start=start,
     )
-    source = LiveSource(settings, cast("RawWriter", None), cast("TransactionalProducer", None))
-    server = SimpleNamespace(flavour=Flavour.MYSQL, address=MysqlAddress("db"))
+    return LiveSource(settings, cast("RawWriter", None), cast("TransactionalProducer", None))
+
+
+SERVER = cast(
+    "MysqlConnection",
+    SimpleNamespace(flavour=Flavour.MYSQL, address=MysqlAddress("db"), query=lambda *_, **__: []),
+)
+"""A server of MySQL that lists no logs."""
+
+
+def test_what_a_server_has_purged() -> None:
+    with pytest.raises(PurgedError) as caught:
+        live_source("earliest")._gap_allowed(SERVER, "the server no longer has bin.000001", "bin.000007")
+    assert str(caught.value) == (
+        "db:3306: the server no longer has bin.000001. Put the files back, read a copy of them under another "
+        "MILLRACE_SOURCE with MILLRACE_FILES, or go on without them at bin.000007 with "
+        "MILLRACE_ON_GAP=continue; and keep logs for longer (binlog_expire_logs_seconds, expire_logs_days)"
+    )
+
+
+def test_a_position_that_cannot_be_asked_for() -> None:
     with pytest.raises(UserError) as caught:
-        source._start(cast("MysqlConnection", server), ServerNames(None, None))
+        live_source("bin.000001:5000000000")._start(SERVER, ServerNames(None, None))
+    assert caught.value.message == (
+        "MILLRACE_START leads to bin.000001:5000000000, and a server without GTIDs can be asked for "
+        "positions below 4 GiB only; start at an earlier one"
+    )
+
+
+def test_a_set_of_gtids_to_start_at_that_is_none() -> None:
+    """Where a server is of another kind than the settings think."""
+    with pytest.raises(UserError) as caught:
+        live_source("gtid:0-1-5")._start(SERVER, ServerNames(None, None))
     assert caught.value.message == "MILLRACE_START is wrong: 0-1-5 is no GTID set of MySQL, which db:3306 is"
 
 
