@@ -173,7 +173,8 @@ def live_source(start: str) -> LiveSource:
         mysql={"host": "db"},
         start=start,
     )
-    return LiveSource(settings, cast("RawWriter", None), cast("TransactionalProducer", None))
+    producer = cast("TransactionalProducer", None)
+    return LiveSource(settings, cast("RawWriter", None), producer, lambda: None)
 
 
 SERVER = cast(
