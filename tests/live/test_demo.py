@@ -44,7 +44,13 @@ def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
     assert code == 0, text
     assert text.splitlines()[-1] == "row topics equal the tables: yes"
     assert len(re.findall(r": [\d,]+ records folded .*: equal$", text, re.MULTILINE)) == 8
-    assert "2,000 in one transaction" in text
+    (changed,) = re.findall(
+        r"^  ([\d,]+) rows of 8 tables were changed, 2,000 in one transaction;$", text, re.MULTILINE
+    )
+    assert (
+        f"rows changed</dt><dd>{changed}</dd>"
+        in (tmp_path / "reports" / "analytics" / "report.html").read_text()
+    )
     assert "Loop detection has 0 findings" in text
     for job in ("analytics", "loop_detection"):
         assert "</html>" in (tmp_path / "reports" / job / "report.html").read_text()
