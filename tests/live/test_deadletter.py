@@ -12,9 +12,8 @@ import pytest
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.state import RowMapperState
 from millrace.kafka.state import read_state
-from millrace.local import MariaDB
 
-from .rows_world import ROOT, SERVICES, RowsWorld
+from .rows_world import ROOT, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
 WRITES = [
@@ -33,12 +32,9 @@ WRITES = [
 def world(kafka, registry, database, source_name, tmp_path):
     made = RowsWorld(kafka, registry, database, source_name, tmp_path)
     database.execute(f"CREATE DATABASE {made.database}")
-    variable = "binlog_row_metadata"
-    ((_, before),) = database.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
-    least = "NO_LOG" if isinstance(database, MariaDB) else "MINIMAL"
-    database.execute(f"SET GLOBAL {variable} = {least}")
-    yield made
-    database.execute(f"SET GLOBAL {variable} = {before}", f"DROP DATABASE {made.database}")
+    with without_column_names(database):
+        yield made
+    database.execute(f"DROP DATABASE {made.database}")
     made.close()
 
 

@@ -11,7 +11,7 @@ from millrace.local import MariaDB
 from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import SERVICES, RowsWorld, without_column_names
 
 
 @pytest.fixture
@@ -205,11 +205,7 @@ def test_killed_again_and_again(world):
 
 def test_names_from_the_catalogue(world):
     """A log without column names: they come from the server's catalogue."""
-    variable = "binlog_row_metadata"
-    ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
-    least = "NO_LOG" if isinstance(world.server, MariaDB) else "MINIMAL"
-    world.server.execute(f"SET GLOBAL {variable} = {least}")
-    try:
+    with without_column_names(world.server):
         run(world, TABLES)
         with world.services(*SERVICES):
             world.wait_for_start()
@@ -224,17 +220,11 @@ def test_names_from_the_catalogue(world):
         (row,) = world.rows("plain")
         assert row["source"]["schema_source"] == "catalog"
         assert row["after"]["note"] == "näme"
-    finally:
-        world.server.execute(f"SET GLOBAL {variable} = {before}")
 
 
 def test_a_definition_that_the_reader_reads_anew(world):
     """A column got another name, which no table map shows: once the reader has connected again it holds."""
-    variable = "binlog_row_metadata"
-    ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
-    least = "NO_LOG" if isinstance(world.server, MariaDB) else "MINIMAL"
-    world.server.execute(f"SET GLOBAL {variable} = {least}")
-    try:
+    with without_column_names(world.server):
         run(world, TABLES)
         with world.services("decoder", "rowmapper"):
             with world.services("reader"):
@@ -256,16 +246,10 @@ def test_a_definition_that_the_reader_reads_anew(world):
         assert [list(row["after"])[1] for row in rows] == ["note", "note", "text"]
         told = (world.folder / "rowmapper.log").read_text()
         assert told.count("columns may have other names from here on") == 1
-    finally:
-        world.server.execute(f"SET GLOBAL {variable} = {before}")
 
 
 def test_definition_that_is_out_of_date_sets_the_table_aside(world):
-    variable = "binlog_row_metadata"
-    ((_, before),) = world.server.query(f"SHOW GLOBAL VARIABLES LIKE '{variable}'")
-    least = "NO_LOG" if isinstance(world.server, MariaDB) else "MINIMAL"
-    world.server.execute(f"SET GLOBAL {variable} = {least}")
-    try:
+    with without_column_names(world.server):
         run(world, TABLES)
         with world.services(*SERVICES):
             world.wait_for_start()
@@ -281,5 +265,3 @@ def test_definition_that_is_out_of_date_sets_the_table_aside(world):
         letters = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
         assert [letter["table"] for letter in letters] == [f"{world.database}.plain"] * 2
         assert letters[0]["error_class"] == "SchemaMismatchError"
-    finally:
-        world.server.execute(f"SET GLOBAL {variable} = {before}")
