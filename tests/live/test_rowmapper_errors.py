@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -88,7 +88,8 @@ def test_confluents_own_deserializer_reads_rows(kafka, registry, mysql, source_n
             world.wait_for_row("a")
         (message,) = world.messages(world.topics.table(world.database, "a"))
         with SchemaRegistryClient({"url": registry.url}) as client:
-            deserialize = AvroDeserializer(client)
+            named = {"subject.name.strategy": topic_subject_name_strategy}
+            deserialize = AvroDeserializer(client, conf=named)
             topic = message.topic()
             key = deserialize(message.key(), SerializationContext(topic, MessageField.KEY))
             value = deserialize(message.value(), SerializationContext(topic, MessageField.VALUE))
