@@ -56,6 +56,7 @@ from millrace.kafka.chunks import (
 )
 from millrace.kafka.pipe import Record, TransactionalProducer
 from millrace.runtime.logging import get_logger
+from millrace.runtime.service import StopRequestedError
 from services.decoder.metrics import DecoderMetrics
 
 if TYPE_CHECKING:
@@ -71,10 +72,6 @@ _BATCH_BYTES: Final = 1024 * 1024
 _NOWHERE: Final = (-1, "")
 _FIRST_POSITION: Final = len(MAGIC)
 _UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
-
-
-class _StopRequestedError(Exception):
-    """Work on a large event stops between two records; the state says where."""
 
 
 @dataclass(slots=True)
@@ -205,7 +202,7 @@ class Decoder:
         """Take raw records, write what follows from them."""
         try:
             self._process(records)
-        except _StopRequestedError:
+        except StopRequestedError:
             return
         self._output.flush()
         self._metrics.record_time.set(records[-1].timestamp()[1] / 1000)
@@ -408,7 +405,7 @@ class Decoder:
         if producer.due:
             producer.commit(self.state())
             if self._stop.is_set():
-                raise _StopRequestedError
+                raise StopRequestedError
 
     def _enter(self, key: bytes, head: bytes) -> None:
         """Go into another file or epoch, or on to an event of another server in the same file."""

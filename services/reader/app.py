@@ -25,7 +25,7 @@ from millrace.mysql.errors import (
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.service import Service
+from millrace.runtime.service import Service, StopRequestedError
 from services.reader.files import EndOfFiles, FileSource
 from services.reader.live import LiveSource
 from services.reader.metrics import ReaderMetrics
@@ -40,10 +40,6 @@ _OPEN_WAIT_S: Final = 0.05
 
 _FIRST_BACKOFF_S: Final = 0.5
 _LAST_BACKOFF_S: Final = 30.0
-
-
-class _StopRequestedError(Exception):
-    """The reader was asked to stop while it was looking for its place."""
 
 
 class Source(Protocol):
@@ -73,7 +69,7 @@ def run(service: Service[ReaderSettings]) -> None:
     def beat() -> None:
         service.health.beat()
         if service.stop.is_set():
-            raise _StopRequestedError
+            raise StopRequestedError
 
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
         state = _state(producer.open(), topics.state)
@@ -140,7 +136,7 @@ class _Loop:
                 self._metrics.connected.set(1)
                 self._health.set_ready()
                 self._carry()
-            except _StopRequestedError:
+            except StopRequestedError:
                 break
             except EndOfFiles:
                 self._writer.commit()

@@ -29,11 +29,11 @@ from millrace.kafka.state import read_state
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
-from millrace.runtime.service import Service
+from millrace.runtime.service import Service, StopRequestedError
 from services.rowmapper.app import RowMapper, assembled
 from services.rowmapper.assembler import Transaction
 from services.rowmapper.incoming import Incoming
-from services.rowmapper.mapper import Mapper, StopRequestedError
+from services.rowmapper.mapper import Mapper
 from services.rowmapper.publisher import Publication, Publisher, WaitingRows
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.sink import Sink

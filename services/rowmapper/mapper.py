@@ -13,23 +13,20 @@ from millrace.binlog.types import EventType
 from millrace.contract import GAP
 from millrace.kafka.pipe import Record, TransactionalProducer
 from millrace.runtime.health import Health
+from millrace.runtime.service import StopRequestedError
 from services.rowmapper.assembler import Assembler, Transaction
 from services.rowmapper.incoming import Incoming, IncomingReader, Marker, unreadable
 from services.rowmapper.publisher import Outcome, Publisher
 from services.rowmapper.sink import Sink
 from services.rowmapper.tables import Tables
 
-__all__ = ["Mapper", "Replay", "StopRequestedError"]
+__all__ = ["Mapper", "Replay"]
 
 Replay = Callable[[int, int], Iterator[Incoming]]
 """Reads the events from one offset to before another a second time."""
 
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
-
-
-class StopRequestedError(Exception):
-    """Publishing stops between two records; the state says where."""
 
 
 class Mapper:

@@ -13,6 +13,7 @@ from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.status import binary_logs
+from millrace.runtime.service import StopRequestedError
 from services.reader.walk import place_of_time
 
 from .proxy import Proxy
@@ -82,10 +83,6 @@ def test_start_at_a_time(kafka: Kafka, database: Server, source_name: str) -> No
     # Nothing but a checkpoint of MariaDB's may lie between.
     assert second.key.position - end[1] < 100
     assert before != state.gtid_set == executed(database)
-
-
-class StopRequestedError(Exception):
-    pass
 
 
 def test_the_search_for_a_place_can_be_stopped(database: Server) -> None:

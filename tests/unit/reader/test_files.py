@@ -11,6 +11,7 @@ import zstandard
 from prometheus_client import CollectorRegistry
 
 from millrace.mysql.errors import GapError, RefusedError
+from millrace.runtime.service import StopRequestedError
 from millrace.runtime.settings import load_settings
 from services.reader.files import EndOfFiles, FileSource
 from services.reader.metrics import ReaderMetrics
@@ -291,10 +292,6 @@ def timed_log(folder: Path, name: str, begun: int, *times: int) -> Log:
         log.transaction(number + 1, 10)
     (folder / name).write_bytes(content(log))
     return log
-
-
-class StopRequestedError(Exception):
-    pass
 
 
 @pytest.mark.parametrize(
