@@ -4,6 +4,7 @@ import random
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -50,7 +51,7 @@ def session(server: MySQL | MariaDB, database: str) -> "Iterator[pymysql.connect
                 connection.close()
 
 
-class Sessions:
+class Sessions(ABC):
     """Work on a server in its own thread, counted in ``done``; connects again when the server is lost."""
 
     def __init__(self, server: MySQL | MariaDB, database: str, name: str) -> None:
@@ -77,9 +78,9 @@ class Sessions:
                 self.done["connections lost"] += 1
                 self._stop.wait(_RETRY_S)
 
+    @abstractmethod
     def _session(self, connection: Any) -> None:
         """Work until told to stop, or until the connection is lost."""
-        raise NotImplementedError
 
 
 class Writer(Sessions):

@@ -232,9 +232,10 @@ def run(
 
 def run_cut(
     raw: Sequence[RawRecord], limit: int, *, held_bytes: int, due_every: int
-) -> list[tuple[Any, ...]]:
-    """Run decoders that are killed behind every commit, one after the other, to the end."""
+) -> tuple[list[tuple[Any, ...]], int]:
+    """Run decoders that are killed behind every commit, to the end; give the output and how many were."""
     recorder = Recorder(due_every=due_every)
+    restarts = 0
     while True:
         decoder, offset = resumed(recorder, limit, raw=raw, held_bytes=held_bytes)
         recorder.pending_records, recorder.cut_after = [], 1
@@ -244,11 +245,12 @@ def run_cut(
                 if recorder.due:
                     recorder.commit(decoder.state())
         except CutError:
+            restarts += 1
             continue
         break
     recorder.cut_after = None
     recorder.commit(decoder.state())
-    return recorder.committed
+    return recorder.committed, restarts
 
 
 def resumed(
@@ -260,6 +262,7 @@ def resumed(
     if recorder.state is not None:
         state = DecoderState.from_bytes(recorder.state)
         offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
+        assert state.first_chunk_offset is None or state.first_chunk_offset < state.input_offset
     decoder.start_at(offset)
     return decoder, offset
 
@@ -343,29 +346,8 @@ def test_the_output_does_not_depend_on_where_it_was_cut(
     if output_limit > limit:
         assert len(whole) == len(log().records) + 4 + 3
     for due_every in (1, 2, 3, 5):
-        recorder = Recorder(due_every=due_every)
-        restarts = 0
-        while True:
-            decoder = make(recorder, output_limit, raw=raw, held_bytes=held_bytes)
-            offset = 0
-            if recorder.state is not None:
-                state = DecoderState.from_bytes(recorder.state)
-                offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
-                assert state.first_chunk_offset is None or state.first_chunk_offset < state.input_offset
-            decoder.next_offset = offset
-            recorder.pending_records, recorder.cut_after = [], 1
-            try:
-                for record in raw[offset:]:
-                    decoder.process([record])
-                    if recorder.due:
-                        recorder.commit(decoder.state())
-            except CutError:
-                restarts += 1
-                continue
-            break
-        recorder.cut_after = None
-        recorder.commit(decoder.state())
-        assert recorder.committed == whole
+        output, restarts = run_cut(raw, output_limit, held_bytes=held_bytes, due_every=due_every)
+        assert output == whole
         if output_limit > limit:
             assert restarts >= len(whole) // due_every - 7
         assert restarts > 3
@@ -630,7 +612,7 @@ def test_large_events_inside_a_payload(limit: int, held_bytes: int, monkeypatch:
     raw = records(builder.records, limit)
     values = [record[:3] + record[4:] for record in whole]
     for due_every in (1, 2, 7):
-        committed = run_cut(raw, 200, held_bytes=held_bytes, due_every=due_every)
+        committed, _ = run_cut(raw, 200, held_bytes=held_bytes, due_every=due_every)
         assert [record[:3] + record[4:] for record in committed] == values
 
 
@@ -651,7 +633,7 @@ def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytes
     raw = records(builder.records, limit)
     output = run(raw, 200, held_bytes=300)
     for due_every in (1, 2, 7):
-        cut = run_cut(raw, 200, held_bytes=300, due_every=due_every)
+        cut, _ = run_cut(raw, 200, held_bytes=300, due_every=due_every)
         assert sorted(cut, key=itemgetter(0)) == sorted(output, key=itemgetter(0))
     letters = [record for record in output if record[0] == "shop.deadletter"]
     assert b"".join(value for _, _, value, *_ in letters).endswith(builder.records[2][1])
