@@ -28,6 +28,10 @@ _COMMANDS: Final = {
     "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.local.commands:local", "Start Kafka, a registry and a database server here."),
     "reader": ("millrace.service_commands:reader", "Run the reader: a server's binary log to raw events."),
+    "recompute": (
+        "millrace.recompute_command:recompute",
+        "Have decoder and row mapper make events and rows anew from the raw topic.",
+    ),
     "status": (
         "millrace.status.command:status",
         "Print where the services stand, and what lies between them.",

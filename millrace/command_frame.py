@@ -14,23 +14,30 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import ServiceSettings
 
-__all__ = ["check_topics", "errors_in_words", "setting_values", "source_option", "topic_options"]
+__all__ = [
+    "check_topics",
+    "errors_in_words",
+    "kafka_option",
+    "setting_values",
+    "source_option",
+    "topic_options",
+]
 
-_BROKERS: Final = click.option(
-    "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
-)
 _REGISTRY: Final = click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
 
 source_option: Final = click.option("--source", help="Name of the source. [MILLRACE_SOURCE]")
+kafka_option: Final = click.option(
+    "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
+)
 
 
 def topic_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--bootstrap-servers`` and ``--registry-url``."""
-    return _BROKERS(_REGISTRY(command))
+    return kafka_option(_REGISTRY(command))
 
 
 def setting_values(
-    *, bootstrap_servers: str | None, registry_url: str | None, source: str | None = None
+    *, bootstrap_servers: str | None, registry_url: str | None = None, source: str | None = None
 ) -> dict[str, Any]:
     """Turn the options into settings, which win over the environment."""
     values: dict[str, Any] = {}

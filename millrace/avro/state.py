@@ -7,9 +7,11 @@ means is said there. :class:`RowsContext` is what the row mapper keeps beside ea
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from millrace.avro import single_object
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 
 __all__ = [
     "DecoderState",
@@ -21,6 +23,7 @@ __all__ = [
     "ReaderState",
     "RowMapperState",
     "RowsContext",
+    "stored_state",
 ]
 
 PlainValue = None | bool | int | float | bytes | str | list["PlainValue"] | dict[str, "PlainValue"]
@@ -231,3 +234,19 @@ def _from_plain(record: dict[str, Any] | None) -> Any:
     if isinstance(value, dict):
         return {key: _from_plain(item) for key, item in value.items()}
     return value
+
+
+S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
+
+
+def stored_state(kind: type[S], stored: bytes | None, topic: str) -> S | None:
+    """Decode the state that a service has in ``topic``; raises :class:`UserError` where it cannot be read."""
+    if stored is None:
+        return None
+    try:
+        return kind.from_bytes(stored)
+    except single_object.SingleObjectError as error:
+        advice = (
+            "" if kind is ReaderState else ". 'millrace recompute' lets decoder and row mapper begin anew"
+        )
+        raise UserError(f"the state in {topic} cannot be read: {error}{advice}", ExitCode.DATA) from error

@@ -1,10 +1,18 @@
 """Reading whole topics, and watching them grow: for checks and tools, not for services."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
     AdminClient,
     OffsetSpec,
@@ -14,7 +22,14 @@ from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["earliest_offsets", "end_offsets", "latest_offsets", "read_topic", "source_topics"]
+__all__ = [
+    "earliest_offsets",
+    "end_offsets",
+    "held_offsets",
+    "latest_offsets",
+    "read_topic",
+    "source_topics",
+]
 
 _TIMEOUT_S: Final = 30.0
 _SILENCE_S: Final = 60.0
@@ -54,7 +69,7 @@ def read_topic(
     try:
         with translated(f"reading {topic}"):
             partitions = [
-                TopicPartition(topic, number, start)
+                TopicPartition(topic, number, start or OFFSET_BEGINNING)
                 for number in consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
             ]
             if not partitions:
@@ -115,6 +130,17 @@ def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[s
         for partition, offset in latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED).items():
             sums[partition.topic] = sums.get(partition.topic, 0) + offset
     return sums
+
+
+def held_offsets(admin: AdminClient, topics: Mapping[str, int]) -> dict[tuple[str, int], range]:
+    """Return the offsets that each partition holds; ``topics`` gives the number of partitions of each."""
+    partitions = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+    if not partitions:
+        return {}
+    with translated("looking up the extent of topics"):
+        first = earliest_offsets(admin, partitions)
+        ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+    return {(at.topic, at.partition): range(first[at], ends[at]) for at in partitions}
 
 
 def earliest_offsets(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
     AdminClient,
     ConfigResource,
@@ -32,6 +32,7 @@ __all__ = [
     "TOPIC_SPECS",
     "TopicInfo",
     "TopicSpec",
+    "delete_records",
     "ensure_topics",
 ]
 
@@ -171,6 +172,26 @@ def ensure_topics(
     if missing:
         counts |= _create(admin, settings, missing, partitions)
     return _check(admin, topics, counts)
+
+
+def delete_records(admin: AdminClient, ends: Mapping[tuple[str, int], int]) -> None:
+    """Delete the records before an offset in each partition, given as topic and number.
+
+    With the offset of the first record nothing is deleted, but what Kafka would refuse is refused. Raises
+    :class:`BrokerError` for the first partition that keeps its records.
+    """
+    partitions = [TopicPartition(topic, number, end) for (topic, number), end in ends.items()]
+    for partition, future in admin.delete_records(partitions).items() if partitions else ():
+        with translated(f"deleting the records of {partition.topic}"):
+            try:
+                answer_of(future, _TIMEOUT_S)
+            except KafkaException as exception:
+                if exception.args[0].code() != KafkaError.POLICY_VIOLATION:
+                    raise
+                raise BrokerError(
+                    f"the records of {partition.topic} cannot be deleted: it is compacted; set its "
+                    "cleanup.policy to compact,delete"
+                ) from exception
 
 
 def _create(

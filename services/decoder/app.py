@@ -5,7 +5,7 @@ from collections.abc import Generator
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import DecoderState
+from millrace.avro.state import DecoderState, stored_state
 from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
@@ -52,8 +52,7 @@ def run(service: Service[DecoderSettings]) -> None:
             deadletter_limit=infos[topics.deadletter].record_limit,
             write_events=serialize_event.compiled(),
         )
-        stored = producer.open()
-        state = None if stored is None else DecoderState.from_bytes(stored)
+        state = stored_state(DecoderState, producer.open(), topics.state)
         metrics = DecoderMetrics(service.metrics)
         CommitMetrics(service.metrics, "decoder", producer)
         decoder = Decoder(output, metrics, state, reread=_reread(service, topics.raw), stop=service.stop)

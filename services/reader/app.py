@@ -8,8 +8,7 @@ import random
 import time
 from typing import Final, Protocol
 
-from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import ReaderState
+from millrace.avro.state import ReaderState, stored_state
 from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.pipe import TransactionalProducer
@@ -72,7 +71,7 @@ def run(service: Service[ReaderSettings]) -> None:
             raise StopRequestedError
 
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
-        state = _state(producer.open(), topics.state)
+        state = stored_state(ReaderState, producer.open(), topics.state)
         writer = RawWriter(
             producer,
             topics.raw,
@@ -97,13 +96,6 @@ def run(service: Service[ReaderSettings]) -> None:
                 f"{error}. Nothing behind that place was written; look at the log there with mysqlbinlog",
                 ExitCode.DATA,
             ) from error
-
-
-def _state(stored: bytes | None, topic: str) -> ReaderState | None:
-    try:
-        return None if stored is None else ReaderState.from_bytes(stored)
-    except SingleObjectError as error:
-        raise UserError(f"the reader's state in {topic} cannot be read: {error}", ExitCode.DATA) from error
 
 
 class _Loop:

@@ -9,7 +9,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import RowMapperState
+from millrace.avro.state import RowMapperState, stored_state
 from millrace.binlog.errors import UnsupportedError
 from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
@@ -88,11 +88,9 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
         serialize_transaction = TransactionSerializer(registry, topics.transactions)
         serialize_ddl = RecordSerializer(registry, topics.ddl, "Ddl")
         serialize_dead_letter = RecordSerializer(registry, topics.deadletter, "DeadLetter")
-        stored = producer.open()
-        if stored is None:
+        state = stored_state(RowMapperState, producer.open(), topics.state)
+        if state is None:
             state = RowMapperState(input_offset=reader.first_offset())
-        else:
-            state = RowMapperState.from_bytes(stored)
         mapper = Mapper(
             state,
             producer,

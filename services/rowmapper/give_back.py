@@ -20,7 +20,7 @@ from typing import Final
 
 from millrace.avro.events import EventDeserializer
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import QuarantinedTable, RowMapperState, RowsContext
+from millrace.avro.state import QuarantinedTable, RowMapperState, RowsContext, stored_state
 from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
 from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
@@ -74,7 +74,8 @@ def give_back(
     """
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     stored = read_state(settings.kafka, settings.source, "rowmapper")
-    state = None if stored is None or stored.value is None else RowMapperState.from_bytes(stored.value)
+    value = None if stored is None else stored.value
+    state = stored_state(RowMapperState, value, Topics(settings.source).state)
     if stored is None or not _chosen(settings.source, () if state is None else state.quarantined, names):
         return []
     say(f"taking over from the row mapper, {stored.owner}: if it still runs, it ends with code 6")
@@ -174,7 +175,7 @@ def waiting_letters(
     if not begun:
         raise UserError(
             f"the first letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
-            "make the row topics anew (docs/operations.md)",
+            "'millrace recompute' makes the row topics anew",
             ExitCode.DATA,
         )
 

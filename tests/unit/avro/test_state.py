@@ -13,7 +13,11 @@ from millrace.avro.state import (
     DecoderState,
     LogIdentity,
     ReaderState,
+    RowMapperState,
+    stored_state,
 )
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 
 READER_STATE = ReaderState(
     epoch=2,
@@ -84,6 +88,27 @@ def test_fingerprint_is_that_of_the_specification():
 def test_foreign_bytes_are_refused_in_words(data, message):
     with pytest.raises(SingleObjectError, match=message):
         ReaderState.from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (ReaderState, ""),
+        (DecoderState, ". 'millrace recompute' lets decoder and row mapper begin anew"),
+        (RowMapperState, ". 'millrace recompute' lets decoder and row mapper begin anew"),
+    ],
+)
+def test_a_state_of_another_version(kind, advice):
+    known = single_object.schema_fingerprint(kind.__name__).hex()
+    with pytest.raises(UserError) as caught:
+        stored_state(kind, b"\xc3\x01" + bytes(8), "shop.state")
+    assert caught.value.message == (
+        f"the state in shop.state cannot be read: {kind.__name__}: written with the schema of fingerprint "
+        f"0000000000000000, this version knows {known}; read it with the version of millrace that wrote it"
+        f"{advice}"
+    )
+    assert caught.value.exit_code is ExitCode.DATA
+    assert stored_state(kind, None, "shop.state") is None
 
 
 @pytest.mark.parametrize("name", schema_names())
