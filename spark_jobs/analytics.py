@@ -21,7 +21,7 @@ from spark_jobs.common.events import read_events
 from spark_jobs.common.job import Job, job_command, moment, persisted
 from spark_jobs.common.report import Bytes, Code, Report
 from spark_jobs.common.rows import count_rows
-from spark_jobs.common.transactions import number_laps, transactions
+from spark_jobs.common.transactions import INSTANCE, cut_transactions, number_laps, transactions
 
 __all__ = ["events_per_minute", "main", "rows_per_table", "top"]
 
@@ -76,9 +76,16 @@ def analyse(job: Job, spark: SparkSession, number: int) -> _Results:
     with job.step("events decoded"):
         events = persisted(read_events(spark, job))
     with job.step("rows counted"):
-        counted = persisted(count_rows(events))
+        logged = persisted(number_laps(count_rows(events)))
     with job.step("tables and transactions summed up"):
-        every = persisted(transactions(number_laps(counted)))
+        cut = cut_transactions(logged)
+        counted = logged.join(sf.broadcast(cut), list(INSTANCE), "left_anti")
+        if number_cut := cut.count():
+            job.notes.append(
+                f"{number_cut} transactions were cut where the reader lost its server; what came of them "
+                "before they followed again, whole, is left out."
+            )
+        every = persisted(transactions(counted))
         minutes = persisted(events_per_minute(counted))
         tables = persisted(rows_per_table(counted))
         largest, longest = top(every, number, "rows", "bytes"), top(every, number, "seconds", "bytes")

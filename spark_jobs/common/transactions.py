@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-__all__ = ["INSTANCE", "is_gtid", "number_laps", "transactions"]
+__all__ = ["INSTANCE", "cut_transactions", "is_gtid", "number_laps", "transactions"]
 
 INSTANCE: Final = ("source", "epoch", "transaction", "lap")
 """What tells one occurrence of a transaction from all others."""
@@ -30,6 +30,23 @@ def number_laps(events: DataFrame) -> DataFrame:
     begins = sf.when(sf.col("ordinal") == 0, 1).otherwise(0)
     lap = sf.when(sf.col("transaction").isNotNull(), sf.sum(begins).over(order).cast("long"))
     return events.withColumn("lap", lap)
+
+
+def cut_transactions(events: DataFrame) -> DataFrame:
+    """Return the occurrences of transactions in which an epoch ends; ``events`` have a ``lap``.
+
+    The reader had lost its server in the middle of them. They follow again, whole, in the next epoch, unless
+    they are in a gap.
+    """
+    place = sf.struct("offset", "sub_index")
+    last = events.groupBy("source", "epoch").agg(
+        sf.max_by(sf.struct("transaction", "lap", "ends"), place).alias("last")
+    )
+    newest = sf.max("epoch").over(Window.partitionBy("source"))
+    inside = last.withColumn("newest", newest).where(
+        "epoch < newest and last.transaction is not null and last.ends is null"
+    )
+    return inside.select("source", "epoch", "last.transaction", "last.lap")
 
 
 def transactions(events: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs.analytics import events_per_minute, rows_per_table, top
-from spark_jobs.common.transactions import is_gtid, number_laps, transactions
+from spark_jobs.common.transactions import INSTANCE, cut_transactions, is_gtid, number_laps, transactions
 from tests.spark_session import SPARK
 from tests.unit.spark.frames import Log, dicts, frame
 
@@ -95,6 +95,28 @@ def test_a_transaction_that_comes_again_is_another_lap(spark: SparkSession, cuts
         log.transaction("0-1-1")
     found = transactions(number_laps(with_rows(frame(spark, log, partitions=cuts)))).orderBy("first_offset")
     assert [(row.lap, row.events) for row in found.collect()] == [(0, 1), (1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_a_transaction_that_was_cut_where_an_epoch_ends(spark: SparkSession, cuts: int) -> None:
+    lost, found = Log(), Log(epoch=1)
+    for log, names in ((lost, (1, 2)), (found, (2, 3))):
+        for name in names:
+            log.transaction(f"{UUID}:{name}")
+            log.events[-1]["ends"] = "commit"
+    lost.events.pop()  # the second one's end was not read
+    found.events[-1]["ends"] = None  # this one is not read to its end yet
+    other = Log("other")  # another server was never lost
+    other.transaction(f"{UUID}:9")
+    elsewhere = Log("idle")  # lost outside a transaction
+    elsewhere.transaction(f"{UUID}:10")
+    elsewhere.events[-1]["ends"] = "commit"
+    after = Log("idle", epoch=1)
+    after.transaction(f"{UUID}:11")
+    events = number_laps(frame(spark, lost, found, other, elsewhere, after, partitions=cuts))
+    (cut,) = cut_transactions(events).collect()
+    assert tuple(cut) == ("shop", 0, f"{UUID}:2", 1)
+    assert tuple(cut.asDict()) == INSTANCE
 
 
 def test_compressed_transactions_count_what_the_log_holds(spark: SparkSession) -> None:
