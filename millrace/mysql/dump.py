@@ -60,13 +60,14 @@ class Dump:
         *,
         wait: bool = True,
         semi_sync: bool = False,
+        seeks: bool = False,
     ) -> None:
         self._connection = connection
         self._wait = wait
         self._socket = connection.socket
         self._splitter = EventSplitter(buffer_size, semi_sync=semi_sync)
         self._silence_s = _SILENT_PERIODS * heartbeat_s
-        self._patience_s = max(self._silence_s, _SEEK_PATIENCE_S)
+        self._patience_s = max(self._silence_s, _SEEK_PATIENCE_S) if seeks else self._silence_s
         self._heard = time.monotonic()
 
     @classmethod
@@ -122,7 +123,7 @@ class Dump:
             flags = _flags(connection, wait=wait) | _THROUGH_GTID
             payload = struct.pack("<HIIQI", flags, replica.server_id, 0, 4, len(encoded_gtids))
             connection.send(_COM_BINLOG_DUMP_GTID, payload + encoded_gtids)
-        return cls(connection, heartbeat_s, buffer_size, wait=wait, semi_sync=semi_sync)
+        return cls(connection, heartbeat_s, buffer_size, wait=wait, semi_sync=semi_sync, seeks=True)
 
     @property
     def wants_ack(self) -> bool:

@@ -86,3 +86,14 @@ def test_silence_is_a_dead_link(pair: tuple[socket.socket, Dump]) -> None:
     assert len(dump.read(1)) == 1
     with pytest.raises(LinkLostError, match=r"^db:3306: nothing came for \d+ s, not even a heartbeat$"):
         [dump.read(0.05) for _ in range(100)]
+
+
+def test_only_a_search_for_gtids_may_begin_with_silence() -> None:
+    ours, server = socket.socketpair()
+    with ours, server:
+        connection = cast("MysqlConnection", SimpleNamespace(socket=ours, address=MysqlAddress("db")))
+        searched = Dump(connection, 0.05, 4096, seeks=True)
+        assert [searched.read(0.05) for _ in range(10)] == [[]] * 10
+        placed = Dump(connection, 0.05, 4096)
+        with pytest.raises(LinkLostError, match="not even a heartbeat"):
+            [placed.read(0.05) for _ in range(100)]
