@@ -1,25 +1,36 @@
 """The whole pipeline on servers of many versions: ``make test-servers``.
 
 On each: all kinds of changes, with every service killed once in the middle of its work; then the row topics
-must be equal to the tables, the raw topic to the closed log files, and no record may be there twice.
+must be equal to the tables, the raw topic to the closed log files, and no record may be there twice. Where a
+server can be semi-synchronous, its commits must wait for Kafka.
 """
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import pymysql
 import pytest
 
 from millrace.local import Kafka, Registry
 from millrace.local.database import DatabaseServer
 from millrace.local.errors import MissingLibraryError
 from tests.killed import command
-from tests.live.reader_world import RawRecord, ReaderWorld, assert_closed_files_equal, assert_nothing_twice
+from tests.live.reader_world import (
+    RawRecord,
+    ReaderWorld,
+    assert_closed_files_equal,
+    assert_nothing_twice,
+    wait_for,
+)
 from tests.live.rows_world import SERVICES, RowsWorld
 from tests.live.test_rowmapper import TABLES, differences, places, run
+from tests.live.test_semisync import MARK, stopped
 from tests.servers.databases import FETCHED, NAMED, NamedServer, fetched
 
 DATABASE = "servers"
@@ -119,6 +130,78 @@ def test_pipeline(
         world.close()
     counts = f"{len(raw):,} events, {len(found):,} rows, closed log files compared: {files}"
     print(f"\nFIGURES {version}: {counts}, {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+SEMI_SYNC_PLUGINS = {
+    "rpl_semi_sync_source": "semisync_source.so",
+    "rpl_semi_sync_master": "semisync_master.so",
+}
+"""Of MySQL from 8.0.26 on, and before; the prefix of their variables."""
+
+
+def test_commits_wait_for_kafka(kafka: Kafka, server: DatabaseServer | NamedServer, source_name: str) -> None:
+    server.execute(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
+    server.execute(f"CREATE TABLE {DATABASE}.semi (note VARCHAR(40))")
+
+    def write(*numbers: int) -> None:
+        server.execute(
+            *(f"INSERT INTO {DATABASE}.semi VALUES ('transaction {number};')" for number in numbers)
+        )
+
+    world = ReaderWorld.of(kafka, source_name, server, MILLRACE_SEMI_SYNC="true")
+    with semi_synchronous(server) as prefix:
+
+        def waits() -> bool:
+            ((_, count),) = server.query(f"SHOW GLOBAL STATUS LIKE '{prefix}_wait_sessions'")
+            return int(count) == 1
+
+        early = threading.Thread(target=write, args=[0], daemon=True)
+        early.start()
+        wait_for(waits, None, "a commit that waits without a reader")
+        with world.reader() as process:
+            early.join(240)
+            assert not early.is_alive()
+            write(*range(1, 20))
+            with stopped(kafka):
+                late = threading.Thread(target=write, args=[20], daemon=True)
+                late.start()
+                wait_for(waits, process, "a commit that waits for Kafka")
+                late.join(2)
+                assert late.is_alive()
+            late.join(240)
+            assert not late.is_alive()
+    records = world.raw()
+    assert {int(number) for record in records for number in MARK.findall(record.value)} == set(range(21))
+    assert_nothing_twice(records)
+
+
+@contextmanager
+def semi_synchronous(server: DatabaseServer | NamedServer) -> Iterator[str]:
+    """Let every commit wait for a replica, for ever; give how the names of the server's variables begin."""
+
+    def names() -> list[str]:
+        return [name for name, _ in server.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'")]
+
+    for plugin, library in SEMI_SYNC_PLUGINS.items():
+        if not any(name.endswith(("_source_enabled", "_master_enabled")) for name in names()):
+            with suppress(pymysql.err.MySQLError):
+                server.execute(f"INSTALL PLUGIN {plugin} SONAME '{library}'")
+    found = names()
+    prefix = next((name for name in SEMI_SYNC_PLUGINS if f"{name}_enabled" in found), None)
+    if prefix is None:
+        pytest.skip("this server has no semi-synchronous replication")
+    wanted: dict[str, str | int] = {
+        f"{prefix}_timeout": 0xFFFFFFFF,
+        f"{prefix}_wait_point": "'AFTER_SYNC'",
+        f"{prefix}_wait_no_slave": "ON",
+        f"{prefix}_wait_no_replica": "ON",
+        f"{prefix}_enabled": "ON",
+    }
+    server.execute(*(f"SET GLOBAL {name} = {value}" for name, value in wanted.items() if name in found))
+    try:
+        yield prefix
+    finally:
+        server.execute(f"SET GLOBAL {prefix}_enabled = OFF")
 
 
 def spelled_for_5_5(statements: str) -> str:
