@@ -6,13 +6,13 @@ from typing import Final
 
 from millrace.doctor.finding import Level, Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.mysql.dump import WRITE_TIMEOUT_S
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import semi_sync_findings
 
 __all__ = ["CHECKS"]
 
 _DAY_S: Final = 86_400
-_SHORT_S: Final = 60
 _TELLS_SESSIONS: Final = (5, 7)
 _PACKET: Final = 64 << 20
 _MIB: Final = 1 << 20
@@ -320,15 +320,12 @@ def _purged_but(server: Server, gtid_set: str) -> str:
 
 
 def net_write_timeout(server: Server) -> Iterator[Outcome]:
-    """Look whether the server waits for a reader that Kafka makes wait."""
-    for name in ("net_write_timeout", "net_read_timeout"):
-        value = server.number(name)
-        if value is not None and value < (_SHORT_S if name == "net_write_timeout" else _SHORT_S // 2):
-            yield warning(
-                f"{name} is {value} s: while Kafka is slow the server ends the connection, and the reader "
-                "connects anew each time",
-                _set(name, str(_SHORT_S)),
-            )
+    """Ask the server, as the reader does, to wait for a reader that Kafka makes wait."""
+    server.connection.query(
+        f"SET SESSION net_write_timeout = {WRITE_TIMEOUT_S}", doing="wait for slow writes"
+    )
+    (row,) = server.connection.query("SELECT @@SESSION.net_write_timeout AS value", doing="read a variable")
+    yield ok(f"{row['value']} s for the reader, {server.number('net_write_timeout')} s for others")
 
 
 def max_allowed_packet(server: Server) -> Iterator[Outcome]:

@@ -88,4 +88,8 @@ def translated(doing: str) -> Iterator[None]:
                 f"Kafka cannot be reached while {doing}: {error.str()}; check that its brokers run and that "
                 "MILLRACE_KAFKA_BOOTSTRAP_SERVERS names them"
             ) from exception
+        if error.code() == KafkaError._INCONSISTENT:
+            raise BrokerError(
+                f"Kafka did not take all records while {doing}; its brokers' logs say why: a full disk?"
+            ) from exception
         raise BrokerError(f"Kafka refuses {doing}: {error.str()} ({error.name()})") from exception

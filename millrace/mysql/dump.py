@@ -19,7 +19,7 @@ from millrace.mysql.errors import LinkLostError, from_server
 from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
 from millrace.mysql.semisync import REPLICA_VARIABLES, acknowledgement
 
-__all__ = ["Dump", "ReplicaIdentity"]
+__all__ = ["WRITE_TIMEOUT_S", "Dump", "ReplicaIdentity"]
 
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 
@@ -35,6 +35,9 @@ _SEEK_PATIENCE_S: Final = 600.0
 
 _SEND_S: Final = 30.0
 """How long a server may take to read an acknowledgement."""
+
+WRITE_TIMEOUT_S: Final = 600
+"""How long the server is asked to wait for us to read, while Kafka makes us wait: net_write_timeout."""
 
 _SILENT_PERIODS: Final = 3
 _MAX_POSITION: Final = 0xFFFFFFFF
@@ -224,8 +227,10 @@ def _register(
         variables["replica_uuid"] = replica.uuid
     if semi_sync:
         variables |= dict.fromkeys(REPLICA_VARIABLES, 1)
-    assignments = ", ".join(f"@{name} = %s" for name in variables)
-    connection.query(f"SET {assignments}", list(variables.values()), doing="agree on a dump")
+    assignments = ["SESSION net_write_timeout = %s", *(f"@{name} = %s" for name in variables)]
+    write_timeout = max(WRITE_TIMEOUT_S, int(connection.variable("net_write_timeout")))
+    values = [write_timeout, *variables.values()]
+    connection.query(f"SET {', '.join(assignments)}", values, doing="agree on a dump")
     name = replica.name.encode()[:59]
     payload = struct.pack("<IB", replica.server_id, len(name)) + name + b"\0\0" + struct.pack("<HII", 0, 0, 0)
     connection.send_and_expect_ok(COMMAND.COM_REGISTER_SLAVE, payload, "register as a replica")

@@ -165,6 +165,18 @@ def server_environment(server: MySQL | MariaDB) -> dict[str, str]:
     }
 
 
+@contextmanager
+def stopped(kafka: Kafka) -> Iterator[None]:
+    """Let the brokers answer nobody."""
+    try:
+        for process in kafka.processes:
+            process.signal(signal.SIGSTOP)
+        yield
+    finally:
+        for process in kafka.processes:
+            process.signal(signal.SIGCONT)
+
+
 def wait_for(
     look: Callable[[], T | None], process: "subprocess.Popen[str] | None", what: str, timeout_s: float = 240
 ) -> T:

@@ -114,7 +114,6 @@ def test_a_server_as_it_should_be_has_no_errors(database):
         ),
         (log_checks.binlog_checksum, "binlog_checksum", "'NONE'", Level.WARNING, "events have no checksum"),
         (log_checks.durability, "sync_binlog", "100", Level.WARNING, "sync_binlog=100"),
-        (log_checks.net_write_timeout, "net_write_timeout", "5", Level.WARNING, "net_write_timeout is 5 s"),
         (log_checks.max_allowed_packet, "max_allowed_packet", "4194304", Level.WARNING, "4194304 bytes"),
         (log_checks.retention, "binlog_expire_logs_seconds", "600", Level.WARNING, "kept for 600 s"),
         (access_checks.server_id, "server_id", str(OUR_ID), Level.ERROR, "the one that we would use"),
@@ -127,6 +126,12 @@ def test_a_setting_that_is_wrong(database, check, variable, value, level, words)
     assert outcome.level is level
     assert words in outcome.text
     assert outcome.advice
+
+
+def test_the_server_waits_for_the_reader(database):
+    with set_global(database, "net_write_timeout", "5"):
+        outcome = only(database, log_checks.net_write_timeout)
+    assert (outcome.level, outcome.text) == (Level.OK, "600 s for the reader, 5 s for others")
 
 
 def test_statements_that_are_allowed_are_a_warning(mariadb):

@@ -1,6 +1,7 @@
 """The reader as a process: the raw topic is the server's log, byte for byte, once."""
 
 import random
+import resource
 import secrets
 import signal
 import socket
@@ -367,6 +368,35 @@ def test_the_server_restarts(kafka: Kafka, kind: type[Server], source_name: str)
         assert_nothing_twice(records)
         # A server that was killed left IN_USE set in its file's format description.
         assert assert_closed_files_equal(records, server, but_in_use=True) > 3
+
+
+def test_the_disk_of_a_broker_is_full(mysql: MySQL, source_name: str) -> None:
+    """It refuses to write further, as a full disk does; later there is room again."""
+    with Kafka() as kafka:
+        world = ReaderWorld.of(kafka, source_name, mysql)
+        write_some(mysql, "full_disk", 5)
+        mysql.execute("CREATE TABLE full_disk.large (v MEDIUMBLOB)")
+        with world.reader() as process:
+            world.wait_until_at(mysql, process)
+            (broker,) = kafka.processes
+            limits = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+            for _ in range(10):
+                mysql.execute(f"INSERT INTO full_disk.large VALUES (x'{secrets.token_hex(500_000)}')")
+            assert process.wait(240) == 4
+            assert process.stderr is not None
+            assert process.stderr.read().startswith("error: Kafka ")
+            process.returncode = 0
+        if broker.poll() is None:
+            resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, limits)
+        kafka.stop()
+        kafka.start()
+        with world.reader() as process:
+            mysql.execute("FLUSH BINARY LOGS")
+            world.wait_until_at(mysql, process)
+        records = world.raw()
+        assert_closed_files_equal(records, mysql)
+        assert_nothing_twice(records)
 
 
 def test_another_server_takes_over(kafka: Kafka, source_name: str) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
 
-from .reader_world import ReaderWorld, assert_nothing_twice, wait_for
+from .reader_world import ReaderWorld, assert_nothing_twice, stopped, wait_for
 
 FOREVER = {
     "rpl-semi-sync-master-enabled": "ON",
@@ -86,18 +85,6 @@ def waits(server: MariaDB, statement: str) -> threading.Thread:
     thread.start()
     wait_for(lambda: waiting(server) == 1, None, "a statement that waits")
     return thread
-
-
-@contextlib.contextmanager
-def stopped(kafka: Kafka) -> Iterator[None]:
-    """Let the brokers answer nobody."""
-    try:
-        for process in kafka.processes:
-            process.signal(signal.SIGSTOP)
-        yield
-    finally:
-        for process in kafka.processes:
-            process.signal(signal.SIGCONT)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from .reader_world import (
     files_of,
     log_end,
     server_environment,
+    stopped,
     wait_for,
 )
 
@@ -229,6 +230,29 @@ def test_a_link_that_swallows_everything(kafka: Kafka, mysql: MySQL, source_name
             write(mysql, "swallowed", 5)
             world.wait_until_at(mysql, process)
     assert SOURCE_CHANGED not in markers(world)
+    assert_nothing_twice(world.raw())
+
+
+def test_a_broker_that_stands_still_costs_no_link(kafka: Kafka, database: Server, source_name: str) -> None:
+    """The server waits for the reader, which waits for Kafka, for longer than the server would by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        http = probe.getsockname()[1]
+    world = ReaderWorld.of(
+        kafka, source_name, database, MILLRACE_HTTP_PORT=str(http), MILLRACE_START="latest"
+    )
+    ((_, before),) = database.query("SHOW GLOBAL VARIABLES LIKE 'net_write_timeout'")
+    write(database, "waited", 1)
+    database.execute("SET GLOBAL net_write_timeout = 1", "CREATE TABLE waited.large (v LONGBLOB)")
+    try:
+        with world.reader() as process:
+            world.wait_until_at(database, process)
+            with stopped(kafka):
+                database.execute(*["INSERT INTO waited.large VALUES (REPEAT('x', 1000000))"] * 60)
+                time.sleep(5)
+            world.wait_until_at(database, process)
+            assert _lost_links(http) == 0
+    finally:
+        database.execute(f"SET GLOBAL net_write_timeout = {before}", "DROP DATABASE waited")
     assert_nothing_twice(world.raw())
 
 

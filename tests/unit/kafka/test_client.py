@@ -98,3 +98,10 @@ def test_a_refusal_names_the_error() -> None:
 def test_which_errors_pass() -> None:
     assert is_passing(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     assert not is_passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+def test_records_that_kafka_did_not_take() -> None:
+    told = words(KafkaError(KafkaError._INCONSISTENT, "6 message(s) failed delivery"), "ending")
+    assert told == (
+        "BrokerError: Kafka did not take all records while ending; its brokers' logs say why: a full disk?"
+    )
