@@ -151,7 +151,8 @@ class TransactionalProducer:
             self.begin()
         try:
             if headers is None:
-                self._producer.produce(topic, value, key, partition, timestamp=timestamp_ms or 1)
+                # By position, as cimpl.pyi has them: keywords would cost as much as the rest of the call.
+                self._producer.produce(topic, value, key, partition, None, None, timestamp_ms or 1)
             else:
                 self._produce_slowly(topic, key, value, timestamp_ms, headers=headers, partition=partition)
         except BufferError:
@@ -169,7 +170,7 @@ class TransactionalProducer:
         size = 0
         for key, value, timestamp_ms in records:
             try:
-                produce(topic, value, key, 0, timestamp=timestamp_ms or 1)
+                produce(topic, value, key, 0, None, None, timestamp_ms or 1)
             except BufferError:
                 self._produce_slowly(topic, key, value, timestamp_ms, headers=())
             except KafkaException as exception:
