@@ -140,15 +140,16 @@ def _key_writer(avro: Schema) -> Callable[[Any, str | bytes | None], bytes]:
     return write_key
 
 
-class _Frame(NamedTuple):
-    """The pieces of a record that are the same for all rows of an event under one operation."""
+_Frame = tuple[bytes, bytes, bytes]
+"""The pieces of a record that are the same for all rows of an event under one operation.
 
-    start: bytes
-    """The source block up to ``row``."""
-    end: bytes
-    """The rest of it, ``op``, ``ts_ms`` and the transaction's id."""
-    missing: bytes
-    """``before_missing`` and ``after_missing``."""
+The source block up to ``row``; the rest of it, ``op``, ``ts_ms`` and the transaction's id; ``before_missing``
+and ``after_missing``.
+"""
+
+_INSERT: Final = string("c")
+_UPDATE: Final = string("u")
+_DELETE: Final = string("d")
 
 
 class RowEncoder:
@@ -337,22 +338,6 @@ class EventWriter:
         self._ts_ms = ts_ms
         self._start = encoder.start(place)
 
-    def _frame(self, op: str, before_missing: bytes, after_missing: bytes) -> _Frame:
-        place = self._place
-        end = self._encoder.pack(
-            "LSllssLbs",
-            place.thread,
-            place.query,
-            place.epoch,
-            place.sub_index,
-            self._schema_source,
-            op,
-            self._ts_ms,
-            _SOME,
-            place.transaction,
-        )
-        return _Frame(self._start, end, before_missing + after_missing)
-
     def write(self, operation: RowsOperation, images: AvroRows) -> None:
         """Write all rows of the event; raises :class:`MissingStateError` where an image lacks the key."""
         self._lost = images.unrepresentable
@@ -395,13 +380,16 @@ class EventWriter:
 
     def _frames(self, operation: RowsOperation) -> tuple[_Frame, ...]:
         """Give the frame of inserts or deletes; of updates, and of what updates of the key become."""
+        place, pack, start = self._place, self._encoder.pack, self._start
+        rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, self._schema_source)
+        behind = pack("Lbs", self._ts_ms, _SOME, place.transaction)
         if operation is RowsOperation.WRITE:
-            return (self._frame("c", _NULL, self._after_missing),)
-        delete = self._frame("d", self._before_missing, _NULL)
+            return ((start, rest + _INSERT + behind, _NULL + self._after_missing),)
+        delete = start, rest + _DELETE + behind, self._before_missing + _NULL
         if operation is RowsOperation.DELETE:
             return (delete,)
-        update = self._frame("u", self._before_missing, self._after_missing)
-        return update, delete, self._frame("c", _NULL, self._after_missing)
+        update = start, rest + _UPDATE + behind, self._before_missing + self._after_missing
+        return update, delete, (start, rest + _INSERT + behind, _NULL + self._after_missing)
 
     def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
         if not self._lost and not self._left_out:
@@ -421,14 +409,15 @@ class EventWriter:
         key, limit, join = self._encoder.key, self._encoder.record_limit, b"".join
         writers = self._after if side else self._before
         lead = self._encoder.prefix + (_NULL + _SOME if side else _SOME)
-        behind = frame.start if side else _NULL + frame.start
-        rest = _NULL + frame.missing
+        start, end, missing = frame
+        behind = start if side else _NULL + start
+        rest = _NULL + missing
         total, collection, first = self._total_order, self._collection_order, self._first
         for number, row in enumerate(rows):
             values = row[side]
             assert values is not None
             image = join([write(value) for write, value in zip(writers, values, strict=True)])
-            orders = long(first + number), frame.end, long(total + number), long(collection + number)
+            orders = long(first + number), end, long(total + number), long(collection + number)
             value = join((lead, image, behind, *orders, rest))
             if len(value) > limit:
                 value = self._shortened(frame, number, *row, len(value) - limit)
@@ -483,19 +472,20 @@ class EventWriter:
         self.records.append((key, value))
 
     def _join(self, frame: _Frame, before: bytes, after: bytes, unrepresentable: bytes) -> bytes:
+        start, end, missing = frame
         count = len(self.records)
         return b"".join(
             (
                 self._encoder.prefix,
                 before,
                 after,
-                frame.start,
+                start,
                 long(self._first + count),
-                frame.end,
+                end,
                 long(self._total_order + count),
                 long(self._collection_order + count),
                 unrepresentable,
-                frame.missing,
+                missing,
             )
         )
 
