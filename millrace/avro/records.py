@@ -3,13 +3,16 @@
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 
 from millrace.avro.binary import long, packer, writer
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import load_schema
+
+if TYPE_CHECKING:
+    from millrace.avro.events import EventRecord
 
 __all__ = ["DeadLetter", "RecordSerializer", "TransactionSerializer", "deserialize"]
 
@@ -64,8 +67,7 @@ class RecordSerializer:
 class TransactionSerializer:
     """Writes values of the transactions topic: two for each transaction, and so worth their own code.
 
-    The fields stand in the order of the schema ``Transaction``. ``where`` is what both records have of their
-    event: timestamp in milliseconds, server id, epoch, log file, position.
+    The fields stand in the order of the schema ``Transaction``. ``at`` is the event of a record.
     """
 
     def __init__(self, registry: SchemaRegistry, topic: str) -> None:
@@ -74,35 +76,50 @@ class TransactionSerializer:
         self._begin = prefix + b"\x0aBEGIN"
         self._end = prefix + b"\x06END"
 
-    def begin(self, transaction: str, where: tuple[int, int, int, str, int]) -> bytes:
+    def begin(self, transaction: str, at: "EventRecord") -> bytes:
         """Return the value of the record before the first change."""
-        return self._pack("bsblllslb", self._begin, transaction, _NULL + _NULL, *where, _NULL)
+        return self._pack(
+            "bsblllslb",
+            self._begin,
+            transaction,
+            _NULL + _NULL,
+            at.timestamp * 1000,
+            at.server_id,
+            at.epoch,
+            at.log_file,
+            at.position,
+            _NULL,
+        )
 
     def end(
         self,
         transaction: str,
-        where: tuple[int, int, int, str, int],
+        at: "EventRecord",
         per_table: Mapping[tuple[str, str], int],
         non_row_changes: int,
     ) -> bytes:
         """Return the value of the record behind the last change."""
-        collections = _NULL
+        form = ""
+        counts: list[int | str] = []
         if per_table:
-            form = "l"
-            counts: list[int | str] = [len(per_table)]
+            form = "l" + len(per_table) * "sl"
+            counts.append(len(per_table))
             for (database, table), rows in per_table.items():
-                form += "sl"
                 counts += f"{database}.{table}", rows
-            collections = self._pack(form + "b", *counts, _NULL)
         return self._pack(
-            "bsblbblllslbl",
+            f"bsblb{form}blllslbl",
             self._end,
             transaction,
             _SOME,
             sum(per_table.values()),
             _SOME,
-            collections,
-            *where,
+            *counts,
+            _NULL,
+            at.timestamp * 1000,
+            at.server_id,
+            at.epoch,
+            at.log_file,
+            at.position,
             _SOME,
             non_row_changes,
         )

@@ -211,7 +211,7 @@ class Publication:
             serialize = self._publisher.serialize_transaction
             self._put_boundary(
                 last,
-                serialize.end(self._transaction.id, _where(last), outcome.per_table, outcome.non_row_changes),
+                serialize.end(self._transaction.id, last.event, outcome.per_table, outcome.non_row_changes),
             )
 
     def _begin(self) -> None:
@@ -219,7 +219,7 @@ class Publication:
             self._begun = True
             first = self._transaction.first
             serialize = self._publisher.serialize_transaction
-            self._put_boundary(first, serialize.begin(self._transaction.id, _where(first)))
+            self._put_boundary(first, serialize.begin(self._transaction.id, first.event))
 
     def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
         key = self._transaction.id.encode(errors="backslashreplace")
@@ -484,12 +484,6 @@ class Publication:
             self._publisher.serialize_ddl(record),
             incoming.timestamp_ms,
         )
-
-
-def _where(incoming: Incoming) -> tuple[int, int, int, str, int]:
-    """Say where an event stands, as the records of the transactions topic have it."""
-    event = incoming.event
-    return event.timestamp * 1000, event.server_id, event.epoch, event.log_file, event.position
 
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
