@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.state import OffsetRange, QuarantinedTable, RowsContext
 from millrace.avro.tables import EventPlace, EventWriter
+from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
@@ -43,11 +44,8 @@ __all__ = ["Outcome", "Publication", "Publisher", "WaitingRows"]
 
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
 _BEGIN: Final = b"BEGIN"
-_QUERIES: Final = (QueryEvent, QueryCompressedEvent)
 _MUCH_TOO_LARGE: Final = 4
 """A value of so many times what a record takes does not fit into one, however few bytes its text has."""
-
-_COMMENTS: Final = (RowsQueryLogEvent, AnnotateRowsEvent)
 
 
 @dataclass(slots=True)
@@ -178,21 +176,9 @@ class Publication:
                 event = incoming.event.event
             except BinlogError as error:
                 raise unreadable(incoming.offset, incoming.key, error) from error
-            if isinstance(event, TableMapEvent):
-                self._table_maps[event.table_id] = event, incoming.value
-            elif isinstance(event, RowsEvent):
-                self._rows_event(incoming, event)
-            elif isinstance(event, _QUERIES):
-                self._thread = event.thread_id
-                if event.query != _BEGIN:
-                    self._statement(incoming, event, classify(event.query))
-            elif isinstance(event, _COMMENTS):
-                if self._publisher.include_query:
-                    self._query = event.query.decode(errors="replace")
-            elif isinstance(event, ExecuteLoadQueryEvent):
-                self._statement(incoming, event, classify(event.query))
-            elif isinstance(event, PartialRowDataEvent):
-                self._fragment(incoming, event)
+            handler = _HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, incoming, event)
         self.finish()
 
     def give_back(self, rows: WaitingRows) -> None:
@@ -213,6 +199,18 @@ class Publication:
                 last,
                 serialize.end(self._transaction.id, last.event, outcome.per_table, outcome.non_row_changes),
             )
+
+    def _table_map(self, incoming: Incoming, event: TableMapEvent) -> None:
+        self._table_maps[event.table_id] = event, incoming.value
+
+    def _query_event(self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent) -> None:
+        self._thread = event.thread_id
+        if event.query != _BEGIN:
+            self._statement(incoming, event)
+
+    def _comment(self, _: Incoming, event: RowsQueryLogEvent | AnnotateRowsEvent) -> None:
+        if self._publisher.include_query:
+            self._query = event.query.decode(errors="replace")
 
     def _begin(self) -> None:
         if not self._begun:
@@ -442,9 +440,9 @@ class Publication:
         self,
         incoming: Incoming,
         event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
-        statement: Statement,
     ) -> None:
         """Record DDL, and statements that changed rows and were logged as text."""
+        statement = classify(event.query)
         kind = _KINDS.get(statement.kind)
         if kind is None or self._is_undone(incoming.offset):
             return
@@ -485,6 +483,24 @@ class Publication:
             incoming.timestamp_ms,
         )
 
+
+_HANDLERS_OF_KINDS: Final[tuple[tuple[type[Event], Callable[[Publication, Incoming, Any], None]], ...]] = (
+    (TableMapEvent, Publication._table_map),
+    (RowsEvent, Publication._rows_event),
+    (QueryEvent, Publication._query_event),
+    (QueryCompressedEvent, Publication._query_event),
+    (RowsQueryLogEvent, Publication._comment),
+    (AnnotateRowsEvent, Publication._comment),
+    (ExecuteLoadQueryEvent, Publication._statement),
+    (PartialRowDataEvent, Publication._fragment),
+)
+_HANDLERS: Final = {
+    declaration.event_class: handler
+    for declaration in EVENTS.values()
+    for base, handler in _HANDLERS_OF_KINDS
+    if issubclass(declaration.event_class, base)
+}
+"""What takes an event, by its class; of all others no output is made."""
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
 _DEFINING: Final = {"CREATE", "ALTER", "RENAME"}
