@@ -35,7 +35,7 @@ from millrace.contract import escape_name
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
 
-__all__ = ["EventPlace", "EventWriter", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
+__all__ = ["EventPlace", "EventWriter", "Locate", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
 
 CONNECTOR: Final = "millrace"
 _NULL: Final = b"\x00"
@@ -60,7 +60,11 @@ class TableSchemas:
 
 
 class EventPlace(NamedTuple):
-    """What the envelope says of a rows event and of its transaction; ``ts_ms`` in milliseconds."""
+    """What the envelope says of a rows event and of its transaction.
+
+    ``ts_ms`` and ``now_ms``, the present time, are in milliseconds; ``total_order`` and ``collection_order``
+    are the numbers of the event's first record among all of the transaction and among those of this table.
+    """
 
     ts_ms: int
     server_id: int
@@ -71,8 +75,12 @@ class EventPlace(NamedTuple):
     sub_index: int
     thread: int | None
     query: str | None
+    schema_source: str
+    now_ms: int
     transaction: str
-    key: str
+    total_order: int
+    collection_order: int
+    key: bytes
     """Key of the event in the events topic."""
 
 
@@ -298,9 +306,8 @@ _unrepresentable: Final = binary.writer(
 class EventWriter:
     """Writes the rows of one event, in their order, into ``records``.
 
-    ``ts_ms`` is the present time in milliseconds; the bitmaps say which columns the images have, lowest bit
-    first, and are empty for a side that the event does not have; ``total_order`` and ``collection_order`` are
-    the numbers of its first record among all of the transaction and among those of this table.
+    The bitmaps say which columns the images have, lowest bit first, and are empty for a side that the event
+    does not have.
 
     Rows of an event that comes in batches: ``first`` is the number of records before these, and
     ``references`` names the values that were left out, by row, side and ordinal.
@@ -310,14 +317,10 @@ class EventWriter:
         self,
         encoder: RowEncoder,
         place: EventPlace,
-        schema_source: str,
-        *,
-        ts_ms: int,
         before_present: bytes,
         after_present: bytes,
-        total_order: int,
-        collection_order: int,
         locate: Locate,
+        *,
         first: int = 0,
         references: Collection[tuple[int, int, int]] = (),
     ) -> None:
@@ -327,15 +330,11 @@ class EventWriter:
         for number, side, ordinal in references:
             self._left_out[number] = self._left_out.get(number, frozenset()) | {(side, ordinal)}
         self._lost: Mapping[tuple[int, int], Lost] = {}
-        self._total_order = total_order
-        self._collection_order = collection_order
         self._encoder = encoder
         self._place = place
         self._locate = locate
         self._before, self._before_missing = encoder.side(before_present)
         self._after, self._after_missing = encoder.side(after_present)
-        self._schema_source = schema_source
-        self._ts_ms = ts_ms
         self._start = encoder.start(place)
 
     def write(self, operation: RowsOperation, images: AvroRows) -> None:
@@ -362,7 +361,7 @@ class EventWriter:
         self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel"
     ) -> bool:
         """Say whether that worked; what went wrong comes to light when the reference reads the event."""
-        frames = self._frames(operation)
+        frames, place = self._frames(operation), self._place
 
         def slowly(number: int, start: int, end: int) -> None:
             read = images.avro(rows[start:end])
@@ -374,15 +373,15 @@ class EventWriter:
                 self._append_one_sided(frames[0], number, (before, after))
 
         try:
-            return native.write(rows, self.records, frames, self._total_order, self._collection_order, slowly)
+            return native.write(rows, self.records, frames, place.total_order, place.collection_order, slowly)
         except BinlogError:
             return False
 
     def _frames(self, operation: RowsOperation) -> tuple[_Frame, ...]:
         """Give the frame of inserts or deletes; of updates, and of what updates of the key become."""
         place, pack, start = self._place, self._encoder.pack, self._start
-        rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, self._schema_source)
-        behind = pack("Lbs", self._ts_ms, _SOME, place.transaction)
+        rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, place.schema_source)
+        behind = pack("Lbs", place.now_ms, _SOME, place.transaction)
         if operation is RowsOperation.WRITE:
             return ((start, rest + _INSERT + behind, _NULL + self._after_missing),)
         delete = start, rest + _DELETE + behind, self._before_missing + _NULL
@@ -412,7 +411,7 @@ class EventWriter:
         start, end, missing = frame
         behind = start if side else _NULL + start
         rest = _NULL + missing
-        total, collection, first = self._total_order, self._collection_order, self._first
+        total, collection, first = self._place.total_order, self._place.collection_order, self._first
         for number, row in enumerate(rows):
             values = row[side]
             assert values is not None
@@ -482,8 +481,8 @@ class EventWriter:
                 start,
                 long(self._first + count),
                 end,
-                long(self._total_order + count),
-                long(self._collection_order + count),
+                long(self._place.total_order + count),
+                long(self._place.collection_order + count),
                 unrepresentable,
                 missing,
             )
@@ -521,7 +520,7 @@ class EventWriter:
 
     def _reference(self, number: int, side: int, ordinal: int) -> dict[str, Any]:
         start, end = self._locate(number, side, ordinal)
-        return {"key": self._place.key, "start": start, "end": end}
+        return {"key": self._place.key.decode(), "start": start, "end": end}
 
     def _shortened(
         self, frame: _Frame, number: int, before: Values | None, after: Values | None, excess: int

@@ -10,12 +10,14 @@ envelope and the ids of schemas depend on when and where it is made.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.state import OffsetRange, QuarantinedTable, RowsContext
-from millrace.avro.tables import EventPlace, EventWriter
+from millrace.avro.tables import EventPlace, EventWriter, Locate
+from millrace.binlog.columns import Column
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
 from millrace.binlog.events import (
@@ -258,19 +260,19 @@ class Publication:
                 self.dead_letter(incoming, _Reason.of(missing))
             return
         table_map, record = mapped
-        name = (table_map.database, table_map.table)
+        database, table = table_map.database, table_map.table
         tables = self._publisher.tables
         undone = self._undone and self._is_undone(incoming.offset)
-        if undone and tables.is_transactional(*name, incoming.position):
+        if undone and tables.is_transactional(database, table, incoming.position):
             self.outcome.undone_events += 1
             return
-        waiting = tables.is_set_aside(*name, self._transaction.start, incoming.offset)
+        waiting = tables.is_set_aside(database, table, self._transaction.start, incoming.offset)
         if waiting is None:
             try:
                 self._publish_rows(incoming, event, table_map, query)
             except BinlogError as failure:
                 reason = _Reason.of(failure)
-                self._set_aside(incoming, name, reason)
+                self._set_aside(incoming, database, table, reason)
             else:
                 return
         elif (waiting.transaction, waiting.offset) == (self._transaction.start, incoming.offset):
@@ -281,7 +283,7 @@ class Publication:
         context = RowsContext(
             self._transaction.id, self._gtid, self._thread, query, tables.server_version, (record, *fragments)
         )
-        self.dead_letter(incoming, reason, name, context)
+        self.dead_letter(incoming, reason, f"{database}.{table}", context)
 
     def _publish_rows(
         self,
@@ -293,14 +295,19 @@ class Publication:
         server_version: str | None = None,
     ) -> None:
         """Write the rows of an event to the topic of their table; raises BinlogError where that fails."""
-        name = (table_map.database, table_map.table)
-        bound = self._publisher.tables.bind(table_map, incoming.position, server_version=server_version)
+        bound = self._publisher.tables.bind(table_map, incoming, server_version)
         if incoming.large is not None:
             self._publish_batches(incoming, event, bound, query, incoming.large)
             return
-        writer = self._writer(incoming, event, bound, query)
+        writer = EventWriter(
+            bound.encoder,
+            self._place(incoming, bound, query),
+            event.columns_before_image,
+            event.columns_after_image,
+            partial(bound.locate, event),
+        )
         bound.write(event, writer)
-        self._put_rows(incoming, bound, writer, name)
+        self._put_rows(incoming, bound, writer)
 
     def _publish_batches(
         self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None, large: LargeEvent
@@ -315,71 +322,50 @@ class Publication:
             keep = _MUCH_TOO_LARGE * bound.encoder.record_limit
             for batch in row_batches(table.columns, event, large.field(), keep):
                 part = replace(event, rows=batch.rows)  # type: ignore[call-arg]  # its subclasses have the field
-                writer = self._writer(incoming, part, bound, query, batch=batch, large=large, first=first)
+                writer = EventWriter(
+                    bound.encoder,
+                    self._place(incoming, bound, query),
+                    event.columns_before_image,
+                    event.columns_after_image,
+                    _locate_in(batch, table.columns, part, large),
+                    first=first,
+                    references=batch.references,
+                )
                 bound.write_batch(part, writer)
                 first += len(writer.records)
                 if publish:
-                    self._put_rows(incoming, bound, writer, (table.database, table.table))
+                    self._put_rows(incoming, bound, writer)
 
-    def _put_rows(
-        self, incoming: Incoming, bound: BoundTable, writer: EventWriter, name: tuple[str, str]
-    ) -> None:
+    def _put_rows(self, incoming: Incoming, bound: BoundTable, writer: EventWriter) -> None:
         if not writer.records:
             return
         self._begin()
         self._publisher.sink.put_rows(bound.topic, bound.partitions, writer.records, incoming.timestamp_ms)
-        count = len(writer.records)
-        self.outcome.rows += count
-        self.outcome.per_table[name] = self.outcome.per_table.get(name, 0) + count
+        count, outcome = len(writer.records), self.outcome
+        outcome.rows += count
+        outcome.per_table[bound.name] = outcome.per_table.get(bound.name, 0) + count
 
-    def _writer(
-        self,
-        incoming: Incoming,
-        event: RowsEvent,
-        bound: BoundTable,
-        query: str | None,
-        *,
-        batch: RowBatch | None = None,
-        large: LargeEvent | None = None,
-        first: int = 0,
-    ) -> EventWriter:
-        record = incoming.event
-
-        def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
-            if batch is None or large is None:
-                return bound.locate(event, row, side, ordinal)
-            found = batch.references.get((row, side, ordinal))
-            where = row + batch.first_row, side, ordinal
-            return found or locate_in_pieces(bound.table.columns, event, large.field(), where)
-
-        return EventWriter(
-            bound.encoder,
-            EventPlace(
-                record.timestamp * 1000,
-                record.server_id,
-                self._gtid,
-                record.log_file,
-                record.position,
-                record.epoch,
-                record.sub_index,
-                self._thread,
-                query,
-                self._transaction.id,
-                incoming.key.decode(),
-            ),
+    def _place(self, incoming: Incoming, bound: BoundTable, query: str | None) -> EventPlace:
+        record, outcome = incoming.event, self.outcome
+        return EventPlace(
+            record.timestamp * 1000,
+            record.server_id,
+            self._gtid,
+            record.log_file,
+            record.position,
+            record.epoch,
+            record.sub_index,
+            self._thread,
+            query,
             bound.schema_source,
-            ts_ms=int(self._publisher.clock() * 1000),
-            before_present=event.columns_before_image,
-            after_present=event.columns_after_image,
-            total_order=self.outcome.rows + 1,
-            collection_order=self.outcome.per_table.get((bound.table.database, bound.table.table), 0) + 1,
-            locate=locate,
-            first=first,
-            references=() if batch is None else batch.references,
+            int(self._publisher.clock() * 1000),
+            self._transaction.id,
+            outcome.rows + 1,
+            outcome.per_table.get(bound.name, 0) + 1,
+            incoming.key,
         )
 
-    def _set_aside(self, incoming: Incoming, name: tuple[str, str], reason: _Reason) -> None:
-        database, table = name
+    def _set_aside(self, incoming: Incoming, database: str, table: str, reason: _Reason) -> None:
         self._publisher.tables.set_aside(
             QuarantinedTable(
                 database,
@@ -396,7 +382,7 @@ class Publication:
         self,
         incoming: Incoming,
         reason: _Reason,
-        name: tuple[str, str] | None = None,
+        table: str | None = None,
         context: RowsContext | None = None,
     ) -> None:
         """Write an event to the dead letter topic, whole."""
@@ -413,7 +399,7 @@ class Publication:
             position=incoming.event.position,
             error_class=reason.kind,
             error=reason.text,
-            table=None if name is None else ".".join(name),
+            table=table,
             context=None if context is None else context.to_bytes(),
         )
         serialize, limit, large = (
@@ -482,6 +468,17 @@ class Publication:
             self._publisher.serialize_ddl(record),
             incoming.timestamp_ms,
         )
+
+
+def _locate_in(batch: RowBatch, columns: Sequence[Column], event: RowsEvent, large: LargeEvent) -> Locate:
+    """Bind what finds values of a batch among all rows of their event."""
+
+    def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
+        found = batch.references.get((row, side, ordinal))
+        where = row + batch.first_row, side, ordinal
+        return found or locate_in_pieces(columns, event, large.field(), where)
+
+    return locate
 
 
 _HANDLERS_OF_KINDS: Final[tuple[tuple[type[Event], Callable[[Publication, Incoming, Any], None]], ...]] = (

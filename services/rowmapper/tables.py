@@ -30,6 +30,7 @@ from millrace.contract import Topics
 from millrace.kafka.topics import TopicInfo
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
+from services.rowmapper.incoming import Incoming
 from services.rowmapper.locate import locate_value
 from services.rowmapper.settings import RowMapperSettings
 
@@ -56,18 +57,22 @@ class BoundTable:
     schema_source: str
     found: Found | None
     options: AvroOptions
-    _images: dict[tuple[bytes, bytes, bool], "tuple[RowImages, RowsKernel | None]"] = field(
-        default_factory=dict
+    name: tuple[str, str] = field(init=False)
+    _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
+        default_factory=dict, init=False
     )
+
+    def __post_init__(self) -> None:
+        self.name = self.table.database, self.table.table
 
     def write(self, event: RowsEvent, writer: EventWriter) -> None:
         """Write the rows of an event; raises BinlogError where its images are malformed or lack the key."""
-        partial = isinstance(event, PartialUpdateRowsEvent)
-        kind = (event.columns_before_image, event.columns_after_image, partial)
+        kind = (type(event), event.columns_before_image, event.columns_after_image)
         bound = self._images.get(kind)
         if bound is None:
             if len(self._images) >= _MAX_IMAGES:
                 self._images.clear()
+            partial = isinstance(event, PartialUpdateRowsEvent)
             bound = self._images[kind] = self._bind(event, partial=partial)
         writer.write_bytes(event.operation, event.rows, *bound)
 
@@ -165,10 +170,8 @@ class Tables:
         """Let the rows of a table be mapped again from here on."""
         del self._set_aside[database, table]
 
-    def bind(
-        self, table_map: TableMapEvent, place: Position, *, server_version: str | None = None
-    ) -> BoundTable:
-        """Return the table of a table map; raises BinlogError where its columns cannot be told.
+    def bind(self, table_map: TableMapEvent, rows: Incoming, server_version: str | None = None) -> BoundTable:
+        """Return the table of the table map of ``rows``; raises BinlogError where its columns cannot be told.
 
         ``server_version`` is that of the last format description unless it is given.
         """
@@ -187,11 +190,11 @@ class Tables:
             if bound.table.schema_source == "table_map":
                 return bound
             self._look()
-            if bound.found == self._find(table_map, place, version):
+            if bound.found == self._find(table_map, rows.position, version):
                 return bound
         self._before_waiting()
         self.refresh()
-        bound = self._bound[content] = self._bind(table_map, place, version)
+        bound = self._bound[content] = self._bind(table_map, rows.position, version)
         return bound
 
     def look_again(self) -> None:
@@ -202,8 +205,7 @@ class Tables:
         """Take note of a statement at ``place`` that may have changed the names of a table's columns."""
         self._look_due = True
         if any(
-            bound.table.schema_source == "catalog"
-            and (bound.table.database, bound.table.table) == (database, table)
+            bound.table.schema_source == "catalog" and bound.name == (database, table)
             for bound in self._bound.values()
         ):
             self._look()

@@ -25,8 +25,12 @@ PLACE = EventPlace(
     sub_index=3,
     thread=None,
     query=None,
+    schema_source="table_map",
+    now_ms=99,
     transaction="uuid:5",
-    key="7:2:bin.000001:1234:3",
+    total_order=6,
+    collection_order=3,
+    key=b"7:2:bin.000001:1234:3",
 )
 ALL = b"\x0f"
 
@@ -86,13 +90,9 @@ class Written:
         writer = EventWriter(
             encoder,
             PLACE,
-            "table_map",
-            ts_ms=99,
-            before_present=b"" if operation is RowsOperation.WRITE else before,
-            after_present=b"" if operation is RowsOperation.DELETE else after,
-            total_order=6,
-            collection_order=3,
-            locate=locate,
+            b"" if operation is RowsOperation.WRITE else before,
+            b"" if operation is RowsOperation.DELETE else after,
+            locate,
         )
         images = rows if isinstance(rows, AvroRows) else AvroRows(rows, dict(lost))
         writer.write(operation, images)
@@ -246,7 +246,7 @@ def test_value_too_large_for_the_topic_becomes_a_reference():
             "column": "data",
             "text": None,
             "bytes": None,
-            "reference": {"key": PLACE.key, "start": 1, "end": 1},
+            "reference": {"key": PLACE.key.decode(), "start": 1, "end": 1},
         }
     ]
     assert all(len(record[1]) <= 1000 for record in written.records)
@@ -266,7 +266,7 @@ def test_bytes_that_are_too_large_to_be_noted_become_a_reference():
         RowsOperation.WRITE, [(None, row)], limit=1000, locate=lambda *_: (0, 1), lost=lost
     ).values[0]
     assert [(note["column"], note["reference"]) for note in value["unrepresentable"]] == [
-        ("note", {"key": PLACE.key, "start": 0, "end": 1})
+        ("note", {"key": PLACE.key.decode(), "start": 0, "end": 1})
     ]
 
 

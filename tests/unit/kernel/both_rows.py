@@ -16,7 +16,21 @@ __all__ = ["NOT_BUILT", "Way", "everything", "ways"]
 NOT_BUILT = "the kernel for rows is not built (make kernel): the reference is tested alone"
 
 PLACE = EventPlace(
-    1_700_000_000_000, 7, "u:5", "bin.000001", 4, 2, 3, None, "a ö", "u:5", "7:2:bin.000001:4:3"
+    1_700_000_000_000,
+    7,
+    "u:5",
+    "bin.000001",
+    4,
+    2,
+    3,
+    None,
+    "a ö",
+    "table_map",
+    99,
+    "u:5",
+    8190,
+    63,
+    b"7:2:bin.000001:4:3",
 )
 
 
@@ -75,13 +89,9 @@ class Way:
         writer = EventWriter(
             self.encoder,
             PLACE,
-            "table_map",
-            ts_ms=99,
-            before_present=self.before or b"",
-            after_present=self.after or b"",
-            total_order=8190,
-            collection_order=63,
-            locate=lambda row, side, ordinal: (row, 100 * side + ordinal),
+            self.before or b"",
+            self.after or b"",
+            lambda row, side, ordinal: (row, 100 * side + ordinal),
         )
         before = self.images.asked
         try:
