@@ -145,6 +145,8 @@ class Mapper:
 
     def _decide(self, transaction: Transaction) -> Outcome | None:
         match transaction.end:
+            case TransactionEnd.COMMIT | None:  # first, as nearly all are
+                undone = transaction.undone
             case TransactionEnd.XA_PREPARE:
                 xid = _normal(transaction.xid)
                 self._pending_xa[xid] = PendingXa(
@@ -159,8 +161,6 @@ class Mapper:
                 if all(self._is_transactional(transaction, *table) for table in transaction.tables):
                     return None
                 undone = [OffsetRange(transaction.start, transaction.stop)]
-            case _:
-                undone = transaction.undone
         if transaction.events is None:
             events = self._replay(transaction.start, transaction.stop)
         else:
@@ -194,9 +194,14 @@ class Mapper:
             counters["transactions"] += 1
         if outcome.rows:
             counters["rows"] += outcome.rows
-        for name, count in outcome.exceptions():
-            if count:
-                counters[name] += count
+        if outcome.undone_events:
+            counters["undone_events"] += outcome.undone_events
+        if outcome.ddl:
+            counters["ddl"] += outcome.ddl
+        if outcome.non_row_changes:
+            counters["non_row_changes"] += outcome.non_row_changes
+        if outcome.dead_letters:
+            counters["dead_letters"] += outcome.dead_letters
 
 
 def _drained(events: deque[Incoming]) -> Iterator[Incoming]:

@@ -61,15 +61,6 @@ class Outcome:
     dead_letters: int = 0
     per_table: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def exceptions(self) -> tuple[tuple[str, int], ...]:
-        """Give what is counted over all transactions beside rows, and is mostly 0."""
-        return (
-            ("undone_events", self.undone_events),
-            ("ddl", self.ddl),
-            ("non_row_changes", self.non_row_changes),
-            ("dead_letters", self.dead_letters),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
