@@ -46,7 +46,8 @@ class Sink:
         self.done += 1
         if self.done > self._skip:
             self._producer.produce(topic, key, value, timestamp_ms, headers)
-            self._look()
+            if self._producer.due:
+                self._when_due()
 
     def put_rows(self, topic: str, partitions: int, records: Sequence[Record], timestamp_ms: int) -> None:
         """Write rows to the topic of their table."""
@@ -55,16 +56,12 @@ class Sink:
         while at < len(records):
             batch = records[at : at + _LOOK_EVERY - self.done % _LOOK_EVERY]
             if partitions == 1:
-                self._producer.produce_batch(topic, [(key, value, timestamp_ms) for key, value in batch])
+                self._producer.produce_all(topic, batch, timestamp_ms)
             else:
                 for key, value in batch:
                     partition = partition_of(key, partitions)
                     self._producer.produce(topic, key, value, timestamp_ms, partition=partition)
             at += len(batch)
             self.done += len(batch)
-            if not self.done % _LOOK_EVERY:
-                self._look()
-
-    def _look(self) -> None:
-        if self._producer.due:
-            self._when_due()
+            if not self.done % _LOOK_EVERY and self._producer.due:
+                self._when_due()
