@@ -7,7 +7,6 @@ when a table without transactions was touched as well. A savepoint that the log 
 the transaction's first change, so that going back to it undoes all.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,14 +27,15 @@ _OVERHEAD: Final = 1500
 _GTIDS: Final = set(
     map(int, (EventType.GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT, EventType.MARIADB_GTID_EVENT))
 )
-_QUERIES: Final = {int(EventType.QUERY_EVENT), int(EventType.QUERY_COMPRESSED_EVENT)}
-_TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
 _WITHOUT_OUTPUT: Final = _GTIDS | {
     int(EventType.ANONYMOUS_GTID_LOG_EVENT),
     int(EventType.XID_EVENT),
     int(EventType.TRANSACTION_PAYLOAD_EVENT),
 }
 """Events of which no output is made."""
+
+_QUERIES: Final = {int(EventType.QUERY_EVENT), int(EventType.QUERY_COMPRESSED_EVENT)}
+_TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
 
 _BEGIN: Final = b"BEGIN"
 """What most statements of a log are, in the spelling of the servers."""
@@ -57,7 +57,7 @@ class Transaction:
     gtid: str | None = None
     end: TransactionEnd | None = None
     xid: str | None = None
-    events: deque[Incoming] | None = field(default_factory=deque)
+    events: list[Incoming] | None = field(default_factory=list)
     size: int = 0
     undone: list[OffsetRange] = field(default_factory=list)
     tables: set[tuple[str, str]] = field(default_factory=set)
@@ -128,16 +128,18 @@ class Assembler:
         event = incoming.event
         type_code = event.type_code
         transaction.last = incoming
-        if type_code in _GTIDS:
-            transaction.gtid = event.transaction
-        elif type_code == _TABLE_MAP:
+        if type_code in _WITHOUT_OUTPUT:
+            if type_code in _GTIDS:
+                transaction.gtid = event.transaction
+            return
+        if type_code == _TABLE_MAP:
             transaction.tables.add((event.database or "", event.table or ""))
         elif type_code in _QUERIES:
             query = event.event
             assert isinstance(query, (QueryEvent, QueryCompressedEvent))
             if query.query != _BEGIN:
                 _note_savepoint(transaction, incoming.offset, classify(query.query))
-        if transaction.events is not None and type_code not in _WITHOUT_OUTPUT:
+        if transaction.events is not None:
             transaction.size += len(incoming.value) + _OVERHEAD
             if transaction.size > self._buffer_bytes:
                 transaction.events = None

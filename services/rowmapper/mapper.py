@@ -1,7 +1,7 @@
 """From records of ``{source}.events`` to those of the row topics, with the state after them."""
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -98,37 +98,39 @@ class Mapper:
 
     def process(self, records: Sequence[Record]) -> None:
         """Take records, write what follows from them."""
-        assembler = self._assembler
+        assembler, take = self._assembler, self._incoming.take
         if not self._producer.pending:
             self._tables.look_again()
         try:
             for record in records:
+                transaction = None
                 try:
-                    taken = self._incoming.take(record)
-                    transaction = self._feed(taken) if isinstance(taken, Incoming) else None
+                    taken = take(record)
+                    if isinstance(taken, Incoming):
+                        if taken.event.type_code == _FORMAT_DESCRIPTION:
+                            self._describe(taken)
+                        transaction = assembler.feed(taken)
                 except (BinlogError, ValueError) as error:
                     raise unreadable(record.offset(), record.key() or b"", error) from error
                 if taken is None:
                     continue
-                if isinstance(taken, Marker):
+                if transaction is not None:
+                    self._finish(transaction)
+                elif isinstance(taken, Marker):
                     assembler.abandon(taken.next_offset)
                     if taken.kind == GAP:
                         self.counters["gaps"] += 1
-                if transaction is not None:
-                    self._finish(transaction)
                 self.next_offset = taken.next_offset
         except StopRequestedError:
             return
         self.record_time_ms = records[-1].timestamp()[1]
 
-    def _feed(self, incoming: Incoming) -> Transaction | None:
-        """Take an event; give the transaction that it ends."""
-        if incoming.event.type_code == _FORMAT_DESCRIPTION:
-            description = incoming.event.event
-            assert isinstance(description, FormatDescriptionEvent)
-            self._tables.server_version = description.server_version
-            self._tables.look_again()
-        return self._assembler.feed(incoming)
+    def _describe(self, incoming: Incoming) -> None:
+        """Take note of the server that wrote what follows."""
+        description = incoming.event.event
+        assert isinstance(description, FormatDescriptionEvent)
+        self._tables.server_version = description.server_version
+        self._tables.look_again()
 
     def _finish(self, transaction: Transaction) -> None:
         """Publish a transaction that has ended, or keep or drop it."""
@@ -204,10 +206,11 @@ class Mapper:
             counters["dead_letters"] += outcome.dead_letters
 
 
-def _drained(events: deque[Incoming]) -> Iterator[Incoming]:
+def _drained(events: list[Incoming]) -> Iterator[Incoming]:
     """Give events and let go of them, so that what they decode to is not held for all of them at once."""
+    events.reverse()
     while events:
-        yield events.popleft()
+        yield events.pop()
 
 
 def _normal(xid: str | None) -> str:

@@ -154,6 +154,7 @@ class Publication:
         self._transaction = transaction
         self._undone = undone
         self._begun = False
+        self._key = b""  # of BEGIN and END
         # Beside each table map its record, and beside the assembler those of the fragments that it has.
         self._table_maps: dict[int, tuple[TableMapEvent, bytes]] = {}
         self._fragments: PartialRowsAssembler | None = None
@@ -208,13 +209,14 @@ class Publication:
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
+            self._key = self._transaction.id.encode(errors="backslashreplace")
             first = self._transaction.first
             serialize = self._publisher.serialize_transaction
             self._put_boundary(first, serialize.begin(self._transaction.id, first.event))
 
     def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
-        key = self._transaction.id.encode(errors="backslashreplace")
-        self._publisher.sink.put(self._publisher.transactions_topic, key, value, incoming.timestamp_ms)
+        publisher = self._publisher
+        publisher.sink.put(publisher.transactions_topic, self._key, value, incoming.timestamp_ms)
 
     def _is_undone(self, offset: int) -> bool:
         return any(undone.start <= offset < undone.end for undone in self._undone)
