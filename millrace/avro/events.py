@@ -810,17 +810,21 @@ class EventDeserializer:
         self._registry = registry
         self._read = _head_reader()
         self._writers: dict[bytes, Any] = {}  # by prefix; None for our own schema
+        self._ours: bytes | None = None  # the prefix of our own schema that came last
 
     def __call__(self, value: bytes) -> EventRecord:
         """Read one record; raises InvalidValueError where it is none."""
+        prefix = value[:5]
+        if prefix == self._ours:
+            return self._read(value, 5)
         if self._registry is None:
             return self._read(value, 0)
-        prefix = value[:5]
         if prefix not in self._writers:
             schema_id, _ = split_wire_format(value)
             self._writers[prefix] = self._other_schema(self._registry.schema(schema_id))
         writer = self._writers[prefix]
         if writer is None:
+            self._ours = prefix
             return self._read(value, 5)
         return self._other_version(value, writer)
 

@@ -1,5 +1,6 @@
 import io
 import json
+from typing import Any
 
 import fastavro
 import pytest
@@ -111,6 +112,21 @@ def test_recurring_status_variables() -> None:
         event = QueryEvent(1, 0, 0, variables, "d", b"BEGIN")
         value = serialize(BinlogEvent(HEADER, event), 0, "f", 4, 0, TransactionStep(None, 0), None)
         assert EventDeserializer()(value).event == event
+
+
+def test_records_of_several_schemas_one_after_the_other() -> None:
+    ours, other = binlog_event_schema(), binlog_event_schema()
+    other["fields"].append({"name": "later", "type": "string"})
+    schemas = {1: ours, 2: other, 3: {**ours, "doc": "spelled otherwise"}}
+
+    class Registry:
+        def schema(self, schema_id: int) -> dict[str, Any]:
+            return schemas[schema_id]
+
+    deserialize = EventDeserializer(Registry())  # type: ignore[arg-type]  # all that is asked of it
+    for xid, schema_id in enumerate((1, 1, 2, 1, 3, 2, 2, 3, 1)):
+        body = bare(XidEvent(xid)) + (b"\x08more" if schema_id == 2 else b"")
+        assert deserialize(b"\0" + schema_id.to_bytes(4, "big") + body).event == XidEvent(xid)
 
 
 def test_damaged_records() -> None:
