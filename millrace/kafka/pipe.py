@@ -79,7 +79,8 @@ class TransactionalProducer:
         self._source = source
         self._service = service
         self._shard = shard
-        self._policy = policy or CommitPolicy()
+        policy = policy or CommitPolicy()
+        self._most_records, self._most_bytes, self._most_s = policy.records, policy.bytes, policy.age_s
         self._stop = stop or threading.Event()
         self._state_topic = Topics(source).state
         self._state_key = state_key(service, shard)
@@ -119,9 +120,9 @@ class TransactionalProducer:
     def due(self) -> bool:
         """Whether the open transaction has reached a limit of the policy."""
         return self._in_transaction and (
-            self._records >= self._policy.records
-            or self._bytes >= self._policy.bytes
-            or time.monotonic() - self._began >= self._policy.age_s
+            self._records >= self._most_records
+            or self._bytes >= self._most_bytes
+            or time.monotonic() - self._began >= self._most_s
         )
 
     def begin(self) -> None:
