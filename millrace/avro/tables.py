@@ -17,7 +17,7 @@ is built, it writes the rows, and what is here only those that are out of the or
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from millrace import kernel
 from millrace.avro import binary
@@ -59,7 +59,8 @@ class TableSchemas:
     envelope: dict[str, Any]
 
 
-class EventPlace(NamedTuple):
+@dataclass(slots=True)
+class EventPlace:
     """What the envelope says of a rows event and of its transaction.
 
     ``ts_ms`` and ``now_ms``, the present time, are in milliseconds; ``total_order`` and ``collection_order``
