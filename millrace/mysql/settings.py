@@ -94,7 +94,7 @@ class MysqlSettings(SettingsGroup):
         default=10.0, ge=0.1, le=3600, description="seconds between heartbeats of an idle server, 0.1 to 3600"
     )
     connect_timeout_s: float = Field(
-        default=10.0, ge=1, description="seconds to wait for a connection, 1 or more"
+        default=10.0, ge=1, le=3600, description="seconds to wait for a connection, 1 to 3600"
     )
     allow_statements: bool = Field(
         default=False, description="true to read a log with binlog_format=STATEMENT"

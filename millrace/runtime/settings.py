@@ -14,7 +14,8 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
@@ -51,6 +52,13 @@ def _source(value: str) -> str:
     return value
 
 
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError("no address")
+    return value
+
+
 class SettingsGroup(BaseModel):
     """A section of the file, a common prefix in the environment."""
 
@@ -78,12 +86,17 @@ class KafkaSettings(SettingsGroup):
     ssl_key_location: Path | None = Field(None, description="file of our private key")
     ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
     connect_timeout_s: float = Field(
-        15.0, gt=0, description="seconds to wait at the start until a broker answers, above 0"
+        15.0,
+        gt=0,
+        le=3600,
+        description="seconds to wait at the start until a broker answers, above 0, up to 3600",
     )
     fenced_wait_s: float = Field(
         30.0,
         ge=0,
-        description="seconds for which the process that took over must stand still before a fenced one ends",
+        le=3600,
+        description="seconds for which the process that took over must stand still before a fenced one ends, "
+        "0 to 3600",
     )
 
     @model_validator(mode="after")
@@ -105,8 +118,7 @@ class KafkaSettings(SettingsGroup):
 class RegistrySettings(SettingsGroup):
     """How the schema registry is reached: ``MILLRACE_REGISTRY_…``."""
 
-    url: str = Field(
-        pattern=r"^https?://.+",
+    url: Annotated[str, AfterValidator(_url)] = Field(
         description="address of the registry's Confluent API, as http(s)://host:port/path",
     )
     username: str | None = Field(None, description="user name for basic authentication")
@@ -191,8 +203,27 @@ def load_settings(settings_class: type[Settings], **values: Any) -> Settings:
         return settings_class(**values)
     except ValidationError as error:
         raise SettingsError(_problems(settings_class, error)) from None
-    except SourceError as error:
-        raise SettingsError([str(error)]) from None
+    except SourceError:
+        raise SettingsError(_sections_with_values(settings_class)) from None
+
+
+def _sections_with_values(settings_class: type[BaseSettings]) -> list[str]:
+    """Word what pydantic cannot take: the variable of a whole section, which only JSON may be in."""
+    return [
+        _no_section(name)
+        for name, field in settings_class.model_fields.items()
+        if _is_section(field.annotation) and PREFIX + name.upper() in os.environ
+    ]
+
+
+def _no_section(name: str) -> str:
+    return f"{_variable([name])} is no setting: unset it, and set {_variable([name, '…'])} one by one"
+
+
+def _is_section(annotation: Any) -> bool:
+    return any(
+        isinstance(part, type) and issubclass(part, BaseModel) for part in (annotation, *get_args(annotation))
+    )
 
 
 def _check_file() -> None:
@@ -244,6 +275,8 @@ def _describe(settings_class: type[BaseModel], path: list[str], kind: str, messa
         return [
             f"{_variable(path)} is unknown; there is {', '.join(_variable([*names, name]) for name in known)}"
         ]
+    if kind == "model_type":
+        return [_no_section("_".join(names))]
     verb = "is missing" if kind == "missing" else "is wrong"
     return [
         f"{_variable(names)} {verb}: expected {description}"

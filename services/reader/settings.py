@@ -42,8 +42,8 @@ class ReaderSettings(ServiceSettings):
     follow: bool = Field(default=False, description="true to wait for more at the end of the files")
     start: Annotated[str, AfterValidator(_start)] = Field(
         default="earliest",
-        description="where to start the first time: earliest, latest, FILE:POSITION, gtid:SET, or the first "
-        "transaction that ended at time:2026-01-31T12:00:00Z or later",
+        description="where to start the first time: earliest, latest, FILE:POSITION with a position of 4 or "
+        "more, gtid:SET, or the first transaction that ended at time:2026-01-31T12:00:00Z or later",
     )
     on_gap: Literal["stop", "continue"] = Field(
         default="stop",

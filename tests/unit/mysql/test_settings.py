@@ -51,3 +51,9 @@ def test_what_is_no_server(host: str, words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         places(host)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", ["0", "inf", "nan", "1e9"])
+def test_how_long_to_wait_for_a_connection(seconds: str) -> None:
+    with pytest.raises(ValidationError, match="connect_timeout_s"):
+        MysqlSettings.model_validate({"host": "db1", "connect_timeout_s": seconds})

@@ -1,8 +1,10 @@
 """What the reader says of settings that cannot be."""
 
+from typing import Any
+
 import pytest
 
-from millrace.runtime.errors import UserError
+from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import load_settings
 from services.reader.settings import ReaderSettings
 
@@ -16,3 +18,43 @@ def test_files_wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         load_settings(ReaderSettings)
     monkeypatch.setenv("MILLRACE_SEMI_SYNC", "false")
     assert not load_settings(ReaderSettings).semi_sync
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {},
+            "MILLRACE_MYSQL_HOST is missing: expected the server to read from (or MILLRACE_FILES)",
+        ),
+        (
+            {"files": "mysql-bin.index", "mysql": {"host": "db"}},
+            "MILLRACE_MYSQL_HOST and MILLRACE_FILES exclude each other: read a server or files",
+        ),
+        (
+            {"files": "mysql-bin.index", "start": "gtid:0-1-5"},
+            "MILLRACE_START is wrong: files can be read from earliest, latest, FILE:POSITION or a time",
+        ),
+    ],
+)
+def test_one_kind_of_source(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(ReaderSettings, source="shop", kafka={"bootstrap_servers": "localhost:1"}, **settings)
+    assert caught.value.lines == [message]
+
+
+@pytest.mark.parametrize("start", ["yesterday", "bin.000001", "bin.000001:0", "time:yesterday"])
+def test_where_nothing_starts(start: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(
+            ReaderSettings,
+            source="shop",
+            kafka={"bootstrap_servers": "localhost:1"},
+            mysql={"host": "db"},
+            start=start,
+        )
+    assert caught.value.message == (
+        "MILLRACE_START is wrong: expected where to start the first time: earliest, latest, FILE:POSITION "
+        "with a position of 4 or more, gtid:SET, or the first transaction that ended at "
+        "time:2026-01-31T12:00:00Z or later"
+    )

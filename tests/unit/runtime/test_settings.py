@@ -102,6 +102,42 @@ def test_credentials_must_be_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_sasl_without_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = problems(monkeypatch, **GOOD, MILLRACE_KAFKA_SASL_PASSWORD="hush-hush")
+    assert line == (
+        "MILLRACE_KAFKA_SECURITY_PROTOCOL must be SASL_SSL or SASL_PLAINTEXT when "
+        "MILLRACE_KAFKA_SASL_… is given"
+    )
+
+
+@pytest.mark.parametrize("value", ["localhost:9092", "[1]"])
+def test_a_section_is_no_setting(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    lines = problems(monkeypatch, **GOOD, MILLRACE_KAFKA=value)
+    assert lines == ["MILLRACE_KAFKA is no setting: unset it, and set MILLRACE_KAFKA_… one by one"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8081", "ftp://localhost", "http://", "http://[", "http://host:port", "http://host:99999"],
+)
+def test_what_is_no_address_of_a_registry(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    (line,) = problems(monkeypatch, **(GOOD | {"MILLRACE_REGISTRY_URL": url}))
+    assert line == (
+        "MILLRACE_REGISTRY_URL is wrong: expected address of the registry's Confluent API, as "
+        "http(s)://host:port/path"
+    )
+
+
+@pytest.mark.parametrize("seconds", ["0", "inf", "nan", "3601"])
+def test_how_long_to_wait(monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
+    """No client takes any time; one without an end would never tell that nobody answers."""
+    (line,) = problems(monkeypatch, **GOOD, MILLRACE_KAFKA_CONNECT_TIMEOUT_S=seconds)
+    assert line == (
+        "MILLRACE_KAFKA_CONNECT_TIMEOUT_S is wrong: expected seconds to wait at the start until a broker "
+        "answers, above 0, up to 3600"
+    )
+
+
 def test_secrets_hide_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(
         monkeypatch,
