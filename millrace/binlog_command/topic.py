@@ -53,10 +53,9 @@ class TopicInput:
         parts = urlsplit(url)
         source = parts.path.strip("/")
         problem = source_problem(source) if source else "no source is named"
-        if not parts.netloc or problem is not None:
-            raise UserError(
-                f"{url} is not kafka://host:port/SOURCE: {problem or 'no host'}", ExitCode.SETTINGS
-            )
+        problem = problem or _brokers_problem(parts.netloc)
+        if problem is not None:
+            raise UserError(f"{url} is not kafka://host:port/SOURCE: {problem}", ExitCode.SETTINGS)
         self._settings = load_settings(_Settings, kafka={"bootstrap_servers": parts.netloc}).kafka
         self._topic = Topics(source).raw
         self._follow = follow
@@ -111,6 +110,17 @@ class TopicInput:
         except ValueError as error:
             raise UserError(f"{self._topic}: {error}", ExitCode.DATA) from error
         return RawEvent(f"{self._topic}:{place.epoch}:{place.log_file}", place.log_file, place.position, data)
+
+
+def _brokers_problem(brokers: str) -> str | None:
+    """Say what is wrong with a list of brokers; None where nothing is."""
+    if not brokers:
+        return "no host"
+    for broker in brokers.split(","):
+        _host, colon, port = broker.rpartition(":")
+        if colon and not port.isdecimal() and not broker.endswith("]"):
+            return f"{port!r} is no port"
+    return None
 
 
 def _bytes(content: str | bytes | None) -> bytes:

@@ -50,6 +50,7 @@ def test_two_new_names_for_a_database() -> None:
     [
         ("kafka://host:9092", "no source is named"),
         ("kafka:///shop", "no host"),
+        ("kafka://host:9092,other:nine/shop", "'nine' is no port"),
         ("kafka://host:9092/1shop", "a letter, then letters, digits, '_' or '-'"),
     ],
 )
