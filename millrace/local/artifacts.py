@@ -31,7 +31,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from millrace.local.errors import LocalError
 
-__all__ = ["Bundle", "Pin", "bundle", "cache_folder", "fetch", "locked", "sha256"]
+__all__ = ["Bundle", "Pin", "bundle", "cache_folder", "fetch", "locked", "made_folder", "sha256"]
 
 PINS = Path(__file__).with_name("artifacts.toml")
 _PARALLEL_DOWNLOADS = 6
@@ -86,6 +86,22 @@ def cache_folder() -> Path:
     return Path(base).expanduser().absolute() / "millrace"
 
 
+def made_folder(path: Path) -> Path:
+    """Return a folder of the cache, made where it is missing.
+
+    :raises LocalError: when it cannot be made, or nothing can be written in it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise LocalError(
+            f"the cache {path} cannot be written: {error.strerror}; "
+            "set MILLRACE_CACHE to a folder of your own"
+        ) from error
+
+
 def bundle(name: str) -> Bundle:
     """Return the bundle of that name as pinned in ``artifacts.toml``."""
     entry = tomllib.loads(PINS.read_text())[name]
@@ -133,8 +149,7 @@ def fetch(name: str) -> Path:
 @contextlib.contextmanager
 def locked(path: Path, *, waiting_for: str) -> Iterator[None]:
     """Hold an exclusive lock on a file; it ends with the process at the latest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    with (made_folder(path.parent) / path.name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from millrace.local import guard
-from millrace.local.artifacts import cache_folder
+from millrace.local.artifacts import cache_folder, made_folder
 from millrace.local.errors import LocalError
 from millrace.local.processes import tail
 from millrace.local.stack import LocalStack
@@ -27,7 +27,18 @@ _CHECK_INTERVAL_S = 1.0
 _DOWN_TIMEOUT_S = 90
 
 
-@click.group("local")
+class _Words(click.Group):
+    """A group whose commands print a LocalError as a line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except LocalError as error:
+            _fail(str(error))
+
+
+@click.group("local", cls=_Words)
 def local() -> None:
     """Kafka, a schema registry and a database server as processes on this machine."""
 
@@ -49,8 +60,6 @@ def up(nodes: str, mariadb: bool, detach: bool, end_with_parent: bool) -> None:
     try:
         with _only_one():
             _serve(LocalStack(nodes=int(nodes), mariadb=mariadb, say=_say))
-    except LocalError as error:
-        _fail(str(error))
     except KeyboardInterrupt:
         _say("stopped")
         sys.stdout.flush()
@@ -141,9 +150,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _folder() -> Path:
-    folder = cache_folder() / "local"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return made_folder(cache_folder() / "local")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from millrace.local.artifacts import cache_folder
+from millrace.local.artifacts import cache_folder, made_folder
 from millrace.local.errors import LocalError
 
 __all__ = ["Java", "find_java", "spark_environment"]
@@ -105,8 +105,7 @@ exec '{java.program}' "$@"
     root = cache_folder() / "java"
     home = root / f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
     if not home.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=root))
+        staging = Path(tempfile.mkdtemp(dir=made_folder(root)))
         (staging / "bin").mkdir()
         (staging / "bin" / "java").write_text(script)
         (staging / "bin" / "java").chmod(0o755)
