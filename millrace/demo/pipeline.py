@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
 from millrace.local.errors import LocalError
 from millrace.local.processes import Process, release_port, reserve_port
 from millrace.runtime.errors import SettingsError
-from millrace.runtime.settings import KafkaSettings, RegistrySettings
+from millrace.runtime.settings import KafkaSettings, RegistrySettings, load_settings
 
-__all__ = ["Address", "Endpoints", "Services", "parse_address"]
+__all__ = ["Address", "Endpoints", "Services", "demo_settings", "parse_address"]
 
 SERVICES: Final = ("reader", "decoder", "rowmapper")
 _READY_TIMEOUT_S: Final = 60
@@ -44,6 +46,24 @@ def parse_address(url: str) -> Address:
     if parts.scheme not in {"mysql", "mariadb"} or not parts.hostname or not parts.username or not port:
         raise SettingsError(["SOURCE is not of the form mysql://user:password@host:port"])
     return Address(parts.hostname, port, unquote(parts.username), unquote(parts.password or ""))
+
+
+class _Settings(BaseSettings):
+    """How Kafka and the registry are reached, as the services have it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
+    )
+
+    kafka: KafkaSettings
+    registry: RegistrySettings
+
+
+def demo_settings(bootstrap_servers: str, registry_url: str) -> _Settings:
+    """Read what else the environment says of Kafka and the registry; raises SettingsError."""
+    return load_settings(
+        _Settings, kafka={"bootstrap_servers": bootstrap_servers}, registry={"url": registry_url}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +96,11 @@ class Endpoints:
 
     def kafka(self) -> KafkaSettings:
         """Return the settings for Kafka."""
-        return KafkaSettings.model_validate({"bootstrap_servers": self.bootstrap_servers})
+        return demo_settings(self.bootstrap_servers, self.registry_url).kafka
 
     def registry(self) -> RegistrySettings:
         """Return the settings for the registry."""
-        return RegistrySettings.model_validate({"url": self.registry_url})
+        return demo_settings(self.bootstrap_servers, self.registry_url).registry
 
 
 class Services:

@@ -4,7 +4,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ import pymysql
 from millrace.avro.registry import SchemaRegistry
 from millrace.contract import Topics
 from millrace.demo.display import Display
-from millrace.demo.pipeline import Address, Endpoints, Services
+from millrace.demo.pipeline import Address, Endpoints, Services, demo_settings
 from millrace.demo.workload import MARKER_TABLE, Workload
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.read import end_offsets, read_topic, source_topics
@@ -93,9 +94,12 @@ class Demo:
 
     def run(self) -> bool:
         """Run the demo and return whether the row topics equal the tables."""
+        # What cannot be is told before anything is started.
+        brokers, registry = self.options.bootstrap_servers, self.options.registry_url
+        demo_settings("here" if brokers is None else brokers, "http://here" if registry is None else registry)
         endpoints = self._start_servers()
         admin = connect(endpoints.kafka())
-        with self._connect(endpoints) as connection:
+        with self._connect(endpoints) as connection, _server_in_words("the database server"):
             self._check_server(connection)
             self.display.say("starting reader, decoder and row mapper")
             self._services = Services(endpoints.environment(), self._folder.path)
@@ -275,7 +279,10 @@ class Demo:
 
     def _finish_job(self, name: str, process: Process) -> dict[str, Any]:
         """Wait for a job and return its summary."""
-        code = process.wait(_JOB_TIMEOUT_S)
+        try:
+            code = process.wait(_JOB_TIMEOUT_S)
+        except TimeoutError as error:
+            raise LocalError(f"the Spark job {error}:\n{process.log_tail(40)}") from error
         if code != 0:
             raise LocalError(f"the Spark job {name} ended with exit code {code}:\n{process.log_tail(40)}")
         summary: dict[str, Any] = json.loads((self.options.output / name / "summary.json").read_text())
@@ -343,10 +350,15 @@ class _Running:
         """Whether it has ended; raises what it raised, an error of the server's in words."""
         if self._thread.is_alive():
             return False
-        if isinstance(self._error, pymysql.err.MySQLError):
-            raise UserError(
-                f"the workload: the server says {self._error.args[-1]}", ExitCode.SOURCE
-            ) from self._error
-        if self._error is not None:
-            raise self._error
+        with _server_in_words("the workload: the server"):
+            if self._error is not None:
+                raise self._error
         return True
+
+
+@contextmanager
+def _server_in_words(who: str) -> Iterator[None]:
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        raise UserError(f"{who} says {error.args[-1]}", ExitCode.SOURCE) from error

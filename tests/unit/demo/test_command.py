@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Self
 
 import pymysql
 import pytest
@@ -73,4 +74,66 @@ def test_a_statement_of_the_workload_that_the_server_refuses() -> None:
     with pytest.raises(UserError) as caught:
         running.finished()
     assert caught.value.message == "the workload: the server says The table 'orders' is full"
+    assert caught.value.exit_code is ExitCode.SOURCE
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            ["--registry", "here:8081"],
+            "MILLRACE_REGISTRY_URL is wrong: expected address of the registry's Confluent API, as http(s)",
+        ),
+        (["--kafka", ""], "MILLRACE_KAFKA_BOOTSTRAP_SERVERS is wrong: expected brokers as host:port"),
+    ],
+)
+def test_servers_that_cannot_be_are_told_before_anything_is_started(options: list[str], line: str) -> None:
+    outcome = CliRunner().invoke(main, ["demo", "--source", "mysql://u@127.0.0.1:1", *options])
+    assert outcome.exit_code == ExitCode.SETTINGS
+    assert outcome.output.startswith(f"error: {line}")
+
+
+class Answers:
+    """A connection to a server that has these variables."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self.variables = variables
+        self.name = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def cursor(self) -> "Answers":
+        return self
+
+    def execute(self, _statement: str, parameters: tuple[str]) -> None:
+        (self.name,) = parameters
+
+    def fetchone(self) -> tuple[str, str] | None:
+        value = self.variables.get(self.name)
+        return None if value is None else (self.name, value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"log_bin": "OFF"},
+            "the demo needs log_bin = ON, on this server it is OFF; change it in its configuration",
+        ),
+        (
+            {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"},
+            "the demo needs binlog_row_metadata = FULL, on this server it is not known to it; change it with",
+        ),
+    ],
+)
+def test_a_server_whose_log_does_not_hold_all(variables: dict[str, str], message: str) -> None:
+    options = Options(None, "localhost:1", "http://localhost:1", 1, Path("reports"), stay=False)
+    with Demo(options) as demo, pytest.raises(UserError) as caught:
+        demo._check_server(Answers(variables))  # type: ignore[arg-type]
+    assert caught.value.message.startswith(message)
+    assert caught.value.message.endswith(("in its configuration", "SET GLOBAL binlog_row_metadata = FULL"))
     assert caught.value.exit_code is ExitCode.SOURCE
