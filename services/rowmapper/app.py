@@ -9,6 +9,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.registry import SchemaRegistry
+from millrace.avro.single_object import SingleObjectError
 from millrace.avro.state import RowMapperState, stored_state
 from millrace.binlog.errors import UnsupportedError
 from millrace.contract import Topics
@@ -20,6 +21,8 @@ from millrace.kafka.pipe import InputReader, Record, TransactionalProducer, run_
 from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.reread import reread
 from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
 from millrace.runtime.settings import KafkaSettings
 from services.rowmapper.incoming import Incoming, IncomingReader
@@ -169,7 +172,15 @@ class _CatalogTopic:
             self._start = (message.offset() or 0) + 1
             value = message.value()
             if value is not None:
-                yield CatalogEntry.from_bytes(value)
+                yield self._entry(value, self._start - 1)
+
+    def _entry(self, value: bytes, offset: int) -> CatalogEntry:
+        try:
+            return CatalogEntry.from_bytes(value)
+        except SingleObjectError as error:
+            raise UserError(
+                f"the definition at offset {offset} of {self._topic} cannot be read: {error}", ExitCode.DATA
+            ) from error
 
 
 def _reread(service: Service[RowMapperSettings]) -> Reread:

@@ -1,0 +1,272 @@
+"""What is told of topics that hold what they should not, or lack what they should have: the whole texts."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+
+from millrace.avro.records import DeadLetter, RecordSerializer
+from millrace.avro.registry import SchemaRegistry, wire_prefix
+from millrace.cli import main
+from millrace.contract import HEADER_CHUNK, Topics
+from millrace.demo import run as demo_run
+from millrace.demo.pipeline import Address, Endpoints, Services
+from millrace.demo.run import Demo, Options
+from millrace.kafka import topics as kafka_topics
+from millrace.kafka.client import connect
+from millrace.kafka.errors import BrokerError
+from millrace.kafka.topics import ensure_topics
+from millrace.local import Kafka, LocalError, MySQL, Registry
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
+from services.rowmapper.app import _CatalogTopic, _topic_maker
+from services.rowmapper.settings import RowMapperSettings
+
+ROOT = Path(__file__).parents[2]
+KINDS = ("raw", "catalog", "events", "transactions", "deadletter", "state")
+KEY = b"1:0:bin.000001:4:0"
+
+
+class Place:
+    """A source of which a test writes the topics itself."""
+
+    def __init__(self, kafka: Kafka, registry: Registry, source: str) -> None:
+        self.topics = Topics(source)
+        self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self.registry_url = registry.url
+        self.environment = {
+            "MILLRACE_SOURCE": source,
+            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "MILLRACE_REGISTRY_URL": registry.url,
+        }
+        kinds = {f"{source}.{kind}": kind for kind in KINDS}
+        ensure_topics(connect(self.settings), TopicsSettings(), kinds)
+
+    def write(self, topic: str, *records: tuple[bytes, bytes, str | None]) -> None:
+        """Write records, each as key, value and header chunk."""
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap_servers})
+        for key, value, chunk in records:
+            producer.produce(
+                topic, value, key, 0, headers=[(HEADER_CHUNK, chunk.encode())] if chunk else None
+            )
+        assert producer.flush(30) == 0
+
+    def command(self, *arguments: str, code: int, **environment: str) -> Result:
+        cleared = dict.fromkeys(name for name in os.environ if name.startswith("MILLRACE_"))
+        done = CliRunner().invoke(main, arguments, env={**cleared, **self.environment, **environment})
+        assert done.exit_code == code, (done.output, done.exception)
+        return done
+
+    def service(self, name: str, **environment: str) -> tuple[int, str]:
+        """Run a service that ends by itself; give its exit code and what it said."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+        done = subprocess.run(
+            [sys.executable, "-m", f"services.{name}"],
+            env={**inherited, **self.environment, **environment},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+
+@pytest.fixture
+def place(kafka: Kafka, registry: Registry, source_name: str) -> Place:
+    return Place(kafka, registry, source_name)
+
+
+@pytest.fixture
+def letter(place: Place) -> Iterator[bytes]:
+    """A dead letter as the decoder writes it."""
+    with SchemaRegistry(RegistrySettings(url=place.registry_url)) as registry:
+        serialize = RecordSerializer(registry, place.topics.deadletter, "DeadLetter")
+        yield serialize(
+            DeadLetter(
+                service="decoder",
+                error_class="TruncatedError",
+                error="it is cut",
+                topic=place.topics.raw,
+                offset=0,
+                key=KEY,
+                epoch=0,
+                log_file="bin.000001",
+                position=4,
+                table=None,
+                value=b"bytes",
+                context=None,
+            ).to_dict()
+        )
+
+
+def test_records_that_are_no_dead_letters(place: Place, letter: bytes) -> None:
+    topic = place.topics.deadletter
+    place.write(
+        topic,
+        (b"a", b"nonsense", None),
+        (b"b", b"", None),
+        (KEY, letter[:-3], None),
+        (KEY, letter + b"xx", None),
+        (b"other", letter, None),
+        (b"c", wire_prefix(999_999) + b"x", None),
+        (b"d", b"second", "1/2"),
+        (b"e", b"first", "0/2"),
+        (b"e", b"first again", "0/2"),
+        (KEY, letter, None),
+    )
+    lines = place.command("deadletter", "list", code=0).output.splitlines()
+    found = {int(line.split()[0]): line.partition("  -      ")[2] or line for line in lines}
+    prefix = "is not 00 and a schema id, Confluent's wire format"
+    assert found[0].endswith(f"it is no dead letter: 6e6f6e7365 {prefix}")
+    assert found[1].endswith(f"it is no dead letter: nothing {prefix}")
+    assert "it is no dead letter: " in found[2]
+    assert found[3].endswith("it is no dead letter: 2 bytes are left over")
+    assert found[4].endswith(f"it is no dead letter of this key: {KEY!r}")
+    assert found[5].endswith(f"it is no dead letter: its schema, 999999, is none of {topic}-value")
+    assert "chunk" in found[6]
+    assert found[7].endswith("its last chunks are missing")
+    assert found[8].endswith("its last chunks are missing")
+    assert found[9].endswith("TruncatedError: it is cut")
+
+    shown = place.command("deadletter", "show", "3", code=7).output
+    assert shown == (
+        f"error: the record at offset 3 of {topic} cannot be read: it is no dead letter: "
+        "2 bytes are left over\n"
+    )
+    shown = place.command("deadletter", "show", "10", code=2).output
+    assert shown == (
+        f"error: no letter begins at offset 10 of {topic}; 'millrace deadletter list' names them\n"
+    )
+    assert "error:     TruncatedError: it is cut" in place.command("deadletter", "show", "9", code=0).output
+    assert place.command("deadletter", "retry", code=0).output == (
+        f"no table of {place.topics.source} is set aside\n"
+    )
+    missing = place.command("deadletter", "list", code=4, MILLRACE_SOURCE="nobody").output
+    assert missing == (
+        f"error: there is no topic nobody.deadletter at {place.settings.bootstrap_servers}: "
+        "check the source's name\n"
+    )
+    missing = place.command("topic", "no-such-topic", code=1).output
+    assert missing.startswith("error: there is no topic no-such-topic; there are: ")
+    assert topic in missing.split()
+
+
+def test_services_that_have_never_run(place: Place, mysql: MySQL) -> None:
+    source, server = place.topics.source, {"MILLRACE_MYSQL_HOST": mysql.host}
+    said = place.command("verify", "raw", "/", code=2).output
+    assert said == f"error: the reader of {source} has no state: has it ever run?\n"
+    said = place.command("verify", "raw", str(ROOT), "--epoch", "0", code=2).output
+    assert said == f"error: {place.topics.raw} holds no events of epoch 0\n"
+    account = {
+        "MILLRACE_MYSQL_PORT": str(mysql.port),
+        "MILLRACE_MYSQL_USER": mysql.user,
+        "MILLRACE_MYSQL_PASSWORD": mysql.password,
+    }
+    said = place.command("verify", "rows", "--idle", code=2, **server, **account).output
+    assert said == (
+        "error: nothing to compare: no table that this user of the server may SELECT has a row topic\n"
+    )
+    database = source.replace("-", "_")
+    mysql.execute(f"CREATE DATABASE {database}", f"CREATE TABLE {database}.t (id INT)")
+    there, gone = place.topics.table(database, "t"), place.topics.table(database, "gone")
+    ensure_topics(connect(place.settings), TopicsSettings(), {there: "table", gone: "table"})
+    said = place.command("verify", "rows", "--idle", code=2, **server, **account).output
+    assert said == (
+        f"{gone}: no such table, or its user may not SELECT it: not compared\n"
+        f"error: the reader of {source} has no state: has it ever run?\n"
+    )
+    mysql.execute(f"DROP DATABASE {database}")
+
+
+def test_states_that_cannot_be_read(place: Place, mysql: MySQL) -> None:
+    topic = place.topics.state
+    place.write(topic, *((name, b"nonsense", None) for name in (b"reader", b"decoder", b"rowmapper")))
+    server = {"MILLRACE_MYSQL_HOST": mysql.host, "MILLRACE_MYSQL_PORT": str(mysql.port)}
+    services = (("reader", "Reader", server), ("decoder", "Decoder", {}), ("rowmapper", "RowMapper", {}))
+    for module, name, environment in services:
+        code, said = place.service(module, **environment)
+        assert (code, said.count("\n")) == (ExitCode.DATA, 1), said
+        assert said.startswith(f"error: the state in {topic} cannot be read: {name}State: 6e6f is not c3 01")
+    for command in (["verify", "raw", "/"], ["deadletter", "list"]):
+        said = place.command(*command, code=7).output
+        assert said.startswith("error: a state cannot be read: "), said
+        assert said.endswith("State: 6e6f is not c3 01, the start of an Avro single object\n")
+    said = place.command("deadletter", "retry", code=7).output
+    assert said.startswith(f"error: the state in {topic} cannot be read: RowMapperState: 6e6f is not c3 01")
+    status = place.command("status", code=0).output
+    for name in ("Reader", "Decoder", "RowMapper"):
+        assert f"{name}State: 6e6f is not c3 01, the start of an Avro single object" in status
+
+
+def test_a_definition_that_cannot_be_read(place: Place) -> None:
+    place.write(place.topics.catalog, (b"shop.t", b"nonsense", None))
+    with pytest.raises(UserError) as caught:
+        list(_CatalogTopic(place.settings, place.topics.catalog).read())
+    assert caught.value.message == (
+        f"the definition at offset 0 of {place.topics.catalog} cannot be read: Catalog: 6e6f is not c3 01, "
+        "the start of an Avro single object"
+    )
+    assert caught.value.exit_code is ExitCode.DATA
+
+
+def test_a_raw_record_without_a_place(place: Place, tmp_path: Path) -> None:
+    place.write(place.topics.raw, (b"nonsense", b"event", None))
+    said = place.command("verify", "raw", str(tmp_path), "--epoch", "0", code=7).output
+    assert said.startswith(f"error: offset 0 of {place.topics.raw}: b'nonsense' is no raw key")
+    url = f"kafka://{place.settings.bootstrap_servers}/"
+    said = place.command("binlog", f"{url}nobody", code=4).output
+    assert said == f"error: there is no topic nobody.raw at {place.settings.bootstrap_servers}\n"
+
+
+def test_a_raw_event_of_which_chunks_are_missing(place: Place) -> None:
+    place.write(
+        place.topics.raw,
+        (b"1:0:bin.000001:4", b"first", "0/2"),
+        (b"1:0:bin.000001:200", b"another event", None),
+    )
+    url = f"kafka://{place.settings.bootstrap_servers}/{place.topics.source}"
+    said = place.command("binlog", url, code=1).output
+    assert "error: 1:0:bin.000001:4 at 0: the last chunks of this event are missing\n" in said
+
+
+def test_topics_that_are_not_made(place: Place, source_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = RowMapperSettings(
+        source=source_name,
+        kafka=place.settings,
+        registry=RegistrySettings(url=place.registry_url),
+        topics=TopicsSettings(max_tables=1),
+    )
+    ensure_topics(connect(place.settings), TopicsSettings(), {f"{source_name}.shop.one": "table"})
+    with pytest.raises(Exception, match="there are 1 table topics") as caught:
+        _topic_maker(settings)(f"{source_name}.shop.two")
+    assert caught.value.message == (
+        f"there are 1 table topics and MILLRACE_TOPICS_MAX_TABLES is 1, so that {source_name}.shop.two is "
+        "not created"
+    )
+    monkeypatch.setattr(kafka_topics, "_TIMEOUT_S", 1.0)
+    with pytest.raises(BrokerError) as caught:
+        kafka_topics._wait_for_leaders(connect(place.settings), [f"{source_name}.b", f"{source_name}.a"])
+    assert caught.value.message == (
+        f"topics {source_name}.a, {source_name}.b were created but have no leader yet"
+    )
+
+
+def test_a_demo_that_stands_still(
+    place: Place, mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_run, "_STALL_S", 1)
+    server = Address(mysql.host, mysql.port, mysql.user, mysql.password)
+    options = Options(server, place.settings.bootstrap_servers, place.registry_url, 1, tmp_path, stay=False)
+    endpoints = Endpoints("demo", server, place.settings.bootstrap_servers, place.registry_url, "latest")
+    with Demo(options) as demo, mysql.connect(autocommit=True) as connection:
+        demo._services = Services({}, tmp_path)
+        with pytest.raises(LocalError, match=r"^the pipeline stands still for 1 s:\n"):
+            demo._run_workload(endpoints, connect(place.settings), connection)
+        mysql.execute(f"DROP DATABASE {demo.database}")
