@@ -239,7 +239,8 @@ def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
         case "tar":
             with tarfile.open(files[0]) as tar:
                 _untar(tar, target)
-        case "zip":
+        case _:
+            assert wanted.layout == "zip"
             with zipfile.ZipFile(files[0]) as archive:
                 if wanted.member:
                     # Reading a tar means seeking, which a compressed member does only slowly.
@@ -250,8 +251,6 @@ def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
                             _untar(tar, target)
                 else:
                     _unzip(archive, wanted.prefix, target)
-        case other:
-            raise ValueError(f"unknown layout {other!r} of bundle {wanted.name}")
 
 
 def _untar(tar: tarfile.TarFile, target: Path) -> None:

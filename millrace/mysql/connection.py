@@ -131,7 +131,8 @@ class MysqlConnection:
                 if not isinstance(cause, pymysql.err.ProgrammingError) or cause.args[0] != 1064:
                     raise
                 failure = error
-        raise failure or RefusedError(f"{self.address}: nothing to run")
+        assert failure is not None
+        raise failure
 
     def send(self, command: int, payload: bytes) -> None:
         """Send a command; its answer is for the caller to read."""
