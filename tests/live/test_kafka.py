@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from millrace.contract import Topics
 from millrace.kafka.chunks import ChunkJoiner, split
-from millrace.kafka.client import connect
+from millrace.kafka.client import connect, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
 from millrace.kafka.pipe import CommitPolicy, InputReader, Record, TransactionalProducer, run_pipe
 from millrace.kafka.read import read_topic
@@ -189,6 +189,7 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
     assert line.startswith(
         f"error: another reader of the source {topics.source} took over: process {os.getpid()} on "
     )
+    assert line.endswith(" UTC. This one ends: let only one of them run")
     assert values(settings, topics.raw) == [b"living", b"still"]
     assert b"zombie" in values(settings, topics.raw, "read_uncommitted")
 
@@ -223,8 +224,12 @@ def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topic
                     first.produce(topics.raw, b"2", b"zombie", 0)
                     time.sleep(0.05)
 
-        with pytest.raises(FencedError, match="another reader of the source"):
+        with pytest.raises(FencedError) as caught:
             produce_on_and_on()
+    assert caught.value.message == (
+        f"another reader of the source {topics.source} took over; it has not said who it is. This one ends: "
+        "let only one of them run"
+    )
     assert values(settings, topics.raw) == []
 
 
@@ -241,6 +246,36 @@ def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, 
             stored = read_state(settings, topics.source, "reader")
             assert stored is not None
             assert stored.value == b"ours"
+
+
+def test_a_state_that_stays_hidden(
+    settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.kafka.state._TIMEOUT_S", 1.0)
+    with TransactionalProducer(settings, topics.source, "decoder") as other:
+        other.open()
+        other.produce(topics.state, b"other", b"open", 0)
+        other._producer.flush()
+        with pytest.raises(BrokerError) as caught:
+            read_state(settings, topics.source, "reader")
+    assert caught.value.message.startswith(f"{topics.state} could not be read up to ")
+    assert caught.value.message.endswith(" within 1 s: a transaction in it does not end")
+
+
+def test_records_that_are_not_taken(
+    settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.kafka.pipe._TRANSACTION_S", 0.0)
+    config = producer_config(settings, "t") | {"queue.buffering.max.messages": 1, "linger.ms": 5000}
+    monkeypatch.setattr(
+        "millrace.kafka.pipe.producer_config", lambda _, name: config | {"transactional.id": name}
+    )
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer._producer.init_transactions(30)
+        producer.produce(topics.raw, b"1", b"one", 0)
+        with pytest.raises(BrokerError) as caught:
+            producer.produce(topics.raw, b"2", b"two", 0)
+    assert caught.value.message == f"Kafka has taken no records of {topics.raw} for 0 s; check its brokers"
 
 
 def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:
@@ -386,6 +421,16 @@ def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics
         )
         reader.seek(6)
         assert [message.key() for message in reader.read(100, 5.0)][:1] == [b"6"]
+        # While it is read.
+        reader.seek(7)
+        for future in admin.delete_records([TopicPartition(topics.raw, 0, 9)]).values():
+            future.result(30)
+        with pytest.raises(InputLostError) as caught:
+            reader.read(100, 30.0)
+        assert caught.value.message.startswith(
+            f"{topics.raw} no longer holds what must be read next: fetch failed due to requested offset"
+        )
+        assert caught.value.exit_code == ExitCode.DATA
 
 
 def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(

@@ -1,9 +1,11 @@
 """What is told to a person, where no test of the part itself reads it: the whole text, and the exit code."""
 
 import socket
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 import pytest
@@ -12,20 +14,25 @@ from click.testing import CliRunner
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
+from millrace.kafka.chunks import ChunkError, split_parts
 from millrace.kafka.client import connect
 from millrace.kernel import build
 from millrace.local import Kafka, LocalError
 from millrace.local import database as local_database
 from millrace.local import processes as local_processes
+from millrace.mysql import identity
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import GapError, LinkLostError, PurgedError, RefusedError
 from millrace.mysql.identity import ServerNames
+from millrace.mysql.packets import DumpEnd
 from millrace.mysql.position import _heartbeat_v2
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import HttpServer, new_registry
 from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, load_settings
+from millrace.status.command import _text
 from millrace.verify.raw import folder_log
 from services.decoder.settings import DecoderSettings
 from services.reader.live import LiveSource
@@ -184,6 +191,8 @@ SERVER = cast(
 )
 """A server of MySQL that lists no logs."""
 
+REPLICA = ReplicaIdentity(7, "a-b", "millrace")
+
 
 def test_what_a_server_has_purged() -> None:
     with pytest.raises(PurgedError) as caught:
@@ -286,3 +295,53 @@ def test_what_the_kernel_lacks(
     monkeypatch.setattr(f"millrace.kernel.build.{name}", value)
     with pytest.raises(build.BuildError, match=f"^{message}"):
         build._require_tools()
+
+
+def test_gtids_to_start_at_that_are_none() -> None:
+    with pytest.raises(UserError) as caught:
+        live_source("gtid:yesterday")._start(SERVER, ServerNames(None, None))
+    assert caught.value.message.startswith("MILLRACE_START is wrong: ")
+    assert "yesterday" in caught.value.message
+    assert caught.value.exit_code is ExitCode.SETTINGS
+
+
+def test_a_position_that_no_dump_begins_at() -> None:
+    for position in (3, 1 << 32):
+        with pytest.raises(
+            ValueError, match=f"^position {position} does not fit a dump by file and position$"
+        ):
+            Dump.at_position(SERVER, REPLICA, "bin.000001", position)
+
+
+def test_a_log_that_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has made the file, and has not written its head yet."""
+
+    class Empty:
+        def read(self, _timeout_s: float) -> NoReturn:
+            raise DumpEnd
+
+    monkeypatch.setattr(identity, "MysqlConnection", lambda _: nullcontext())
+    monkeypatch.setattr(identity.Dump, "at_position", lambda *_, **__: Empty())
+    with pytest.raises(LinkLostError) as caught:
+        identity.read_head(MysqlAddress("db"), REPLICA, "bin.000002")
+    assert str(caught.value) == "db:3306: bin.000002 has no format description yet"
+
+
+def test_a_value_that_came_in_other_parts_than_it_has() -> None:
+    with pytest.raises(ChunkError, match=r"^a value of 5 bytes came as 2 bytes$"):
+        list(split_parts([b"a", b"b"], 5, 10))
+
+
+def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("spark_jobs")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    done = CliRunner().invoke(main, ["job", "analytics", "--source", "shop"])
+    assert done.exit_code == 2
+    assert done.output.startswith("error: Spark is not installed (")
+    assert done.output.endswith("): pip install 'millrace[spark,local]'\n")
+
+
+def test_no_service_has_run() -> None:
+    assert list(_text([])) == ["Kafka knows no source: no service has run"]

@@ -51,6 +51,16 @@ def said(settings: RegistrySettings) -> str:
     [
         (200, "<p>welcome</p>", "what answers at {} is no schema registry ("),
         (404, "nothing here", "there is no schema registry at {} (HTTP 404): "),
+        (
+            409,
+            '{"error_code": 409, "message": "reader has no field a"}',
+            "the schema registry at {} refuses the list of subjects: reader has no field a",
+        ),
+        (
+            500,
+            '{"error_code": 50001, "message": "its disk is full"}',
+            "the schema registry at {} refuses the list of subjects (HTTP 500): its disk is full",
+        ),
         (401, "{}", "the schema registry at {} refuses us (HTTP 401): set MILLRACE_REGISTRY_USERNAME and "),
     ],
 )
@@ -58,7 +68,8 @@ def test_what_answers_is_no_registry_or_refuses(status: int, text: str, words: s
     with web_server(status, text) as url:
         message = said(RegistrySettings(url=url))
     assert message.startswith(words.replace("{}", url))
-    assert message.endswith(HINT if status != 401 else "to a user who may read and register schemas")
+    ends = {401: "to a user who may read and register schemas", 409: "no field a", 500: "its disk is full"}
+    assert message.endswith(ends.get(status, HINT))
 
 
 def test_nothing_answers() -> None:

@@ -97,3 +97,20 @@ def test_only_a_search_for_gtids_may_begin_with_silence() -> None:
         placed = Dump(connection, 0.05, 4096)
         with pytest.raises(LinkLostError, match="not even a heartbeat"):
             [placed.read(0.05) for _ in range(100)]
+
+
+def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
+    server, dump = pair
+    server.close()
+    with pytest.raises(LinkLostError) as caught:
+        dump.acknowledge("bin.000001", 4)
+    assert str(caught.value) == "db:3306: the connection was lost (Broken pipe)"
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as ours:
+        ours.connect(listener.getsockname())
+        theirs, _ = listener.accept()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db"))
+        with pytest.raises(LinkLostError) as caught:
+            Dump(cast("MysqlConnection", connection), 0.05, 4096).read(1)
+    assert str(caught.value) == "db:3306: the connection was lost (Connection reset by peer)"

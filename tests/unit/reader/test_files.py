@@ -3,6 +3,7 @@
 import gzip
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -398,3 +399,54 @@ def test_a_file_of_mysql_3_23(tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as caught:
         source(make(Recorder()), f"{tmp_path}/bin.*").open()
     assert str(caught.value) == f"{tmp_path}/bin.001 was written by MySQL 3.23, whose format is not read"
+
+
+UNREADABLE = Path("/proc/self/mem")
+"""A file that opens, and cannot be read at its beginning: nothing of ours is mapped there."""
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "time:2026-01-31T12:00:00Z"])
+def test_files_that_cannot_be_read(tmp_path: Path, start: str) -> None:
+    (tmp_path / "bin.index").mkdir()
+    (tmp_path / "bin.000001").symlink_to(UNREADABLE)
+    for name, reason in (
+        ("bin.000001", "Input/output error"),
+        ("bin.000002", "No such file or directory"),
+        ("bin.index", "Is a directory"),
+    ):
+        files = source(make(Recorder()), f"{tmp_path}/{name}", start)
+        with pytest.raises(RefusedError) as caught, closing(files):
+            files.open()
+        assert str(caught.value) == f"{tmp_path}/{name} cannot be read: {reason}"
+
+
+def test_a_file_that_cannot_be_read_on(tmp_path: Path) -> None:
+    log_file(tmp_path, "bin.000001", 10)
+    writer = make(Recorder())
+    files = source(writer, f"{tmp_path}/bin.000001")
+    files.open()
+    with UNREADABLE.open("rb", buffering=0) as broken:
+        files._file = broken
+        with pytest.raises(RefusedError) as caught:
+            files.read(0)
+    files.close()
+    assert str(caught.value) == f"{tmp_path}/bin.000001 cannot be read: Input/output error"
+
+
+def test_a_file_without_an_event_has_no_time(tmp_path: Path) -> None:
+    (tmp_path / "bin.000001").write_bytes(MAGIC)
+    with pytest.raises(RefusedError) as caught:
+        source(make(Recorder()), f"{tmp_path}/bin.000001", "time:2026-01-31T12:00:00Z").open()
+    assert str(caught.value) == f"{tmp_path}/bin.000001 has no events"
+
+
+def test_a_file_that_ends_in_a_large_event(tmp_path: Path) -> None:
+    log_file(tmp_path, "bin.000001", 3 * BLOCK)
+    log_file(tmp_path, "bin.000002", 10)
+    path = tmp_path / "bin.000001"
+    path.write_bytes(path.read_bytes()[: 2 * BLOCK])
+    writer = make(Recorder())
+    with pytest.raises(GapError) as caught:
+        read(source(writer, f"{tmp_path}/bin.*"), writer)
+    assert str(caught.value).startswith(f"{path} ends in the middle of an event of 31")
+    assert str(caught.value).endswith(" bytes")

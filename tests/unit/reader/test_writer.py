@@ -355,3 +355,12 @@ def test_a_piece_without_its_beginning() -> None:
         writer.write(whole(data))
     with pytest.raises(GapError, match=r"^a piece of an event came without its beginning$"):
         writer.write(parts(log.events[-1], 9)[1:2])
+
+
+def test_an_event_whose_packets_are_of_another_size() -> None:
+    log, kafka = sample(), Recorder()
+    writer = make(kafka)
+    data = next(iter(resume(writer, log)))
+    with pytest.raises(GapError) as caught:
+        writer.write([EventPiece(data, True, False, len(data) + 5)])
+    assert str(caught.value) == f"{log.name}: an event of {len(data)} bytes came as {len(data) + 5} bytes"
