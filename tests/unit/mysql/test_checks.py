@@ -145,3 +145,35 @@ def test_a_server_without_any_log_file() -> None:
     with pytest.raises(RefusedError) as caught:
         _logs(cast("MysqlConnection", Changing()))
     assert str(caught.value) == "db:3306: there are no binary logs"
+
+
+def test_the_server_id_is_ours() -> None:
+    with pytest.raises(RefusedError) as caught:
+        check(Server(server_id="7"))
+    assert str(caught.value) == (
+        "db:3306: it has server_id 7, the one that we would use ourselves; set MILLRACE_MYSQL_SERVER_ID to a "
+        "number that no server of the topology has"
+    )
+
+
+def test_what_could_be_set_up_better() -> None:
+    server = Server(
+        binlog_format="MIXED", binlog_row_image="MINIMAL", binlog_row_metadata="MINIMAL", gtid_mode="OFF"
+    )
+    server.flavour = Flavour.MYSQL
+    log_format, *others = check(server)
+    assert log_format == (
+        "binlog_format is MIXED: some changes come as statements, without rows; "
+        "SET GLOBAL binlog_format='ROW' (and in the configuration; sessions keep theirs until they reconnect)"
+    )
+    assert [warning.split("; ") for warning in others] == [
+        [
+            "binlog_row_image is MINIMAL: rows lack the columns that did not change",
+            "SET GLOBAL binlog_row_image='FULL'",
+        ],
+        [
+            "binlog_row_metadata is MINIMAL: the names of columns come from the catalogue",
+            "SET GLOBAL binlog_row_metadata='FULL'",
+        ],
+        ["gtid_mode is not ON: after a fail-over to another server the reader cannot go on"],
+    ]
