@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 
 from millrace.avro.state import LogIdentity, ReaderState
 from millrace.doctor import access_checks, examine, kafka_checks, log_checks, table_checks
-from millrace.doctor.finding import Level, Outcome
+from millrace.doctor.finding import Level, Outcome, error
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
 from millrace.kafka.client import connect
@@ -588,6 +588,13 @@ def test_nothing_answers():
     assert done.stderr == ""
     errors = [line for line in done.stdout.splitlines() if line.startswith("  error")]
     assert [line.split()[1] for line in errors] == ["connection:"] * 3
+    advice = [line.strip() for line in done.stdout.splitlines() if "→" in line]
+    assert advice == [
+        f"→ see what the line names; without a connection nothing at 127.0.0.1:{port} is checked",
+        "→ no service can start without Kafka",
+        "→ decoder and row mapper cannot start without it; the reader can",
+    ]
+    assert "settings: complete for all three services" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("3 errors")
 
 
@@ -596,12 +603,16 @@ def test_settings_that_are_wrong():
     assert done.returncode == 1
     for name in ("MILLRACE_SOURCE", "MILLRACE_REGISTRY_URL"):
         assert f"error    settings: {name} is missing" in done.stdout
+    assert "           → see docs/configuration.md\n" in done.stdout
 
 
 def test_files(tmp_path):
     patterns = str(tmp_path / "mysql-bin.*")
-    assert examine._files(patterns).text == "no file matches MILLRACE_FILES"
+    assert examine._files(patterns) == error(
+        "no file matches MILLRACE_FILES", "give paths, globs or a log's .index file"
+    )
     (tmp_path / "mysql-bin.000001").write_bytes(b"\xfebin")
     assert examine._files(patterns).text == "1 can be read"
     outcome = examine._files(f"{patterns}, {tmp_path}")
-    assert (outcome.level, "Is a directory" in outcome.text) == (Level.ERROR, True)
+    unreadable = f"{tmp_path}: Is a directory"
+    assert outcome == error(f"cannot be read: {unreadable}", "let the reader's user read them", [unreadable])

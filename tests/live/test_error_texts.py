@@ -1,5 +1,6 @@
 """What is told of topics that hold what they should not, or lack what they should have: the whole texts."""
 
+import json
 import os
 import subprocess
 import sys
@@ -200,6 +201,13 @@ def test_states_that_cannot_be_read(place: Place, mysql: MySQL) -> None:
         assert said.endswith("State: 6e6f is not c3 01, the start of an Avro single object\n")
     said = place.command("deadletter", "retry", code=7).output
     assert said.startswith(f"error: the state in {topic} cannot be read: RowMapperState: 6e6f is not c3 01")
+    report = json.loads(place.command("doctor", "--json", code=1, **server).output)
+    (found,) = [found for found in report["findings"] if found["check"] == "reader_state"]
+    assert found["text"] == (
+        "the reader's state cannot be read: ReaderState: 6e6f is not c3 01, the start of an Avro single "
+        "object"
+    )
+    assert found["advice"] == "was it written by a newer version?"
     status = place.command("status", code=0).output
     for name in ("Reader", "Decoder", "RowMapper"):
         assert f"{name}State: 6e6f is not c3 01, the start of an Avro single object" in status
