@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from millrace.avro.state import ReaderState
+from millrace.binlog_command import server
 from millrace.binlog_command.rewrite import DatabaseRewrite
+from millrace.binlog_command.server import ServerLog
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
 from millrace.kafka.chunks import ChunkError, split_parts
@@ -27,6 +31,7 @@ from millrace.mysql.errors import GapError, LinkLostError, PurgedError, RefusedE
 from millrace.mysql.identity import ServerNames
 from millrace.mysql.packets import DumpEnd
 from millrace.mysql.position import _heartbeat_v2
+from millrace.mysql.status import LogFile
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
@@ -34,7 +39,9 @@ from millrace.runtime.metrics import HttpServer, new_registry
 from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, load_settings
 from millrace.status.command import _text
 from millrace.verify.raw import folder_log
+from millrace.verify.snapshot import take_snapshot
 from services.decoder.settings import DecoderSettings
+from services.reader import live
 from services.reader.live import LiveSource
 from services.reader.settings import ReaderSettings
 from services.rowmapper.incoming import unreadable
@@ -345,3 +352,68 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_service_has_run() -> None:
     assert list(_text([])) == ["Kafka knows no source: no service has run"]
+
+
+LATER = LogFile("bin.000007", 100)
+READ = ReaderState(0, "bin.000001", 4, gtid_set=f"{'0' * 8}-0000-0000-0000-{'0' * 12}:1-5")
+GONE = (
+    ". Put the files back, read a copy of them under another MILLRACE_SOURCE with MILLRACE_FILES, or go on "
+)
+
+
+def purged(monkeypatch: pytest.MonkeyPatch, act: Callable[[LiveSource], object]) -> str:
+    """What is said where the oldest log of a server is the seventh."""
+    monkeypatch.setattr(live, "binary_logs", lambda _: [LATER])
+    monkeypatch.setattr(live, "begun", lambda *_: 2**32)
+    with pytest.raises(PurgedError) as caught:
+        act(live_source("earliest"))
+    said, mark, advice = str(caught.value).partition(GONE)
+    assert mark
+    assert advice.startswith("without them at bin.000007 with MILLRACE_ON_GAP=continue; ")
+    return said
+
+
+def test_what_is_purged(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ServerNames(None, None)
+    gone = READ.gtid_set.replace("1-5", "1-9")
+    assert purged(monkeypatch, lambda source: source._after_purge(SERVER, names, READ)) == (
+        "db:3306: the server no longer has bin.000001, which was read up to 4: what lies between that and "
+        "bin.000007, its oldest, is missing"
+    )
+    assert purged(
+        monkeypatch, lambda source: source._after_gtids(SERVER, names, READ.gtid_set, gone, None)
+    ) == (
+        "db:3306: the server has purged logs that were not read, with the transactions "
+        f"{READ.gtid_set.replace('1-5', '6-9')}"
+    )
+    assert purged(monkeypatch, lambda source: source._place_of_time(SERVER, "2026-01-31T12:00:00Z")) == (
+        "db:3306: what was written between 2026-01-31T12:00:00Z and the oldest log, bin.000007, is purged"
+    )
+
+
+def test_a_server_that_lists_no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MysqlConnection", lambda _: nullcontext(SERVER))
+    with pytest.raises(RefusedError, match=r"^db:3306: the server has no binary log$"):
+        ServerLog(MysqlAddress("db")).binary_logs()
+
+
+def test_a_snapshot_of_a_server_without_a_log() -> None:
+    silent = SimpleNamespace(flavour=Flavour.MARIADB, address=MysqlAddress("db"), query=lambda *_, **__: [])
+    with pytest.raises(UserError) as caught:
+        take_snapshot(cast("MysqlConnection", silent), idle=True)
+    assert caught.value.message == "db:3306: the binary log is off"
+    assert caught.value.exit_code is ExitCode.SOURCE
+
+
+def test_a_log_file_that_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "bin.000001").touch()
+    with pytest.raises(UserError) as caught:
+        list(folder_log(tmp_path)("bin.000001", 4))
+    assert caught.value.message == (
+        f"{tmp_path}/bin.000001 is no binary log, or an encrypted one: it begins with nothing"
+    )
+
+
+def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["binlog", "--key-file", str(tmp_path), str(tmp_path / "bin.000001")])
+    assert (done.exit_code, done.output) == (2, f"error: {tmp_path} cannot be read: Is a directory\n")
