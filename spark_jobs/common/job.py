@@ -5,6 +5,7 @@ A job is a function that is decorated with :func:`job_command` and gets a :class
 
 import json
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -150,6 +151,7 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 schemas = _look_up(settings, names)
                 folder = (output or f"reports/{name}-{'+'.join(names)}").rstrip("/")
+                _check_folder(folder)
                 with spark_session(f"millrace {name}", master) as spark:
                     options = kafka_options(settings.kafka)
                     inputs = list(_inputs(spark, options, schemas, bounds))
@@ -185,6 +187,27 @@ def _settings(sources: Sequence[str], servers: str | None, registry: str | None)
     settings = load_settings(JobSettings, **values)
     configure_logging("WARNING")
     return settings
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse a folder on this machine that cannot be written, before Spark has worked for nothing."""
+    path = _local_path(folder)
+    if path is None:
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror}; name another folder with --output",
+            ExitCode.SETTINGS,
+        ) from None
+
+
+def _local_path(path: str) -> Path | None:
+    parts = urlsplit(path)
+    return Path(parts.path if parts.scheme else path) if parts.scheme in ("", "file") else None
 
 
 def _look_up(settings: JobSettings, sources: Sequence[str]) -> dict[str, dict[int, dict[str, Any]]]:
@@ -266,9 +289,8 @@ def persisted(frame: DataFrame) -> DataFrame:
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Write a file, on the local disk or on any file system that Spark knows."""
-    scheme = urlsplit(path).scheme
-    if scheme in ("", "file"):
-        file = Path(urlsplit(path).path if scheme else path)
+    file = _local_path(path)
+    if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         return

@@ -1,14 +1,20 @@
 """The job analytics over a real server's log, and what jobs say when something is missing."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from millrace.contract import HEADER_MARKER
+from millrace.contract import HEADER_MARKER, Topics
+from millrace.kafka.client import connect
+from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MySQL, Registry
+from millrace.local.java import spark_environment
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.live.job_world import JobWorld
-from tests.live.reader_world import log_end
+from tests.live.reader_world import ROOT, log_end
 from tests.unit.spark.test_report import check_self_contained
 
 pytestmark = pytest.mark.timeout(900)
@@ -88,6 +94,46 @@ def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
     assert (code, "--from is 'yesterday'" in line) == (ExitCode.SETTINGS, True)
     code, line = told()
     assert (code, "MILLRACE_SOURCE is missing" in line) == (ExitCode.SETTINGS, True)
+    topics = {Topics(world.source).events: "events"}
+    ensure_topics(
+        connect(KafkaSettings(bootstrap_servers=world.kafka.bootstrap_servers)), TopicsSettings(), topics
+    )
+    code, line = told("--source", world.source, "--output", "/proc/nothing")
+    assert code == ExitCode.SETTINGS
+    assert line == (
+        "error: /proc/nothing cannot be written: No such file or directory; name another folder with --output"
+    )
+    code, line = told("--source", "nowhere")
+    assert line.startswith("error: topic nowhere.events does not exist; sources there are: ")
+    assert world.source in line.replace(",", "").split()
+
+
+def test_without_the_connector(world: JobWorld) -> None:
+    """As plain spark-submit runs it where nobody gave it the jars."""
+    topics = {Topics(world.source).events: "events"}
+    settings = KafkaSettings(bootstrap_servers=world.kafka.bootstrap_servers)
+    ensure_topics(connect(settings), TopicsSettings(), topics)
+    kept = {name: value for name, value in spark_environment().items() if not name.startswith("MILLRACE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.analytics", "--source", world.source, "--master", "local[1]"],
+        env={
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": world.kafka.bootstrap_servers,
+            "MILLRACE_REGISTRY_URL": world.registry.url,
+        },
+        cwd=world.folder.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == ExitCode.SETTINGS, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "error: Spark's Kafka source is not on its class path; run the job as `millrace job`, or give "
+        "spark-submit the jars that `millrace job jars` prints as --jars"
+    )
+    assert "Traceback" not in done.stderr
 
 
 def test_no_registry(world: JobWorld, mysql: MySQL) -> None:

@@ -12,9 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.kafka.client import connect, producer_config
 from millrace.local import Kafka
+from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
+from spark_jobs.common.job import _inputs
 from spark_jobs.common.kafka import cut_events, kafka_options, read_records, resolve_slice
 from tests.spark_session import SPARK, spark
 
@@ -131,6 +133,34 @@ def test_bounds_by_time(spark: SparkSession, settings: KafkaSettings, topic: str
 
 
 def test_a_topic_that_is_not_there(spark: SparkSession, settings: KafkaSettings) -> None:
-    with pytest.raises(UserError, match=r"topic nothing\.events does not exist") as caught:
+    with pytest.raises(UserError) as caught:
         resolve_slice(spark, kafka_options(settings), "nothing.events")
+    assert caught.value.message == (
+        "topic nothing.events does not exist; check the source's name and that the decoder has run"
+    )
     assert caught.value.exit_code is ExitCode.KAFKA
+
+
+def test_a_kafka_that_is_not_there(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.common.kafka._CONNECT_TIMEOUT_S", 1)
+    port = reserve_port()
+    options = kafka_options(KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}"))
+    with pytest.raises(UserError) as caught:
+        resolve_slice(spark, options, "shop.events")
+    release_port(port)
+    message = caught.value.message
+    assert message.startswith(f"Kafka at 127.0.0.1:{port} does not answer (TimeoutException: ")
+    assert message.endswith("); check that the brokers run and the MILLRACE_KAFKA_ settings")
+    assert caught.value.exit_code is ExitCode.KAFKA
+
+
+def test_an_events_topic_of_another_registry(
+    spark: SparkSession, settings: KafkaSettings, topic: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        list(_inputs(spark, kafka_options(settings), {topic.removesuffix(".events"): {}}, (None, None)))
+    assert caught.value.message == (
+        f"the registry has no schema under {topic}-value; check that MILLRACE_REGISTRY_URL is the registry "
+        "that the decoder uses"
+    )
+    assert caught.value.exit_code is ExitCode.REGISTRY
