@@ -638,7 +638,7 @@ class EventRecord:
                     self.transaction, offset = _read_text(data, offset - 1)
             self._read_rest(offset)
         except (IndexError, KeyError, UnicodeDecodeError) as error:
-            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+            raise _no_record(error) from error
 
     def _read_unusual_header(self, offset: int) -> int:
         """Read header to transaction where something seldom is there."""
@@ -729,7 +729,7 @@ class EventRecord:
             event: Event
             event, offset = self._readers[index](data, offset)
         except (IndexError, UnicodeDecodeError, struct.error) as error:
-            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+            raise _no_record(error) from error
         if offset != len(data):
             raise InvalidValueError(f"{len(data) - offset} bytes are left over behind the event")
         return event
@@ -861,10 +861,16 @@ class EventDeserializer:
         try:
             record = fastavro.schemaless_reader(stream, writer, reader, return_record_name=True)
         except (EOFError, IndexError, UnicodeDecodeError) as error:
-            raise InvalidValueError(f"not a record of BinlogEvent: {error!r}") from error
+            raise _no_record(error) from error
         out = io.BytesIO()
         fastavro.schemaless_writer(out, reader, record)
         return self._read(out.getvalue(), 0)
+
+
+def _no_record(error: Exception) -> InvalidValueError:
+    """Word what reading a damaged record has raised."""
+    text = str(error) if isinstance(error, UnicodeDecodeError) else "it is cut or damaged"
+    return InvalidValueError(f"not a record of BinlogEvent: {text}")
 
 
 def main() -> None:

@@ -129,10 +129,28 @@ def test_records_of_several_schemas_one_after_the_other() -> None:
         assert deserialize(b"\0" + schema_id.to_bytes(4, "big") + body).event == XidEvent(xid)
 
 
+def test_a_damaged_record_of_another_version() -> None:
+    with pytest.raises(BinlogError) as caught:
+        EventDeserializer()._other_version(bytes(5) + bare(XidEvent(5))[:-3], SCHEMA)
+    assert str(caught.value) == "not a record of BinlogEvent: it is cut or damaged"
+
+
+def told(deserialize: EventDeserializer, value: bytes) -> str:
+    with pytest.raises(BinlogError) as caught:
+        _ = deserialize(value).event
+    return str(caught.value)
+
+
 def test_damaged_records() -> None:
     value = bare(XidEvent(5))
-    for size in range(len(value)):
-        with pytest.raises(BinlogError):
-            _ = EventDeserializer()(value[:size]).event
+    found = {told(EventDeserializer(), value[:size]) for size in range(len(value))}
+    assert {text for text in found if not text.startswith("a value of ")} == {
+        "not a record of BinlogEvent: it ends in mid-head",
+        "not a record of BinlogEvent: it is cut or damaged",
+    }
+    no_text = value.replace(b"\x02f", b"\x02\xff", 1)
+    assert told(EventDeserializer(), no_text).startswith(
+        "not a record of BinlogEvent: 'utf-8' codec can't decode"
+    )
     with pytest.raises(BinlogError, match="1 bytes are left over"):
         _ = EventDeserializer()(value + b"\0").event

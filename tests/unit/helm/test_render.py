@@ -259,7 +259,7 @@ def test_the_network_policy_allows_dns_when_it_restricts_egress() -> None:
         ({"kafka": {"bootstrapServer": "misspelt"}}, "'bootstrapServer' not allowed"),
         (
             {"metrics": {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}},
-            "metrics.service",
+            "metrics.serviceMonitor.enabled needs metrics.service.enabled",
         ),
     ],
 )
