@@ -22,7 +22,9 @@ from millrace.kafka import topics as kafka_topics
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.topics import ensure_topics
-from millrace.local import Kafka, LocalError, MySQL, Registry
+from millrace.local import ComponentDiedError, Kafka, LocalError, MySQL, Registry
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.errors import LinkLostError, SourceError, UnreachableError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
@@ -31,6 +33,7 @@ from services.rowmapper.settings import RowMapperSettings
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("raw", "catalog", "events", "transactions", "deadletter", "state")
+_COM_PING = 0x0E
 KEY = b"1:0:bin.000001:4:0"
 
 
@@ -278,3 +281,63 @@ def test_a_demo_that_stands_still(
         with pytest.raises(LocalError, match=r"^the pipeline stands still for 1 s:\n"):
             demo._run_workload(endpoints, connect(place.settings), connection)
         mysql.execute(f"DROP DATABASE {demo.database}")
+
+
+def test_a_server_and_what_is_asked_of_it(place: Place, mysql: MySQL, tmp_path: Path) -> None:
+    url = f"mysql://{mysql.user}:{mysql.password}@{mysql.host}:{mysql.port}"
+    shown = f"{mysql.host}:{mysql.port}"
+    first, last = mysql.binlog_files[0].name, mysql.binlog_files[-1].name
+    said = place.command("binlog", "--after-gtids", "nonsense", f"{url}/", code=2).output
+    assert said.startswith("error: --after-gtids for a server of MySQL: 'nonsense' in a GTID set"), said
+    said = place.command(
+        "binlog", "--raw", "--result-file", f"{tmp_path}/", f"{url}/no.000001", code=3
+    ).output
+    assert said.startswith(f"error: mysql://{shown} has no log no.000001; it has "), said
+    assert last in said
+    (tmp_path / first).mkdir()
+    said = place.command("binlog", "--raw", "--result-file", f"{tmp_path}/", f"{url}/{first}", code=3).output
+    assert said == f"error: {tmp_path / first} cannot be read: Is a directory\n"
+    said = place.command("binlog", "--raw", "--result-file", "/proc/no/", f"{url}/{first}", code=3).output
+    assert said == f"error: /proc/no/{first} cannot be written: No such file or directory\n"
+    place.write(place.topics.raw, (b"1:0:gone.000001:4", b"event", None))
+    said = place.command("verify", "raw", url, "--epoch", "0", code=3).output
+    assert said == (
+        f"error: {shown} no longer has gone.000001, at which the topic begins; it has {first} to {last}: "
+        "compare with a folder that has a copy of it\n"
+    )
+    assert mysql.password not in said
+
+
+def test_a_connection_that_is_gone(mysql: MySQL) -> None:
+    address = MysqlAddress(mysql.host, mysql.port, mysql.user, mysql.password)
+    with MysqlConnection(address) as connection:
+        ((number,),) = [row.values() for row in connection.query("SELECT CONNECTION_ID()")]
+        mysql.execute(f"KILL {number}")
+        with pytest.raises(LinkLostError) as caught:
+            connection.send_and_expect_ok(_COM_PING, b"", "say that we live")
+        assert str(caught.value).startswith(f"{address}: ")
+    with pytest.raises(UnreachableError) as closed:
+        _ = connection.socket
+    assert str(closed.value) == f"{address}: the connection is closed"
+    with pytest.raises(SourceError) as refused:
+        connection.send(_COM_PING, b"")
+    assert str(refused.value).startswith(f"{address}: ")
+
+
+def test_a_log_that_cannot_be_read_on(place: Place, mysql: MySQL, tmp_path: Path) -> None:
+    content = mysql.binlog_files[0].read_bytes()
+    damaged = tmp_path / mysql.binlog_files[0].name
+    damaged.write_bytes(content + bytes(100))
+    code, said = place.service("reader", MILLRACE_FILES=str(damaged))
+    assert code == ExitCode.DATA, said
+    assert said == (
+        f"error: {damaged} at {len(content)}: an event of 0 bytes cannot be, its header has 19: the file is "
+        "damaged there. Nothing behind that place was written; look at the log there with mysqlbinlog\n"
+    )
+
+
+def test_a_kafka_whose_storage_cannot_be_made() -> None:
+    with pytest.raises(ComponentDiedError) as caught:
+        Kafka(properties={"log.segment.bytes": "nonsense"}).start()
+    assert str(caught.value).startswith("formatting Kafka's storage failed with code 1:\n")
+    assert "log.segment.bytes" in str(caught.value)
