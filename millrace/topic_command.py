@@ -10,7 +10,7 @@ import click
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from millrace.avro.records import deserialize
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaRegistry, UnknownSchemaError
 from millrace.avro.schemas import schema_names
 from millrace.avro.single_object import SingleObjectError, decode
 from millrace.binlog.errors import BinlogError
@@ -101,7 +101,7 @@ def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
     if not isinstance(data, bytes):
         return data
     if data[:1] == b"\x00":
-        return deserialize(registry, data)
+        return _record(registry, data)
     for name in schema_names() if data[:2] == b"\xc3\x01" else ():
         try:
             return decode(name, data)
@@ -111,6 +111,14 @@ def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
         return data.decode()
     except UnicodeDecodeError:
         return _plain(data)
+
+
+def _record(registry: SchemaRegistry, data: bytes) -> Any:
+    """Decode Avro in Confluent's wire format; else say why it cannot be, beside the bytes."""
+    try:
+        return deserialize(registry, data)
+    except (UnknownSchemaError, ValueError) as error:
+        return {"unreadable": str(error), "bytes": _plain(data)}
 
 
 def _plain(value: Any) -> Any:

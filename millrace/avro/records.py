@@ -14,7 +14,7 @@ from millrace.avro.schemas import load_schema
 if TYPE_CHECKING:
     from millrace.avro.events import EventRecord
 
-__all__ = ["DeadLetter", "RecordSerializer", "TransactionSerializer", "deserialize"]
+__all__ = ["DeadLetter", "RecordSerializer", "TransactionSerializer", "deserialize", "read_record"]
 
 _NULL = b"\x00"
 _SOME = b"\x02"
@@ -126,6 +126,17 @@ class TransactionSerializer:
 
 
 def deserialize(registry: SchemaRegistry, data: bytes) -> Any:
-    """Return the record in the value or key ``data`` as its writer's schema has it."""
+    """Return the record in the value or key ``data`` as its writer's schema has it.
+
+    Raises ValueError where it is none, and RegistryError where the registry does not give the schema.
+    """
     schema_id, body = split_wire_format(data)
-    return fastavro.schemaless_reader(io.BytesIO(body), registry.schema(schema_id), None)
+    return read_record(body, registry.schema(schema_id))
+
+
+def read_record(body: bytes, schema: Any) -> Any:
+    """Return the record in Avro bytes; raises ValueError where they are none of ``schema``."""
+    try:
+        return fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+    except (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"it is no record of its schema: {error or 'it is cut'}") from error

@@ -31,6 +31,7 @@ from millrace.runtime.settings import RegistrySettings
 __all__ = [
     "RegistryError",
     "SchemaRegistry",
+    "UnknownSchemaError",
     "key_subject",
     "split_wire_format",
     "value_subject",
@@ -57,6 +58,10 @@ class RegistryError(UserError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.REGISTRY)
+
+
+class UnknownSchemaError(RegistryError):
+    """The registry answers, and has no schema of that id or subject."""
 
 
 def key_subject(topic: str) -> str:
@@ -206,9 +211,8 @@ class SchemaRegistry:
             return _IncompatibleError(f"the schema registry at {self._place} refuses the {what}: {reason}")
         if status == 404 and not str(error.error_code).startswith("404"):
             return RegistryError(f"there is no schema registry at {self._place} (HTTP 404): {_URL_HINT}")
-        return RegistryError(
-            f"the schema registry at {self._place} refuses the {what} (HTTP {status}): {reason}"
-        )
+        kind = UnknownSchemaError if status == 404 else RegistryError
+        return kind(f"the schema registry at {self._place} refuses the {what} (HTTP {status}): {reason}")
 
     def _silence(self, error: Exception) -> RegistryError:
         if isinstance(error, httpx.TransportError):

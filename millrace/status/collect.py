@@ -265,7 +265,7 @@ def _rowmapper(
     if registry is not None:
         try:
             lag = count(messages, event_step(EventDeserializer(registry)))
-        except (RegistryError, BinlogError) as failure:
+        except (RegistryError, BinlogError, ValueError) as failure:
             status.problems.append(f"events cannot be counted by transactions and bytes: {failure}")
             _, messages = _pending(settings.kafka, Topics(status.source).events, offset)
     status.hops.append(Hop("events", "rows", lag or count(messages, None)))

@@ -167,9 +167,7 @@ def later_transactions(
     records = Records(registry)
     found = set()
     for message in read_topic(kafka, Topics(source).transactions, start=start):
-        value = message.value()
-        if isinstance(value, bytes):
-            record = records.read(value)
-            if Place.of(record["epoch"], record["file"], record["pos"]) >= place:
-                found.add(str(record["id"]))
+        record = records.value_of(message)
+        if record is not None and Place.of(record["epoch"], record["file"], record["pos"]) >= place:
+            found.add(str(record["id"]))
     return found

@@ -10,7 +10,6 @@ what the server filled in.
 """
 
 import datetime as dt
-import io
 import itertools
 import re
 import struct
@@ -25,8 +24,10 @@ import fastavro
 import pymysql
 from pymysql.cursors import SSCursor
 
+from millrace.avro.records import read_record
 from millrace.avro.registry import SchemaRegistry, split_wire_format
 from millrace.contract import Topics, escape_name
+from millrace.kafka.client import Message
 from millrace.kafka.read import read_topic
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -141,13 +142,10 @@ def compare_tables(
         # By now it is settled up to where the topic is read, so that nothing is missing in what is later.
         excluded = later()
         for message in itertools.chain(() if first is None else (first,), messages):
-            key, value = message.key(), message.value()
-            if value is not None:
-                assert key is None or isinstance(key, bytes)
-                assert isinstance(value, bytes)
-                envelope = records.read(value)
-                if (envelope["transaction"] or {}).get("id") not in excluded:
-                    folder.add(key, envelope)
+            key, envelope = message.key(), records.value_of(message)
+            assert key is None or isinstance(key, bytes)
+            if envelope is not None and (envelope["transaction"] or {}).get("id") not in excluded:
+                folder.add(key, envelope)
         rows = _select(connection, database, table, columns)
         yield _compare(database, table, folder, rows, columns)
 
@@ -160,13 +158,24 @@ class Records:
         self._parsed: dict[int, Any] = {}
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Return the record in ``data``."""
+        """Return the record in ``data``; raises ValueError where it is none."""
         schema_id, body = split_wire_format(data)
         if (schema := self._parsed.get(schema_id)) is None:
             schema = self._parsed[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))
-        record = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+        record = read_record(body, schema)
         assert isinstance(record, dict)
         return record
+
+    def value_of(self, message: Message) -> dict[str, Any] | None:
+        """Return a message's value, None for a tombstone; raises UserError where it is no record."""
+        value = message.value()
+        if value is None:
+            return None
+        try:
+            return self.read(value if isinstance(value, bytes) else value.encode())
+        except ValueError as error:
+            where = f"offset {message.offset()} of {message.topic()}, partition {message.partition()}"
+            raise UserError(f"{where}: {error}", ExitCode.DATA) from error
 
 
 class Folder:

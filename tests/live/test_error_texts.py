@@ -21,6 +21,7 @@ from millrace.demo.run import Demo, Options
 from millrace.kafka import topics as kafka_topics
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
+from millrace.kafka.read import read_topic
 from millrace.kafka.topics import ensure_topics
 from millrace.local import ComponentDiedError, Kafka, LocalError, MySQL, Registry
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
@@ -28,6 +29,7 @@ from millrace.mysql.errors import LinkLostError, SourceError, UnreachableError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
+from millrace.verify.tables import Records
 from services.rowmapper.app import _CatalogTopic, _topic_maker
 from services.rowmapper.settings import RowMapperSettings
 
@@ -225,6 +227,42 @@ def test_a_definition_that_cannot_be_read(place: Place) -> None:
         "the start of an Avro single object"
     )
     assert caught.value.exit_code is ExitCode.DATA
+
+
+def test_records_that_nobody_can_read(place: Place, letter: bytes, mysql: MySQL) -> None:
+    """Beside them others are read; where all are needed, the first one is named."""
+    database, topics = place.topics.source.replace("-", "_"), place.topics
+    rows = topics.table(database, "t")
+    ensure_topics(connect(place.settings), TopicsSettings(), {rows: "table"})
+    unknown = wire_prefix(999_999) + b"x"
+    for topic in (topics.events, rows):
+        place.write(topic, (b"\0\0", b"nonsense", None), (KEY, unknown, None), (KEY, letter[:-3], None))
+    place.write(rows, (KEY, letter, None))
+    found = [json.loads(line) for line in place.command("topic", rows, code=0).output.splitlines()]
+    assert found[0]["key"]["unreadable"] == "0000 is not 00 and a schema id, Confluent's wire format"
+    assert found[0]["value"] == "nonsense"
+    assert found[1]["value"]["unreadable"].endswith(
+        "refuses the schema 999999 (HTTP 404): Schema 999999 not found."
+    )
+    assert found[2]["value"]["unreadable"].startswith("it is no record of its schema: ")
+    assert found[3]["value"]["error_class"] == "TruncatedError"
+    status = place.command("status", code=0).output
+    assert (
+        "events cannot be counted by transactions and bytes: 6e6f6e7365 is not 00 and a schema id" in status
+    )
+    with SchemaRegistry(RegistrySettings(url=place.registry_url)) as registry:
+        records = Records(registry)
+        messages = list(read_topic(place.settings, rows))
+        for message, words in (
+            (messages[0], "6e6f6e7365 is not 00"),
+            (messages[2], "it is no record of its"),
+        ):
+            with pytest.raises(UserError) as caught:
+                records.value_of(message)
+            assert caught.value.message.startswith(
+                f"offset {message.offset()} of {rows}, partition 0: {words} "
+            )
+            assert caught.value.exit_code is ExitCode.DATA
 
 
 def test_a_raw_record_without_a_place(place: Place, tmp_path: Path) -> None:
