@@ -1,0 +1,59 @@
+"""The lines that ``millrace status`` prints, word for word."""
+
+import time
+
+import click
+
+from millrace.avro.state import QuarantinedTable
+from millrace.status.collect import Hop, Place, ServerStatus, Service, SourceStatus
+from millrace.status.lag import Lag
+from millrace.status.report import as_lines
+
+WRITTEN = int(time.time() * 1000) + 60_000
+"""A little ahead: that is 0 s ago."""
+
+
+def lines(status: SourceStatus) -> list[str]:
+    return [click.unstyle(line) for line in as_lines(status)]
+
+
+def test_all_that_may_be_wrong() -> None:
+    aside = QuarantinedTable(
+        "shop", "t", "1:0:bin.000001:4:0", 6, 7, "5 columns in the catalog, but 4 in the table map"
+    )
+    status = SourceStatus(
+        "shop",
+        ServerStatus("db:3306", error="db:3306: cannot connect"),
+        [
+            Service("reader", "process 7 on here", WRITTEN, Place(1, "bin.000007", 4)),
+            Service("decoder", "process 8 on here", WRITTEN, None, error="DecoderState: 6e6f is not c3 01"),
+        ],
+        [Hop("raw", "events", Lag(None, None, None, 20_000, exact=False))],
+        quarantined=(aside,),
+        pending_xa=2,
+        dead_letters=1_000,
+        dead_letters_exact=False,
+        problems=["events cannot be counted"],
+    )
+    assert lines(status) == [
+        "shop",
+        "  server     db:3306: cannot connect",
+        "  reader     bin.000007:4 (epoch 1)  process 7 on here, last wrote 0 s ago",
+        "  decoder    DecoderState: 6e6f is not c3 01  process 8 on here, last wrote 0 s ago",
+        "",
+        "  not through                 bytes        seconds   transactions        records",
+        "  raw → events                    ?              ?              ?       ≥ 20,000",
+        "",
+        "  set aside: shop.t since 1:0:bin.000001:4:0: 5 columns in the catalog, but 4 in the table map",
+        "  dead letters: at least 1,000",
+        "  XA transactions prepared and not decided: 2",
+        "  events cannot be counted",
+    ]
+
+
+def test_nothing_has_run() -> None:
+    assert lines(SourceStatus("shop", problems=["no service of shop has run"])) == [
+        "shop",
+        "  dead letters: 0",
+        "  no service of shop has run",
+    ]
