@@ -93,6 +93,16 @@ def database(request: pytest.FixtureRequest) -> MySQL | MariaDB:
 
 
 @pytest.fixture
+def same_signals() -> Iterator[None]:
+    """Keep what signals do, where a command that takes them for itself runs within the tests' process."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
 def source_name(request: pytest.FixtureRequest) -> str:
     """A source name that no other test, in this run or another, uses."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].rstrip("-")

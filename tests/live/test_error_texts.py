@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from click.testing import CliRunner, Result
@@ -32,6 +34,8 @@ from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSet
 from millrace.verify.tables import Records
 from services.rowmapper.app import _CatalogTopic, _topic_maker
 from services.rowmapper.settings import RowMapperSettings
+
+pytestmark = pytest.mark.usefixtures("same_signals")
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("raw", "catalog", "events", "transactions", "deadletter", "state")
@@ -379,3 +383,14 @@ def test_a_kafka_whose_storage_cannot_be_made() -> None:
         Kafka(properties={"log.segment.bytes": "nonsense"}).start()
     assert str(caught.value).startswith("formatting Kafka's storage failed with code 1:\n")
     assert "log.segment.bytes" in str(caught.value)
+
+
+def test_giving_back_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_settings: object, _tables: object, _say: object, stop: Event) -> list[object]:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        return []
+
+    monkeypatch.setattr("services.rowmapper.give_back.give_back", interrupted)
+    said = place.command("deadletter", "retry", code=130).output
+    assert said == "error: interrupted; start it again to go on\n"

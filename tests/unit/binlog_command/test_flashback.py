@@ -8,6 +8,7 @@ from millrace.binlog.columns.column import ABSENT
 from millrace.binlog.events import (
     DeleteRowsEvent,
     ExecuteLoadQueryEvent,
+    IncidentEvent,
     MariadbGtidEvent,
     MariadbGtidFlag,
     PartialUpdateRowsEvent,
@@ -193,6 +194,7 @@ def _unreadable(log: MadeLog) -> None:
     [
         (lambda log: log.query("ALTER TABLE t ADD c INT"), "no rows of: ALTER TABLE t ADD c INT"),
         (lambda log: log.query("UPDATE t SET a = 1"), "no rows of: UPDATE t SET a = 1"),
+        (lambda log: log.add(IncidentEvent(1, b"lost")), "an incident: events are missing in the log: lost"),
         (_load_data, "LOAD DATA, which the log gives no rows of"),
         (_partial, r"rows of shop\.t: the before image is partial: column 2 missing"),
         (_partial_insert, r"rows of shop\.t: the after image is partial: column 2 missing"),

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
 
 from millrace.binlog.checksum import compute_checksum
+from millrace.binlog.errors import InvalidValueError
 from millrace.cli import main
 
 LOGS = Path(__file__).parent / "logs"
@@ -160,3 +162,17 @@ def test_a_foreign_file_does_not_hide_the_others(damaged_first: bool, tmp_path: 
     assert outcome.exit_code == 1
     assert f"{foreign}:0: not a binary log" in outcome.stdout
     assert outcome.stdout.splitlines()[-1].endswith(": 58 events, 4731 bytes in 2 logs")
+
+
+def test_an_event_that_is_written_otherwise_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise InvalidValueError("it does not fit")
+
+    monkeypatch.setattr("millrace.binlog_command.verify.encode_event", refuse)
+    assert verify(MYSQL).stdout.splitlines()[0] == (
+        f"{MYSQL}:4: FORMAT_DESCRIPTION_EVENT cannot be encoded again: it does not fit"
+    )
+    monkeypatch.setattr("millrace.binlog_command.verify.encode_event", lambda *_: b"")
+    assert verify(MYSQL).stdout.splitlines()[0] == (
+        f"{MYSQL}:4: FORMAT_DESCRIPTION_EVENT, encoded again, differs from byte 0 on"
+    )

@@ -77,6 +77,7 @@ def test_a_statement_of_the_workload_that_the_server_refuses() -> None:
     assert caught.value.exit_code is ExitCode.SOURCE
 
 
+@pytest.mark.usefixtures("same_signals")
 @pytest.mark.parametrize(
     ("options", "line"),
     [

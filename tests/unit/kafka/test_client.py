@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pydantic import SecretStr
 
-from millrace.kafka.client import client_config, consumer_config, producer_config
+from millrace.kafka import inspect
+from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, answer_of, is_passing, translated
 from millrace.runtime.settings import KafkaSettings
 
@@ -105,3 +107,12 @@ def test_records_that_kafka_did_not_take() -> None:
     assert told == (
         "BrokerError: Kafka did not take all records while ending; its brokers' logs say why: a full disk?"
     )
+
+
+def test_what_a_cluster_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.kafka.inspect._TIMEOUT_S", 0.1)
+    admin = AdminClient({"bootstrap.servers": "127.0.0.1:1"}, logger=KAFKA_LOG)
+    refusals: list[str] = []
+    assert inspect._configs(admin, [ConfigResource(ResourceType.BROKER, "1")], refusals) == {}
+    assert inspect._topic_operations(admin, ["shop.raw"], refusals) == {}
+    assert refusals == ["settings of 1: no answer within 0.1 s", "rights on shop.raw: no answer within 0.1 s"]

@@ -22,6 +22,7 @@ def test_one_stack_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         pass
 
 
+@pytest.mark.usefixtures("same_signals")
 @pytest.mark.parametrize(
     "arguments",
     [["local", "status"], ["local", "down"], ["local", "up"], ["local", "up", "--detach"], ["job", "jars"]],

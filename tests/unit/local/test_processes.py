@@ -227,3 +227,8 @@ def test_a_component_whose_port_is_taken_whenever_it_starts() -> None:
             listener.start()
         ports = listener.ports
     assert str(caught.value).startswith(f"listener found its ports {ports} taken:\n")
+
+
+def test_a_component_that_dies_without_a_word() -> None:
+    with pytest.raises(ComponentDiedError, match=r"exit code 4(.|\n)*\n\(it wrote nothing\)$"):
+        Listener("import os; os._exit(4)").start()
