@@ -188,6 +188,10 @@ class SchemaRegistry:
             except SchemaRegistryError as error:
                 failure = self._refusal(what, error)
                 may_pass = error.http_status_code in _MAY_PASS
+            except httpx.InvalidURL as error:
+                raise RegistryError(
+                    f"there can be no schema registry at {self._place} ({error}): check MILLRACE_REGISTRY_URL"
+                ) from None
             except (httpx.HTTPError, ValueError) as error:
                 failure = self._silence(error)
                 may_pass = isinstance(error, httpx.TransportError)

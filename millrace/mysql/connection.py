@@ -160,6 +160,8 @@ class MysqlConnection:
 
 def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Cursor]":
     tls: dict[str, Any] = {}
+    if not address.ssl_disabled:
+        _check_tls_files(address)
     if address.ssl_disabled:
         tls["ssl_disabled"] = True
     elif address.ssl_verify:
@@ -187,10 +189,27 @@ def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Curso
             program_name="millrace",
             **tls,
         )
+    except UnicodeError as error:
+        raise UnreachableError(
+            f"{address}: there can be no host of that name; check MILLRACE_MYSQL_HOST"
+        ) from error
     except (pymysql.err.Error, OSError) as error:
         raise _in_words(address, error, CONNECT) from error
     connection._read_timeout = max(_QUERY_TIMEOUT_S, address.connect_timeout_s)  # type: ignore[attr-defined]
     return connection
+
+
+def _check_tls_files(address: MysqlAddress) -> None:
+    """Refuse files that cannot be read, of which PyMySQL's error does not say that it is they."""
+    for name in ("ssl_ca", "ssl_cert", "ssl_key"):
+        path = getattr(address, name)
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            raise RefusedError(
+                f"{address}: {path} cannot be read: {error.strerror}; see MILLRACE_MYSQL_{name.upper()}"
+            ) from error
 
 
 def _verifying_context(address: MysqlAddress) -> ssl.SSLContext:

@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from millrace.avro.registry import RegistryError, SchemaRegistry
 from millrace.avro.state import ReaderState
 from millrace.binlog_command import server
 from millrace.binlog_command.rewrite import DatabaseRewrite
@@ -27,7 +28,7 @@ from millrace.local import processes as local_processes
 from millrace.mysql import identity
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
-from millrace.mysql.errors import GapError, LinkLostError, PurgedError, RefusedError
+from millrace.mysql.errors import GapError, LinkLostError, PurgedError, RefusedError, UnreachableError
 from millrace.mysql.identity import ServerNames
 from millrace.mysql.packets import DumpEnd
 from millrace.mysql.position import _heartbeat_v2
@@ -36,7 +37,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import HttpServer, new_registry
-from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, load_settings
+from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, RegistrySettings, load_settings
 from millrace.status.command import _text
 from millrace.verify.raw import folder_log
 from millrace.verify.snapshot import take_snapshot
@@ -143,13 +144,35 @@ def test_a_server_that_says_nothing() -> None:
     assert str(caught.value).startswith(f"127.0.0.1:{port}: cannot connect as 'u': the connection was lost ")
 
 
-def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("name", ["ssl_ca", "ssl_cert", "ssl_key"])
+def test_tls_files_that_cannot_be_read(tmp_path: Path, name: str, verify: bool) -> None:
     with pytest.raises(RefusedError) as caught:
-        MysqlConnection(address(1, ssl_verify=True, ssl_ca=tmp_path / "nothing.pem"))
+        MysqlConnection(address(1, ssl_verify=verify, **{name: tmp_path}))
     assert str(caught.value) == (
-        "127.0.0.1:1: the TLS files cannot be used: [Errno 2] No such file or directory; "
-        "see MILLRACE_MYSQL_SSL_CA, _SSL_CERT and _SSL_KEY"
+        f"127.0.0.1:1: {tmp_path} cannot be read: Is a directory; see MILLRACE_MYSQL_{name.upper()}"
     )
+
+
+def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(RefusedError) as caught:
+        MysqlConnection(address(1, ssl_verify=True, ssl_ca=tmp_path / "ca.pem"))
+    assert str(caught.value).startswith("127.0.0.1:1: the TLS files cannot be used: ")
+    assert str(caught.value).endswith("; see MILLRACE_MYSQL_SSL_CA, _SSL_CERT and _SSL_KEY")
+
+
+def test_hosts_that_cannot_be() -> None:
+    with pytest.raises(UnreachableError) as caught:
+        MysqlConnection(MysqlAddress("db..example", user="u", password=""))
+    assert str(caught.value) == (
+        "db..example:3306: there can be no host of that name; check MILLRACE_MYSQL_HOST"
+    )
+    url = "http://b\u00fc..example:8081"
+    with pytest.raises(RegistryError) as refused, SchemaRegistry(RegistrySettings(url=url)) as registry:
+        registry.check()
+    assert refused.value.message.startswith(f"there can be no schema registry at {url} (")
+    assert refused.value.message.endswith("): check MILLRACE_REGISTRY_URL")
 
 
 @pytest.mark.parametrize(
