@@ -161,7 +161,7 @@ class ServiceSettings(BaseSettings):
     config_file: ClassVar[Path | None] = None
 
     source: Annotated[str, AfterValidator(_source)] = Field(
-        description="name of the replication stream: a letter, then letters, digits, '_' or '-'",
+        description="name of the replication stream: a letter, then letters, digits, '_' or '-', at most 200",
         examples=["shop"],
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(

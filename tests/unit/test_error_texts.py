@@ -7,10 +7,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn, cast
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import click
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import KafkaError
 
 from millrace.avro.registry import RegistryError, SchemaRegistry
 from millrace.avro.state import ReaderState
@@ -21,6 +24,8 @@ from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
 from millrace.kafka.chunks import ChunkError, split_parts
 from millrace.kafka.client import connect
+from millrace.kafka.errors import BrokerError
+from millrace.kafka.state import _last_between
 from millrace.kernel import build
 from millrace.local import Kafka, LocalError
 from millrace.local import database as local_database
@@ -45,11 +50,14 @@ from services.decoder.settings import DecoderSettings
 from services.reader import live
 from services.reader.live import LiveSource
 from services.reader.settings import ReaderSettings
+from services.rowmapper.give_back import _chosen
 from services.rowmapper.incoming import unreadable
 from spark_jobs.common.job import _bound, _settings
 from spark_jobs.loop_detection import _servers
 
 if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
     from millrace.kafka.pipe import TransactionalProducer
     from services.reader.writer import RawWriter
 
@@ -440,3 +448,41 @@ def test_a_log_file_that_is_empty(tmp_path: Path) -> None:
 def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["binlog", "--key-file", str(tmp_path), str(tmp_path / "bin.000001")])
     assert (done.exit_code, done.output) == (2, f"error: {tmp_path} cannot be read: Is a directory\n")
+
+
+def test_a_name_of_a_source_that_is_too_long() -> None:
+    with pytest.raises(UserError) as caught:
+        TopicInput(f"kafka://host:9092/{'s' * 201}")
+    assert caught.value.message.endswith(" is not kafka://host:port/SOURCE: at most 200 characters")
+    with pytest.raises(SettingsError) as wrong:
+        load_settings(DecoderSettings, source="s" * 201, kafka={"bootstrap_servers": "localhost:1"})
+    assert wrong.value.problems[0].startswith("MILLRACE_SOURCE is wrong: ")
+    assert wrong.value.problems[0].endswith(", at most 200")
+
+
+def test_a_table_that_is_not_set_aside() -> None:
+    with pytest.raises(UserError) as caught:
+        _chosen("shop", (), ["shop.t"])
+    assert caught.value.message == "shop.t is no table of shop that is set aside; set aside are: none"
+
+
+def test_a_state_that_a_broker_does_not_give() -> None:
+    class Broken:
+        def assign(self, _partitions: object) -> None:
+            pass
+
+        def poll(self, _timeout_s: float) -> object:
+            refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
+            return SimpleNamespace(error=lambda: refused, offset=lambda: 0)
+
+    with pytest.raises(BrokerError) as caught:
+        _last_between(cast("Consumer", Broken()), "shop.state", b"reader", 0, 1)
+    assert caught.value.message == "the state in shop.state cannot be read: not allowed"
+
+
+def test_health_in_words() -> None:
+    health = Health()
+    with HttpServer("127.0.0.1", 0, health, new_registry()) as server_, pytest.raises(HTTPError) as caught:
+        urlopen(f"http://127.0.0.1:{server_.port}/readyz")
+    with caught.value as answer:
+        assert (answer.code, answer.read()) == (503, b"not ready\n")

@@ -21,6 +21,7 @@ from millrace.binlog.columns.json_binary import decode_json
 from millrace.binlog.columns.json_diffs import JsonDiffs, _legs
 from millrace.binlog.columns.metadata import _lists, columns_of
 from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.columns.strings import Uuid
 from millrace.binlog.columns.temporals import Date, DateTime
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import BinlogError
@@ -108,6 +109,21 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: encoded(column(ColumnType.DATETIME2, FractionMetadata(0)), DateTime(99999, 1, 1, 0, 0, 0, 0)),
         "99999-01-01 00:00:00 is no DATETIME",
+    ),
+    (
+        lambda: columns_of(
+            table_map(
+                column_types=bytes((ColumnType.STRING,)),
+                column_metadata=bytes((ColumnType.ENUM, 1)),
+                null_bits=b"\x00",
+                optional_metadata=b"\x06\x03\x01\x01\xff" + b"\x0a\x03\xfc\xff\x00",
+            )
+        ),
+        "a member of column 1 is no utf8mb4",
+    ),
+    (
+        lambda: Uuid(column(ColumnType.STRING, LengthMetadata(16))).encode("nonsense"),
+        "'nonsense' is no uuid",
     ),
     (lambda: present_ordinals(b"", 2), "a bitmap of 0 bytes does not fit 2 columns"),
     (lambda: ROW.encode([(None, (1, 2))]), "2 values for 1 columns"),
