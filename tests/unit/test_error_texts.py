@@ -53,6 +53,7 @@ from services.reader.settings import ReaderSettings
 from services.rowmapper.give_back import _chosen
 from services.rowmapper.incoming import unreadable
 from spark_jobs.common.job import _bound, _settings
+from spark_jobs.common.job import errors_in_words as job_errors
 from spark_jobs.loop_detection import _servers
 
 if TYPE_CHECKING:
@@ -486,3 +487,12 @@ def test_health_in_words() -> None:
         urlopen(f"http://127.0.0.1:{server_.port}/readyz")
     with caught.value as answer:
         assert (answer.code, answer.read()) == (503, b"not ready\n")
+
+
+def test_a_bug_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, job_errors("analytics"):
+        raise KeyError("surprise")
+    assert caught.value.code == ExitCode.BUG
+    said = capsys.readouterr().err
+    assert said.endswith("error: analytics met a bug of its own (KeyError), told above\n")
+    assert "surprise" in said

@@ -1,12 +1,13 @@
 """What is said where no schema registry answers, or something else does."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from structlog.testing import capture_logs
 
 from millrace.avro.registry import RegistryError, SchemaRegistry
 from millrace.local.processes import release_port, reserve_port
@@ -84,3 +85,15 @@ def test_nothing_answers() -> None:
 def test_certificates_that_are_not_there(tmp_path: Path) -> None:
     settings = RegistrySettings(url="https://localhost:1", ssl_ca_location=tmp_path / "nothing.pem")
     assert said(settings).startswith("the schema registry's settings cannot be used: ")
+
+
+def test_a_registry_that_answers_no_more() -> None:
+    with ExitStack() as server:
+        url = server.enter_context(web_server(200, "[]"))
+        with SchemaRegistry(RegistrySettings(url=url), retry_s=0.3) as registry:
+            registry.check()
+            server.close()
+            with capture_logs() as logged, pytest.raises(RegistryError) as caught:
+                registry.check()
+    assert caught.value.message.startswith(f"the schema registry at {url} does not answer (")
+    assert {entry["event"] for entry in logged} == {"registry does not answer, trying again"}

@@ -10,20 +10,27 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from millrace.avro.state import LogIdentity
-from millrace.mysql.errors import LinkLostError
+from millrace.avro.state import LogIdentity, ReaderState
+from millrace.binlog.table import TableDefinition
+from millrace.mysql.catalog import CatalogReading
+from millrace.mysql.dump import ReplicaIdentity
+from millrace.mysql.errors import LinkLostError, RetriableError
 from millrace.mysql.identity import LogHead, ServerNames
 from millrace.mysql.position import PositionTracker
+from millrace.mysql.status import LogFile, LogStatus
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
-from services.reader import app
+from millrace.runtime.settings import load_settings
+from services.reader import app, live, other_log
 from services.reader.metrics import ReaderMetrics
 from services.reader.other_log import _difference, _is_other_server
+from services.reader.settings import ReaderSettings
 from services.reader.writer import BadChecksumError, RawWriter
 
 from .logs import GTID_PREFIX, SID, Log, Recorder, event, make, resume, whole
 
 if TYPE_CHECKING:
+    from millrace.kafka.pipe import TransactionalProducer
     from millrace.mysql.connection import MysqlConnection
 
 LOG = Log()
@@ -160,3 +167,56 @@ def test_a_source_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         ("warning", "asking for an event again"),
         ("warning", "the source is lost for now"),
     ]
+
+
+def live_source(host: str) -> live.LiveSource:
+    settings = load_settings(
+        ReaderSettings,
+        source="s",
+        kafka={"bootstrap_servers": "localhost:1"},
+        mysql={"host": host, "connect_timeout_s": 1},
+    )
+    producer = cast("TransactionalProducer", SimpleNamespace(produce=lambda *_: None))
+    return live.LiveSource(settings, make(Recorder()), producer, lambda: None)
+
+
+def test_no_server_of_a_topology_can_be_read() -> None:
+    source = live_source("127.0.0.1:1,127.0.0.1:2")
+    with capture_logs() as found, pytest.raises(RetriableError) as caught:
+        source.open()
+    reasons = [
+        f"127.0.0.1:{port}: cannot connect (Connection refused); check MILLRACE_MYSQL_HOST and _PORT, and "
+        "that the server runs"
+        for port in (1, 2)
+    ]
+    assert str(caught.value) == f"no server can be read: {'; '.join(reasons)}"
+    assert [(entry["event"], entry["reason"]) for entry in found] == [
+        ("a server of the topology cannot be read", reason) for reason in reasons
+    ]
+
+
+def test_what_could_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = live_source("db")
+    monkeypatch.setattr(live, "check_source", lambda *_, **__: ["binlog_row_image is MINIMAL"])
+    monkeypatch.setattr(live, "check_replicas", lambda *_: None)
+    reading = CatalogReading(
+        LogStatus("log.000001", 4, ""), [TableDefinition("mysql", "user", ())], whole=True
+    )
+    with capture_logs() as found:
+        for _ in range(2):
+            source._check(cast("MysqlConnection", None))
+        source._write_catalog(reading)
+    assert [(entry["event"], entry["advice"]) for entry in found if entry["log_level"] == "warning"] == [
+        ("the source could be set up better", "binlog_row_image is MINIMAL"),
+        ("no tables can be seen", "run GRANT SELECT ON *.* TO 'millrace'@'%'"),
+    ]
+
+
+def test_a_log_that_ends_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_log, "binary_logs", lambda _: [LogFile("log.000001", 100)])
+    state = ReaderState(0, "log.000001", 200)
+    found = other_log.another_log(
+        cast("MysqlConnection", None), ReplicaIdentity(7, "u", "s"), ServerNames(None, None), state
+    )
+    assert found is not None
+    assert found.reason == "log.000001 ends at 100"
