@@ -9,15 +9,13 @@ from millrace.status.collect import Hop, Place, ServerStatus, Service, SourceSta
 from millrace.status.lag import Lag
 from millrace.status.report import as_lines
 
-WRITTEN = int(time.time() * 1000) + 60_000
-"""A little ahead: that is 0 s ago."""
-
 
 def lines(status: SourceStatus) -> list[str]:
     return [click.unstyle(line) for line in as_lines(status)]
 
 
 def test_all_that_may_be_wrong() -> None:
+    written = int(time.time() * 1000) + 60_000  # a little ahead: that is 0 s ago
     aside = QuarantinedTable(
         "shop", "t", "1:0:bin.000001:4:0", 6, 7, "5 columns in the catalog, but 4 in the table map"
     )
@@ -25,8 +23,8 @@ def test_all_that_may_be_wrong() -> None:
         "shop",
         ServerStatus("db:3306", error="db:3306: cannot connect"),
         [
-            Service("reader", "process 7 on here", WRITTEN, Place(1, "bin.000007", 4)),
-            Service("decoder", "process 8 on here", WRITTEN, None, error="DecoderState: 6e6f is not c3 01"),
+            Service("reader", "process 7 on here", written, Place(1, "bin.000007", 4)),
+            Service("decoder", "process 8 on here", written, None, error="DecoderState: 6e6f is not c3 01"),
         ],
         [Hop("raw", "events", Lag(None, None, None, 20_000, exact=False))],
         quarantined=(aside,),
