@@ -28,9 +28,9 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
 	    $(if $(STAY),--stay) $(ARGS)
 
-# Two at a time, each with servers of its own: tests of servers wait more than they compute.
+# Three at a time, each with servers of its own (8 GB in all): tests of servers wait more than they compute.
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
-	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
 test-servers: $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
