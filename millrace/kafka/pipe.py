@@ -180,26 +180,6 @@ class TransactionalProducer:
         self._records += len(records)
         self._bytes += size
 
-    def produce_all(
-        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], timestamp_ms: int
-    ) -> None:
-        """Add records, each as key and value, to partition 0 of ``topic``; all have the same timestamp."""
-        if not self._in_transaction:
-            self.begin()
-        produce = self._producer.produce
-        stamp = timestamp_ms or 1
-        size = 0
-        for key, value in records:
-            try:
-                produce(topic, value, key, 0, None, None, stamp)
-            except BufferError:
-                self._produce_slowly(topic, key, value, timestamp_ms, headers=())
-            except KafkaException as exception:
-                raise self._in_words("producing", exception) from exception
-            size += len(value)
-        self._records += len(records)
-        self._bytes += size
-
     def commit(self, state: bytes | None) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns."""
         self.begin()

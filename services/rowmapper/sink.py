@@ -56,7 +56,7 @@ class Sink:
         while at < len(records):
             batch = records[at : at + _LOOK_EVERY - self.done % _LOOK_EVERY]
             if partitions == 1:
-                self._producer.produce_all(topic, batch, timestamp_ms)
+                self._producer.produce_batch(topic, [(key, value, timestamp_ms) for key, value in batch])
             else:
                 for key, value in batch:
                     partition = partition_of(key, partitions)

@@ -124,8 +124,8 @@ class Producer:
         self.pending = True
         self._open.append((topic, key, value, headers))
 
-    def produce_all(self, topic, records, timestamp_ms):
-        for key, value in records:
+    def produce_batch(self, topic, records):
+        for key, value, timestamp_ms in records:
             self.produce(topic, key, value, timestamp_ms)
 
     def commit(self, state):
