@@ -62,6 +62,14 @@ class RowsWorld:
         }
 
     @contextmanager
+    def with_database(self) -> Iterator["RowsWorld"]:
+        """It with a database of its own on the server, dropped at the end."""
+        self.server.execute(f"CREATE DATABASE {self.database}")
+        yield self
+        self.server.execute(f"DROP DATABASE {self.database}")
+        self.close()
+
+    @contextmanager
     def service(
         self, name: str, *, command: Sequence[str] = (), **environment: str
     ) -> Iterator["subprocess.Popen[str]"]:

@@ -31,11 +31,8 @@ WRITES = [
 @pytest.fixture
 def world(kafka, registry, database, source_name, tmp_path):
     made = RowsWorld(kafka, registry, database, source_name, tmp_path)
-    database.execute(f"CREATE DATABASE {made.database}")
-    with without_column_names(database):
+    with made.with_database(), without_column_names(database):
         yield made
-    database.execute(f"DROP DATABASE {made.database}")
-    made.close()
 
 
 def command(*arguments):

@@ -48,11 +48,8 @@ sys.exit(main())
 
 @pytest.fixture
 def world(kafka, registry, mysql, source_name, tmp_path):
-    made = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
-    mysql.execute(f"CREATE DATABASE {made.database}")
-    yield made
-    mysql.execute(f"DROP DATABASE {made.database}")
-    made.close()
+    with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as made:
+        yield made
 
 
 def recompute(world, *arguments, code=0, answer=""):

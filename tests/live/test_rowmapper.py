@@ -16,11 +16,8 @@ from .rows_world import SERVICES, RowsWorld, without_column_names
 
 @pytest.fixture
 def world(kafka, registry, database, source_name, tmp_path):
-    made = RowsWorld(kafka, registry, database, source_name, tmp_path)
-    database.execute(f"CREATE DATABASE {made.database}")
-    yield made
-    database.execute(f"DROP DATABASE {made.database}")
-    made.close()
+    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
+        yield made
 
 
 def differences(world):
