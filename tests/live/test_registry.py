@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from millrace.avro import registry as module
 from millrace.avro.records import RecordSerializer, deserialize
@@ -51,7 +52,11 @@ def test_incompatible_schema_is_refused_unless_it_must_be(client, source_name):
     with pytest.raises(RegistryError, match=f"refuses the schema of {subject}") as refused:
         client.register(subject, incompatible)
     assert refused.value.exit_code is ExitCode.REGISTRY
-    forced = client.register(subject, incompatible, always=True)
+    with capture_logs() as logged:
+        forced = client.register(subject, incompatible, always=True)
+    (warning,) = logged
+    assert (warning["event"], warning["compatibility"]) == ("incompatible schema", "NONE")
+    assert f"refuses the schema of {subject}" in warning["reason"]
     assert client.schema(forced) == incompatible
     assert client.register(subject, record(A)) != forced
 

@@ -144,8 +144,14 @@ def test_packets_that_do_not_join(data: bytes, words: str) -> None:
 
 
 def test_an_event_in_parts_must_be_as_large_as_its_packet() -> None:
-    with pytest.raises(GapError, match="500 bytes"):
+    with pytest.raises(
+        GapError, match=r"^an event of 500 bytes has 500 bytes left, and its last packet \d+$"
+    ):
         feed(EventSplitter(128), packets(b"\0" + event(500)[:400]), 128)
+    splitter = EventSplitter(4096)
+    splitter._event_size = splitter._event_left = 30
+    with pytest.raises(GapError, match=r"^an event of 30 bytes has 30 bytes left, and its next packet 31$"):
+        splitter._open_packet(31, more=True)
 
 
 def semi_sync(events: list[tuple[bytes, bool]]) -> bytes:
