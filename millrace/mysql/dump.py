@@ -228,7 +228,7 @@ def _register(
     if semi_sync:
         variables |= dict.fromkeys(REPLICA_VARIABLES, 1)
     assignments = ["SESSION net_write_timeout = %s", *(f"@{name} = %s" for name in variables)]
-    write_timeout = max(WRITE_TIMEOUT_S, int(connection.variable("net_write_timeout")))
+    write_timeout = max(WRITE_TIMEOUT_S, int(connection.variable("net_write_timeout") or 0))
     values = [write_timeout, *variables.values()]
     connection.query(f"SET {', '.join(assignments)}", values, doing="agree on a dump")
     name = replica.name.encode()[:59]
