@@ -71,7 +71,7 @@ def unreadable(offset: int, key: bytes, error: Exception) -> UserError:
     name = key.decode("ascii", "backslashreplace")
     return UserError(
         f"the record at offset {offset} of the events topic, {name}, cannot be read: {error}. "
-        "Nothing behind it was mapped; make the events topic anew from the raw topic (docs/operations.md)",
+        "Nothing behind it was mapped; 'millrace recompute' has events and rows made anew",
         ExitCode.DATA,
     )
 

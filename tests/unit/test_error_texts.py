@@ -269,7 +269,7 @@ def test_a_record_of_events_that_is_none() -> None:
     error = unreadable(7, b"1:0:bin.000001:4:\xff", ValueError("it is cut"))
     assert error.message == (
         "the record at offset 7 of the events topic, 1:0:bin.000001:4:\\xff, cannot be read: it is cut. "
-        "Nothing behind it was mapped; make the events topic anew from the raw topic (docs/operations.md)"
+        "Nothing behind it was mapped; 'millrace recompute' has events and rows made anew"
     )
     assert error.exit_code is ExitCode.DATA
 
