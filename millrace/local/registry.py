@@ -44,7 +44,8 @@ class Registry(Component):
             "-Dquarkus.management.host=127.0.0.1",
             f"-Dquarkus.management.port={self.ports[1]}",
             "-Dapicurio.ccompat.legacy-id-mode.enabled=false",
-            f"-Dapicurio.datasource.url=jdbc:h2:file:{self.folder / 'registry'}",
+            # By default H2 writes half a second later: a schema in use would be lost when it is killed.
+            f"-Dapicurio.datasource.url=jdbc:h2:file:{self.folder / 'registry'};WRITE_DELAY=0",
             "-jar",
             str(fetch("registry") / "quarkus-run.jar"),
         ]

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millrace.avro.registry import SchemaRegistry
 from millrace.local import (
     ComponentDiedError,
     Kafka,
@@ -23,6 +24,7 @@ from millrace.local import (
     MySQL,
     Registry,
 )
+from millrace.runtime.settings import RegistrySettings
 
 
 def _create_topic(kafka: Kafka, topic: str) -> None:
@@ -63,6 +65,19 @@ def test_two_registries_run_side_by_side(registry: Registry) -> None:
     with Registry() as other:
         assert other.running
         assert registry.running
+
+
+def test_a_registry_that_is_killed_keeps_what_it_has_acknowledged() -> None:
+    schema = {"type": "record", "name": "kept", "fields": []}
+    with Registry() as registry:
+        settings = RegistrySettings(url=registry.url)
+        with SchemaRegistry(settings) as client:
+            schema_id = client.register("kept-value", schema)
+        registry.kill()
+        registry.stop()
+        registry.start()
+        with SchemaRegistry(settings) as client:
+            assert client.schema(schema_id) == schema
 
 
 def test_database_writes_a_complete_log(database: MySQL | MariaDB) -> None:
