@@ -22,7 +22,7 @@ from millrace.command_frame import (
     source_option,
 )
 from millrace.contract import Topics
-from millrace.kafka.client import connect
+from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.errors import FencedError
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.read import held_offsets, source_topics
@@ -75,7 +75,7 @@ def recompute(*, source: str | None, bootstrap_servers: str | None, yes: bool) -
             "taking over from decoder and row mapper: one that runs ends with code 6 when it next writes"
         )
         try:
-            ends = _begin_anew(settings, topics, written)
+            ends = _begin_anew(settings, admin, topics, written)
         except FencedError as error:
             raise UserError(
                 f"{error.message}. Start 'millrace recompute' again before that one", ExitCode.FENCED
@@ -91,7 +91,7 @@ def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:
 
 
 def _begin_anew(
-    settings: ServiceSettings, topics: Topics, written: dict[str, int]
+    settings: ServiceSettings, admin: AdminClient, topics: Topics, written: dict[str, int]
 ) -> dict[tuple[str, int], int]:
     """Write the states with which both services begin anew; return where the records of before end."""
     at_once = Event()
@@ -102,7 +102,7 @@ def _begin_anew(
     ):
         decoder.open()
         rowmapper.open()
-        held = held_offsets(connect(settings.kafka), written)
+        held = held_offsets(admin, written)
         ends = {partition: offsets.stop for partition, offsets in held.items()}
         decoder.commit(None)
         rowmapper.commit(RowMapperState(input_offset=ends.get((topics.events, 0), 0)).to_bytes())
