@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaRegistry, UnknownSchemaError
@@ -20,22 +19,11 @@ from millrace.command_frame import errors_in_words, setting_values, topic_option
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import KafkaSettings, RegistrySettings, load_settings
+from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, load_settings
 
 __all__ = ["topic"]
 
 _SHOWN_BYTES = 64
-
-
-class _Settings(BaseSettings):
-    """Where Kafka and the registry are, as the services have it."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
-    )
-
-    kafka: KafkaSettings
-    registry: RegistrySettings
 
 
 @click.command("topic")
@@ -47,7 +35,7 @@ def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_
     configure_logging("ERROR")
     with errors_in_words():
         values = setting_values(bootstrap_servers=bootstrap_servers, registry_url=registry_url)
-        settings = load_settings(_Settings, **values)
+        settings = load_settings(KafkaAndRegistrySettings, **values)
         topics = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
         if name not in topics:
             known = " ".join(sorted(known for known in topics if not known.startswith("__")))

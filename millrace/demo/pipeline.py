@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
 from millrace.local.errors import LocalError
 from millrace.local.processes import Process, release_port, reserve_port
 from millrace.runtime.errors import SettingsError
-from millrace.runtime.settings import KafkaSettings, RegistrySettings, load_settings
+from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, RegistrySettings, load_settings
 
 __all__ = ["Address", "Endpoints", "Services", "demo_settings", "parse_address"]
 
@@ -48,21 +46,12 @@ def parse_address(url: str) -> Address:
     return Address(parts.hostname, port, unquote(parts.username), unquote(parts.password or ""))
 
 
-class _Settings(BaseSettings):
-    """How Kafka and the registry are reached, as the services have it."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
-    )
-
-    kafka: KafkaSettings
-    registry: RegistrySettings
-
-
-def demo_settings(bootstrap_servers: str, registry_url: str) -> _Settings:
+def demo_settings(bootstrap_servers: str, registry_url: str) -> KafkaAndRegistrySettings:
     """Read what else the environment says of Kafka and the registry; raises SettingsError."""
     return load_settings(
-        _Settings, kafka={"bootstrap_servers": bootstrap_servers}, registry={"url": registry_url}
+        KafkaAndRegistrySettings,
+        kafka={"bootstrap_servers": bootstrap_servers},
+        registry={"url": registry_url},
     )
 
 

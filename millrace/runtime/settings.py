@@ -33,6 +33,7 @@ from millrace.runtime.errors import SettingsError
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "KafkaAndRegistrySettings",
     "KafkaSettings",
     "RegistrySettings",
     "ServiceSettings",
@@ -132,6 +133,17 @@ class RegistrySettings(SettingsGroup):
         if (self.username is None) != (self.password is None):
             raise ValueError(f"{PREFIX}REGISTRY_USERNAME and {PREFIX}REGISTRY_PASSWORD go together")
         return self
+
+
+class KafkaAndRegistrySettings(BaseSettings):
+    """Where Kafka and the registry are, as the services have it, for what needs no source."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
+    )
+
+    kafka: KafkaSettings
+    registry: RegistrySettings
 
 
 class TopicsSettings(SettingsGroup):
