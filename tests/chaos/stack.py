@@ -1,6 +1,5 @@
 """What the chaos happens to: servers, the network between them, services that are kept running."""
 
-import os
 import signal
 import sys
 import threading
@@ -18,8 +17,8 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.local.processes import Process, reserve_port
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
 from tests.chaos.proxy import Network
+from tests.shared import PROJECT, environment_with
 
-ROOT = Path(__file__).parents[2]
 SERVICES = ("reader", "decoder", "rowmapper")
 DATABASE = "chaos"
 
@@ -115,7 +114,7 @@ class Supervised:
         return self._process.log_tail(lines)
 
     def _launch(self, command: Sequence[str]) -> Process:
-        return Process(self.name, command, log=self._log, env=self._environment, cwd=ROOT)
+        return Process(self.name, command, log=self._log, env=self._environment, cwd=PROJECT)
 
     def _watch(self) -> None:
         while not self._ending.wait(_POLL_S):
@@ -188,14 +187,15 @@ class Stack:
         return {name: service.stop() for name, service in self.services.items()}
 
     def _environment(self, service: str) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
         links = self.network.links
-        environment = inherited | {
-            "MILLRACE_SOURCE": self.source,
-            "MILLRACE_START": "earliest",
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_of(service),
-            "MILLRACE_KAFKA_FENCED_WAIT_S": "3",
-        }
+        environment = environment_with(
+            {
+                "MILLRACE_SOURCE": self.source,
+                "MILLRACE_START": "earliest",
+                "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_of(service),
+                "MILLRACE_KAFKA_FENCED_WAIT_S": "3",
+            }
+        )
         if service == "reader":
             return environment | {
                 "MILLRACE_MYSQL_HOST": "127.0.0.1",

@@ -1,9 +1,7 @@
 """A source from a real server to its typed events, and the jobs that run over it."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from millrace.local import Kafka, MariaDB, MySQL, Registry
-from tests.live.reader_world import ROOT, RawRecord, ReaderWorld
+from tests.live.reader_world import RawRecord, ReaderWorld
 from tests.live.test_decoder import World
+from tests.shared import run_python
 
 
 class JobWorld:
@@ -35,21 +34,15 @@ class JobWorld:
     def raw(self, source: str | None = None) -> list[RawRecord]:
         return ReaderWorld(self.kafka, source or self.source).raw()
 
-    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``millrace job`` with arguments."""
         settings = {
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
             "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3",
             "MILLRACE_REGISTRY_URL": self.registry.url,
         }
-        return subprocess.run(
-            [sys.executable, "-m", "millrace.cli", "job", *arguments],
-            env={**os.environ, **settings, **environment},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
+        return run_python(
+            "-m", "millrace.cli", "job", *arguments, settings={**settings, **environment}, timeout_s=800
         )
 
     def job(self, name: str, *options: str, sources: Sequence[str] = ()) -> dict[str, Any]:

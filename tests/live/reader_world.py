@@ -1,14 +1,12 @@
 """A reader as a process between a real source and a real Kafka, and what it wrote."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
@@ -21,8 +19,8 @@ from millrace.kafka.read import read_topic
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.runtime.settings import KafkaSettings
+from tests.shared import PROJECT, environment_with, run_python
 
-ROOT = Path(__file__).parents[2]
 MAGIC = b"\xfebin"
 
 T = TypeVar("T")
@@ -63,20 +61,19 @@ class ReaderWorld:
     def of(cls, kafka: Kafka, source: str, server: MySQL | MariaDB, **environment: str) -> "ReaderWorld":
         return cls(kafka, source, **server_environment(server), **environment)
 
-    def _command(self, environment: dict[str, str]) -> dict[str, object]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-        return {
-            "args": [sys.executable, "-m", "services.reader"],
-            "env": {**inherited, **self.environment, **environment},
-            "cwd": ROOT,
-            "text": True,
-        }
-
     @contextmanager
-    def reader(self, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-        """A running reader; ended with SIGTERM, if it still runs, when the block ends."""
-        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
-            **self._command(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    def reader(self, *, command: Sequence[str] = (), **environment: str) -> Iterator["subprocess.Popen[str]"]:
+        """A running reader; ended with SIGTERM, if it still runs, when the block ends.
+
+        ``command`` runs it in another way, such as :func:`tests.killed.command`.
+        """
+        process = subprocess.Popen(
+            command or [sys.executable, "-m", "services.reader"],
+            env=environment_with({**self.environment, **environment}),
+            cwd=PROJECT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
             yield process
@@ -90,9 +87,7 @@ class ReaderWorld:
 
     def run(self, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run a reader to its end."""
-        return subprocess.run(  # type: ignore[call-overload,no-any-return]
-            **self._command(environment), capture_output=True, timeout=180, check=False
-        )
+        return run_python("-m", "services.reader", settings={**self.environment, **environment})
 
     def raw(self, *, isolation: str = "read_committed") -> list[RawRecord]:
         """All records of the raw topic."""

@@ -1,6 +1,5 @@
 """Reader, decoder and row mapper as processes between a real server and a real Kafka, and what came of it."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -19,10 +18,10 @@ from millrace.kafka.client import connect
 from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
+from tests.shared import PROJECT, environment_with
 
 from .reader_world import server_environment
 
-ROOT = Path(__file__).parents[2]
 SERVICES = ("reader", "decoder", "rowmapper")
 
 
@@ -77,12 +76,11 @@ class RowsWorld:
 
         ``command`` runs it in another way, such as :func:`tests.killed.command`.
         """
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
         with (self.folder / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
                 command or [sys.executable, "-m", f"services.{name}"],
-                env={**inherited, **self.environment, **environment},
-                cwd=ROOT,
+                env=environment_with({**self.environment, **environment}),
+                cwd=PROJECT,
                 stdout=log,
                 stderr=subprocess.PIPE,
                 text=True,

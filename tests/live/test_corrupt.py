@@ -6,8 +6,6 @@ On the network between server and reader, in a record of a topic, and on a broke
 
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +18,9 @@ from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import TopicsSettings
+from tests.shared import run_python
 
-from .rows_world import ROOT, RowsWorld
+from .rows_world import RowsWorld
 from .test_rowmapper import run
 
 ONCE, ALWAYS = b"changed once", b"changed always"
@@ -149,15 +148,7 @@ def other_source(world, kind, messages) -> Iterator[RowsWorld]:
 
 def ended(world, service):
     """Run a service that is to end by itself; return what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"services.{service}"],
-        env=world.environment | {"PATH": "/usr/bin:/bin"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_python("-m", f"services.{service}", settings=world.environment)
     return done.returncode, done.stderr
 
 

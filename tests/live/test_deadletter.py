@@ -1,10 +1,7 @@
 """A table is set aside by a real cause, mended, given back: topics equal the tables, killed or not."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,8 +9,9 @@ import pytest
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.state import RowMapperState
 from millrace.kafka.state import read_state
+from tests.shared import run_python
 
-from .rows_world import ROOT, SERVICES, RowsWorld, without_column_names
+from .rows_world import SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
 WRITES = [
@@ -35,25 +33,8 @@ def world(kafka, registry, database, source_name, tmp_path):
         yield made
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "millrace.cli", "deadletter", *arguments]
-
-
-def environment(world):
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
-    return {**inherited, **world.environment}
-
-
 def deadletter(world, *arguments, code=0, text=True):
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(world),
-        cwd=ROOT,
-        capture_output=True,
-        text=text,
-        timeout=240,
-        check=False,
-    )
+    done = run_python("-m", "millrace.cli", "deadletter", *arguments, settings=world.environment, text=text)
     assert done.returncode == code, done.stderr
     return done
 
@@ -167,15 +148,7 @@ def test_killed_while_a_table_is_given_back(world):
         world.wait_for_row("done", 2)
     before = rowmapper_state(world).quarantined[0]
     for point in ("before_commit", "after_commit", "after_produce", "before_commit"):
-        process = subprocess.run(
-            [sys.executable, "-c", KILLED.format(point=point)],
-            env=environment(world),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        process = run_python("-c", KILLED.format(point=point), settings=world.environment)
         assert process.returncode == -signal.SIGKILL, process.stderr
     (entry,) = rowmapper_state(world).quarantined
     assert entry.error == before.error

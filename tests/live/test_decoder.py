@@ -1,6 +1,5 @@
 """The decoder as a process, between real topics: nothing missing, nothing twice, whatever happens."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from tests.killed import command as killed
+from tests.shared import environment_with
 
 Piece = tuple[bytes, bytes, list[tuple[str, bytes]] | None]
 """Key, value, headers of a raw record."""
@@ -71,7 +71,7 @@ class World:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | environment,
+            env=environment_with(environment),
         ) as process:
             try:
                 yield process

@@ -1,9 +1,7 @@
 """`millrace doctor` on real servers, set up rightly and then wrongly on purpose, one thing at a time."""
 
 import json
-import os
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -36,8 +34,9 @@ from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.status import log_status
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
+from tests.shared import run_python
 
-from .reader_world import ROOT, server_environment
+from .reader_world import server_environment
 
 OUR_ID = 0x4D00BEEF
 DOCTOR = "doctor_tests"
@@ -512,17 +511,9 @@ def test_a_large_cluster_set_up_wrongly(kafka, source_name):
 # -- the command ---------------------------------------------------------------------------------------
 
 
-def run_doctor(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "millrace.cli", "doctor", *arguments],
-        env={**inherited, "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "15", **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {"MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "15", **environment}
+    return run_python("-m", "millrace.cli", "doctor", *arguments, settings=settings)
 
 
 def test_the_command(kafka, registry, mysql, source_name):

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -34,10 +32,10 @@ from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSet
 from millrace.verify.tables import Records
 from services.rowmapper.app import _CatalogTopic, _topic_maker
 from services.rowmapper.settings import RowMapperSettings
+from tests.shared import PROJECT, run_python
 
 pytestmark = pytest.mark.usefixtures("same_signals")
 
-ROOT = Path(__file__).parents[2]
 KINDS = ("raw", "catalog", "events", "transactions", "deadletter", "state")
 _COM_PING = 0x0E
 KEY = b"1:0:bin.000001:4:0"
@@ -75,16 +73,7 @@ class Place:
 
     def service(self, name: str, **environment: str) -> tuple[int, str]:
         """Run a service that ends by itself; give its exit code and what it said."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-        done = subprocess.run(
-            [sys.executable, "-m", f"services.{name}"],
-            env={**inherited, **self.environment, **environment},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run_python("-m", f"services.{name}", settings={**self.environment, **environment})
         return done.returncode, done.stderr
 
 
@@ -172,7 +161,7 @@ def test_services_that_have_never_run(place: Place, mysql: MySQL) -> None:
     source, server = place.topics.source, {"MILLRACE_MYSQL_HOST": mysql.host}
     said = place.command("verify", "raw", "/", code=2).output
     assert said == f"error: the reader of {source} has no state: has it ever run?\n"
-    said = place.command("verify", "raw", str(ROOT), "--epoch", "0", code=2).output
+    said = place.command("verify", "raw", str(PROJECT), "--epoch", "0", code=2).output
     assert said == f"error: {place.topics.raw} holds no events of epoch 0\n"
     account = {
         "MILLRACE_MYSQL_PORT": str(mysql.port),

@@ -14,7 +14,8 @@ from millrace.local.java import spark_environment
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.live.job_world import JobWorld
-from tests.live.reader_world import ROOT, log_end
+from tests.live.reader_world import log_end
+from tests.shared import PROJECT
 from tests.unit.spark.test_report import check_self_contained
 
 pytestmark = pytest.mark.timeout(900)
@@ -118,7 +119,7 @@ def test_without_the_connector(world: JobWorld) -> None:
         [sys.executable, "-m", "spark_jobs.analytics", "--source", world.source, "--master", "local[1]"],
         env={
             **kept,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(PROJECT),
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": world.kafka.bootstrap_servers,
             "MILLRACE_REGISTRY_URL": world.registry.url,
         },

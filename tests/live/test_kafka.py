@@ -32,6 +32,7 @@ from millrace.local import Kafka
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
+from tests.shared import environment_with
 
 
 @pytest.fixture
@@ -153,6 +154,7 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
             with producer:
                 producer.open()
                 producer.produce(f"{settings.source}.raw", b"1", b"zombie", 0)
+                producer._producer.flush()
                 print("ready", flush=True)
                 sys.stdin.readline()
                 producer.commit(b"zombie")
@@ -171,7 +173,7 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | environment,
+        env=environment_with(environment),
     ) as first:
         assert first.stdout is not None
         assert any(line == "ready\n" for line in first.stdout)

@@ -6,8 +6,6 @@ import secrets
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -28,7 +26,8 @@ from millrace.contract import (
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
-from tests.shared import SHARED
+from tests.killed import command as killed
+from tests.shared import SHARED, run_python
 
 from .reader_world import (
     MAGIC,
@@ -217,11 +216,8 @@ def test_a_file_of_2010_stays(kafka: Kafka, tmp_path: Path, source_name: str) ->
         1262304060,
         1262304120,
     ]
-    topics = subprocess.run(
-        [sys.executable, "-c", _TOPIC_SETTINGS, world.settings.bootstrap_servers, world.topics.raw],
-        capture_output=True,
-        text=True,
-        check=True,
+    topics = run_python(
+        "-c", _TOPIC_SETTINGS, world.settings.bootstrap_servers, world.topics.raw, settings={}
     )
     assert topics.stdout.split() == ["-1", str(2**63 - 1), str(2**63 - 1)]
 
@@ -318,6 +314,8 @@ def test_kill_and_terminate_in_mid_stream(kafka: Kafka, database: Server, source
     world = ReaderWorld.of(kafka, source_name, database)
     chooser = random.Random(3)
     with Workload(database, f"reader_kill_{secrets.token_hex(4)}"):
+        with world.reader(command=killed("reader", "before_commit", 3)) as process:
+            assert process.wait(180) == -signal.SIGKILL
         for number in range(5):
             with world.reader() as process:
                 before = world.end_offset()

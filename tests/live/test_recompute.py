@@ -1,6 +1,5 @@
 """``millrace recompute`` on a real Kafka: what an earlier decoder did not know comes, in its place."""
 
-import subprocess
 import sys
 
 import pytest
@@ -13,9 +12,9 @@ from millrace.kafka.client import connect
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.read import held_offsets
 from millrace.kafka.topics import delete_records
+from tests.shared import run_python
 
-from .rows_world import ROOT, SERVICES, RowsWorld
-from .test_deadletter import environment
+from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, places, run
 
 TABLES = "CREATE TABLE plain (id INT PRIMARY KEY, note VARCHAR(100)); CREATE TABLE done (id INT PRIMARY KEY)"
@@ -53,16 +52,7 @@ def world(kafka, registry, mysql, source_name, tmp_path):
 
 
 def recompute(world, *arguments, code=0, answer=""):
-    done = subprocess.run(
-        [sys.executable, "-m", "millrace.cli", "recompute", *arguments],
-        env=environment(world),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        input=answer,
-        timeout=240,
-        check=False,
-    )
+    done = run_python("-m", "millrace.cli", "recompute", *arguments, settings=world.environment, input=answer)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

@@ -1,16 +1,14 @@
 """What the row mapper says when it cannot start, and that others can read what it writes."""
 
-import subprocess
-import sys
-
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millrace.local.processes import release_port, reserve_port
+from tests.shared import run_python
 
-from .rows_world import ROOT, SERVICES, RowsWorld
+from .rows_world import SERVICES, RowsWorld
 
 
 @pytest.fixture
@@ -22,15 +20,8 @@ def nowhere():
 
 
 def run_rowmapper(**environment):
-    return subprocess.run(
-        [sys.executable, "-m", "services.rowmapper"],
-        env={"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "2", **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    settings = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "2", **environment}
+    return run_python("-m", "services.rowmapper", settings=settings)
 
 
 def test_registry_down(kafka, source_name, nowhere):

@@ -1,7 +1,6 @@
 """`millrace status` while services start one after the other: what is on its way is told, hop by hop."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -23,9 +22,9 @@ from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import RegistrySettings, TopicsSettings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
 from millrace.status.lag import Lag
-from tests.shared import load_script
+from tests.shared import PROJECT, environment_with, load_script, run_python
 
-from .reader_world import ROOT, log_end
+from .reader_world import log_end
 from .rows_world import RowsWorld
 
 
@@ -110,16 +109,7 @@ def described(service: str) -> set[str]:
 
 
 def run_status(world: RowsWorld, *arguments: str) -> str:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "millrace.cli", "status", *arguments],
-        env={**inherited, **world.environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_python("-m", "millrace.cli", "status", *arguments, settings=world.environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -210,11 +200,10 @@ def test_all_sources_that_kafka_knows(no_registry):
 
 
 def test_watch(no_registry):
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "millrace.cli", "status", "--watch", "--json", "--interval", "0.2"],
-        env={**inherited, **no_registry.environment},
-        cwd=ROOT,
+        env=environment_with(no_registry.environment),
+        cwd=PROJECT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,9 +1,6 @@
 """``millrace verify`` on real servers that are written to: it tells what differs, and where, and no more."""
 
-import os
 import shutil
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -11,8 +8,9 @@ from confluent_kafka import Producer
 
 from millrace.avro.records import deserialize
 from millrace.contract import Topics
+from tests.shared import run_python
 
-from .rows_world import ROOT, SERVICES, RowsWorld
+from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import INSERTS, TABLES, run
 
 
@@ -26,16 +24,8 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 
 def verify(world, *arguments, code=0, **environment):
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "millrace.cli", "verify", *arguments],
-        env={**inherited, **world.environment, **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    settings = {**world.environment, **environment}
+    done = run_python("-m", "millrace.cli", "verify", *arguments, settings=settings)
     assert done.returncode == code, (done.stdout, done.stderr)
     return done.stdout if code in (0, 1) else done.stderr
 
