@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
@@ -120,7 +121,7 @@ def sources(settings: StatusSettings) -> list[str]:
     """Return the source of the settings if there is one, else all that have a state in Kafka."""
     if settings.source is not None:
         return [settings.source]
-    names = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    names = _topics(connect(settings.kafka), settings.kafka)
     return sorted(
         name.removesuffix(".state") for name in names if name.endswith(".state") and name.count(".") == 1
     )
@@ -130,15 +131,17 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     """Look at a source once. Raises BrokerError where Kafka does not answer; all else becomes part of it."""
     status = SourceStatus(source)
     topics = Topics(source)
-    known = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    admin = connect(settings.kafka)
     stored: dict[str, StoredState] = {}
-    if topics.state in known:
+    if topics.state in _topics(admin, settings.kafka):
         for name in ("reader", "decoder", "rowmapper"):
             found = read_state(settings.kafka, source, name)
             if found is not None and found.value is not None:
                 stored[name] = found
     else:
         status.problems.append(f"no service of {source} has run: there is no topic {topics.state}")
+    # After the states: what these tell of is there by now.
+    known = _topics(admin, settings.kafka)
     reader = _reader(status, stored.get("reader"))
     if settings.mysql.host is not None and settings.source == source:
         status.server = _server(settings.mysql.addresses(), reader)
@@ -151,6 +154,10 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     if topics.deadletter in known:
         _dead_letters(status, read_topic(settings.kafka, topics.deadletter, undecided=False))
     return status
+
+
+def _topics(admin: AdminClient, kafka: KafkaSettings) -> set[str]:
+    return set(admin.list_topics(timeout=kafka.connect_timeout_s).topics)
 
 
 def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.kafka.client import connect
+from millrace.kafka.state import read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MySQL, Registry
 from millrace.local.processes import release_port, reserve_port
@@ -197,6 +198,20 @@ def test_all_sources_that_kafka_knows(no_registry):
     ensure_topics(connect(no_registry.settings), TopicsSettings(), {f"{no_registry.source}.state": "state"})
     assert no_registry.source in sources(StatusSettings(kafka=no_registry.settings))
     assert sources(StatusSettings(kafka=no_registry.settings, source="shop")) == ["shop"]
+
+
+def test_services_that_begin_meanwhile(no_registry, monkeypatch):
+    """What they say of themselves is not put beside topics as they were before."""
+    kafka, topics = connect(no_registry.settings), no_registry.topics
+    ensure_topics(kafka, TopicsSettings(), {topics.state: "state"})
+
+    def read_late(*arguments):
+        ensure_topics(kafka, TopicsSettings(), {topics.raw: "raw", topics.events: "events"})
+        return read_state(*arguments)
+
+    monkeypatch.setattr("millrace.status.collect.read_state", read_late)
+    status = collect(StatusSettings(kafka=no_registry.settings), no_registry.source, None)
+    assert [hop.end for hop in status.hops] == ["events", "rows"]
 
 
 def test_watch(no_registry):
