@@ -6,6 +6,7 @@ be killed) come from ``millrace.local``::
     with MariaDB(server_id=2, options={"binlog-format": "STATEMENT"}) as server: ...
 """
 
+import logging
 import re
 import signal
 import uuid
@@ -90,6 +91,16 @@ def mariadb(pytestconfig: pytest.Config) -> Iterator[MariaDB]:
 def database(request: pytest.FixtureRequest) -> MySQL | MariaDB:
     """The test runs once on each kind of server."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _same_logging() -> Iterator[None]:
+    """Keep where logs go: a command within the process sends them to a stream that ends with its test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
