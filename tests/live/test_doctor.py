@@ -37,6 +37,7 @@ from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.shared import run_python
 
 from .reader_world import server_environment
+from .settled import settle
 
 OUR_ID = 0x4D00BEEF
 DOCTOR = "doctor_tests"
@@ -206,6 +207,7 @@ def test_semi_sync(mysql, mariadb):
 def state_of(server: MySQL | MariaDB, **changes: Any) -> ReaderState:
     """The state of a reader that has read everything, some transactions among it."""
     server.execute(f"CREATE DATABASE {DOCTOR}", f"DROP DATABASE {DOCTOR}")
+    settle(server)
     with looking_at(server) as view:
         status = log_status(view.connection)
         uuid_ = view.variables.get("server_uuid")
