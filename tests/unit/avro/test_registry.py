@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -87,7 +88,10 @@ def test_certificates_that_are_not_there(tmp_path: Path) -> None:
     assert said(settings).startswith("the schema registry's settings cannot be used: ")
 
 
-def test_a_registry_that_answers_no_more() -> None:
+def test_a_registry_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr("millrace.avro.registry.time", clock)
     with ExitStack() as server:
         url = server.enter_context(web_server(200, "[]"))
         with SchemaRegistry(RegistrySettings(url=url), retry_s=0.3) as registry:

@@ -19,8 +19,17 @@ ENDS_WITH_3 = (
     "import signal, sys, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
     "print('at work', flush=True)\n"
-    "time.sleep(60)\n"
+    "time.sleep(600)\n"
 )
+
+WAITING = {
+    "MILLRACE_SOURCE": "shop",
+    "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3600",
+    "MILLRACE_REGISTRY_URL": "http://127.0.0.1:1",
+    "MILLRACE_MYSQL_HOST": "127.0.0.1",
+}
+"""Settings of services that do not end before they are ready, since they wait for Kafka."""
 
 
 @pytest.fixture
@@ -48,7 +57,7 @@ def test_a_service_that_cannot_start(tmp_path: Path) -> None:
 
 def test_a_service_that_is_never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "_READY_TIMEOUT_S", 0)
-    services = Services({}, tmp_path)
+    services = Services(WAITING, tmp_path)
     with pytest.raises(LocalError, match=r"^reader is not ready after 0 s:\nreader:\n"):
         services.start()
     services.kill()

@@ -19,7 +19,7 @@ PYTHON = sys.executable
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -34,12 +34,12 @@ def is_alive(pid: int) -> bool:
 
 def test_output_goes_to_the_log(tmp_path: Path) -> None:
     process = Process("p", [PYTHON, "-c", "print('out'); import sys; sys.exit(3)"], log=tmp_path / "log")
-    assert process.wait(30) == 3
+    assert process.wait(120) == 3
     assert process.log_tail() == "out"
 
 
 def test_the_child_is_in_a_session_of_its_own(tmp_path: Path) -> None:
-    process = Process("p", ["sleep", "60"], log=tmp_path / "log")
+    process = Process("p", ["sleep", "600"], log=tmp_path / "log")
     assert os.getsid(process.pid) != os.getsid(0)
     assert process.stop() == -signal.SIGTERM
 
@@ -47,7 +47,7 @@ def test_the_child_is_in_a_session_of_its_own(tmp_path: Path) -> None:
 def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     started: list[Process] = []
     thread = threading.Thread(
-        target=lambda: started.append(Process("p", ["sleep", "60"], log=tmp_path / "log"))
+        target=lambda: started.append(Process("p", ["sleep", "600"], log=tmp_path / "log"))
     )
     thread.start()
     thread.join()
@@ -59,7 +59,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_is_told_in_the_log(tmp_path: Path) -> None:
     process = Process("p", ["/no/such/program"], log=tmp_path / "log")
-    assert process.wait(30) == 1
+    assert process.wait(120) == 1
     assert "/no/such/program" in process.log_tail()
 
 
@@ -67,10 +67,10 @@ START_TREE = """
 import sys, time
 from pathlib import Path
 from millrace.local.processes import Process
-child = "import subprocess, time; subprocess.Popen(['sleep', '60'], start_new_session=True); time.sleep(60)"
+child = "import subprocess, time; subprocess.Popen(['sleep', '600'], start_new_session=True); time.sleep(600)"
 process = Process("tree", [sys.executable, "-c", child], log=Path(sys.argv[1]), tree=True)
 print(process.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -88,10 +88,10 @@ def test_a_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
 
 def test_a_tree_ends_with_its_program_and_gives_its_exit_code(tmp_path: Path) -> None:
     program = (
-        "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid); exit(5)"
+        "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid); exit(5)"
     )
     process = Process("tree", [PYTHON, "-c", program], log=tmp_path / "log", tree=True)
-    assert process.wait(30) == 5
+    assert process.wait(120) == 5
     assert not is_alive(int(process.log_tail()))
 
 
@@ -112,7 +112,7 @@ def test_a_work_folder_is_removed() -> None:
 
 def test_folders_of_killed_processes_are_removed_others_stay() -> None:
     script = "import sys, time; from millrace.local.processes import WorkFolder; f = WorkFolder('test');"
-    script += "print(f.path, flush=True); time.sleep(60)"
+    script += "print(f.path, flush=True); time.sleep(600)"
     with subprocess.Popen([PYTHON, "-c", script], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         path = Path(other.stdout.readline().strip())
@@ -163,7 +163,7 @@ LISTEN = """
 import socket, sys, time
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 print("serving", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -191,7 +191,12 @@ def test_a_component_that_never_starts_is_reported_with_its_log_and_leaves_nothi
 
 
 def test_a_component_that_is_slow_is_given_up() -> None:
-    listener = Listener("import time; print('so far', flush=True); time.sleep(60)")
+    class Slow(Listener):
+        def _launch(self) -> None:
+            super()._launch()
+            until(lambda: "so far" in self.log_tail())
+
+    listener = Slow("import time; print('so far', flush=True); time.sleep(600)")
     listener.start_timeout_s = 1
     with pytest.raises(ComponentDiedError, match=r"not ready after 1 s(.|\n)*so far"):
         listener.start()

@@ -13,8 +13,10 @@ from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError, UnreachableError
 
 
-def address(port: int, *, verify: bool = False) -> MysqlAddress:
-    return MysqlAddress("127.0.0.1", port, user="u", password="", connect_timeout_s=1, ssl_verify=verify)
+def address(port: int, *, verify: bool = False, timeout_s: float = 60) -> MysqlAddress:
+    return MysqlAddress(
+        "127.0.0.1", port, user="u", password="", connect_timeout_s=timeout_s, ssl_verify=verify
+    )
 
 
 def test_no_server_there() -> None:
@@ -38,7 +40,7 @@ def test_no_answer_at_all() -> None:
             waiting.connect_ex(listener.getsockname())
         port = listener.getsockname()[1]
         with pytest.raises(UnreachableError) as caught:
-            MysqlConnection(address(port))
+            MysqlConnection(address(port, timeout_s=1))
     assert str(caught.value) == (
         f"127.0.0.1:{port}: no answer; check MILLRACE_MYSQL_HOST and _PORT, and firewalls between here and "
         "there"

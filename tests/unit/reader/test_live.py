@@ -40,7 +40,7 @@ def session(source: LiveSource, monkeypatch: pytest.MonkeyPatch, table: str) -> 
         source._connection = cast("MysqlConnection", connection)
         monkeypatch.setattr(live, "read_catalog", lambda *_, **__: reading(table))
         source._read_catalog(source._connection)
-        source._dump = Dump(source._connection, 0.05, 4096)
+        source._dump = Dump(source._connection, 60, 4096)
         yield server
 
 

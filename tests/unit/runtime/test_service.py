@@ -134,7 +134,7 @@ def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
 def test_a_signal_ends_in_order(tmp_path: Path, number: int) -> None:
     with start(tmp_path) as process:
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert "held\n" in iter(process.stdout.readline, "")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
 
 
 def get(port: int, path: str) -> tuple[int, str]:
