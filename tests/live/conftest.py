@@ -1,9 +1,21 @@
 """All tests of this folder use real servers."""
 
+from collections.abc import Iterator
+
 import pytest
+
+from millrace.local.processes import release_port, reserve_port
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "live" in item.path.parts:
             item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port on which nobody listens, and that nothing else takes while the test runs."""
+    port = reserve_port()
+    yield port
+    release_port(port)

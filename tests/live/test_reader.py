@@ -4,7 +4,6 @@ import random
 import resource
 import secrets
 import signal
-import socket
 import struct
 import threading
 import time
@@ -465,17 +464,13 @@ def _one_line(errors: str, *words: str) -> None:
         assert word in lines[0], errors
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_wrong_host_port_and_password(kafka: Kafka, database: Server, source_name: str) -> None:
+def test_wrong_host_port_and_password(
+    kafka: Kafka, database: Server, source_name: str, free_port: int
+) -> None:
     world = ReaderWorld.of(kafka, source_name, database)
     for change, words in (
         ({"MILLRACE_MYSQL_HOST": "no-such-host.invalid"}, ("no host of that name", "MILLRACE_MYSQL_HOST")),
-        ({"MILLRACE_MYSQL_PORT": str(_free_port())}, ("cannot connect", "MILLRACE_MYSQL_HOST and _PORT")),
+        ({"MILLRACE_MYSQL_PORT": str(free_port)}, ("cannot connect", "MILLRACE_MYSQL_HOST and _PORT")),
         ({"MILLRACE_MYSQL_PASSWORD": "wrong"}, ("check user and password", "MILLRACE_MYSQL_PASSWORD")),
         ({"MILLRACE_MYSQL_USER": "nobody-knows-me"}, ("check user and password",)),
         ({"MILLRACE_MYSQL_SSL_VERIFY": "true"}, ("TLS does not come about", "_SSL_CA")),
@@ -489,10 +484,10 @@ def test_wrong_host_port_and_password(kafka: Kafka, database: Server, source_nam
     assert world.state() is None, "what failed leaves no trace"
 
 
-def test_no_broker(mysql: MySQL, kafka: Kafka, source_name: str) -> None:
+def test_no_broker(mysql: MySQL, kafka: Kafka, source_name: str, free_port: int) -> None:
     world = ReaderWorld.of(kafka, source_name, mysql)
     done = world.run(
-        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{_free_port()}", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2"
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port}", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2"
     )
     assert done.returncode == 4
     _one_line(done.stderr, "Kafka at 127.0.0.1", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS")
@@ -566,15 +561,14 @@ def test_files_that_are_none(kafka: Kafka, tmp_path: Path, source_name: str) -> 
         _one_line(done.stderr, words)
 
 
-def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
-    port = _free_port()
+def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str, free_port: int) -> None:
     mysql.execute("FLUSH BINARY LOGS")
     start = f"{mysql.binlog_files[-1].name}:4"
-    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_HTTP_PORT=str(port), MILLRACE_START=start)
+    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_HTTP_PORT=str(free_port), MILLRACE_START=start)
     write_some(mysql, "metrics", 2)
 
     def answer(path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{free_port}{path}", timeout=60) as response:
             return str(response.read().decode())
 
     with world.reader() as process:

@@ -1,22 +1,12 @@
 """What the row mapper says when it cannot start, and that others can read what it writes."""
 
-import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from millrace.local.processes import release_port, reserve_port
 from tests.shared import run_python
 
 from .rows_world import SERVICES, RowsWorld
-
-
-@pytest.fixture
-def nowhere():
-    """A port on which nobody listens."""
-    port = reserve_port()
-    yield port
-    release_port(port)
 
 
 def run_rowmapper(**environment):
@@ -24,15 +14,16 @@ def run_rowmapper(**environment):
     return run_python("-m", "services.rowmapper", settings=settings)
 
 
-def test_registry_down(kafka, source_name, nowhere):
+def test_registry_down(kafka, source_name, free_port):
     done = run_rowmapper(
         MILLRACE_SOURCE=source_name,
         MILLRACE_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
-        MILLRACE_REGISTRY_URL=f"http://127.0.0.1:{nowhere}",
+        MILLRACE_KAFKA_CONNECT_TIMEOUT_S="60",
+        MILLRACE_REGISTRY_URL=f"http://127.0.0.1:{free_port}",
     )
     assert done.returncode == 5
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: the schema registry at http://127.0.0.1:{nowhere} does not answer")
+    assert line.startswith(f"error: the schema registry at http://127.0.0.1:{free_port} does not answer")
     assert "MILLRACE_REGISTRY_URL" in line
 
 
@@ -40,6 +31,7 @@ def test_no_registry_at_the_address(kafka, registry, source_name):
     done = run_rowmapper(
         MILLRACE_SOURCE=source_name,
         MILLRACE_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+        MILLRACE_KAFKA_CONNECT_TIMEOUT_S="60",
         MILLRACE_REGISTRY_URL=registry.url.replace("/apis/ccompat/v7", "/nothing"),
     )
     assert done.returncode == 5
@@ -47,9 +39,9 @@ def test_no_registry_at_the_address(kafka, registry, source_name):
     assert "MILLRACE_REGISTRY_URL must be the root" in line
 
 
-def test_no_broker(nowhere):
+def test_no_broker(free_port):
     done = run_rowmapper(
-        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{nowhere}", MILLRACE_REGISTRY_URL="http://127.0.0.1:1"
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port}", MILLRACE_REGISTRY_URL="http://127.0.0.1:1"
     )
     assert done.returncode == 4
     assert done.stderr.startswith("error: Kafka at")

@@ -1,6 +1,5 @@
 """Where the reader starts, what it does when logs are gone or are others, and how it reaches a server."""
 
-import socket
 import time
 import urllib.request
 import uuid
@@ -188,25 +187,29 @@ def test_a_server_that_lost_the_end_of_its_log(kafka: Kafka, source_name: str) -
         assert "its history does not hold" in line
 
 
-def test_a_unix_socket_ipv6_and_the_next_server(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
+def test_a_unix_socket_ipv6_and_the_next_server(
+    kafka: Kafka, mysql: MySQL, source_name: str, free_port: int
+) -> None:
     world = ReaderWorld.of(kafka, source_name, mysql)
     write(mysql, "reached", 1)
     run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=str(mysql.socket))
-    with Proxy(mysql.port, host="::1") as proxy, socket.create_server(("127.0.0.1", 0)) as dead:
-        port = dead.getsockname()[1]
-        dead.close()
+    with Proxy(mysql.port, host="::1") as proxy:
         write(mysql, "reached", 1)
-        run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=f"127.0.0.1:{port},[::1]:{proxy.port}")
-        line = refusal(world, 3, MILLRACE_MYSQL_HOST=f"127.0.0.1:{port},/no/such.sock")
-        for words in ("no server can be read: ", f"127.0.0.1:{port}: cannot connect", "; /no/such.sock: "):
+        run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=f"127.0.0.1:{free_port},[::1]:{proxy.port}")
+        line = refusal(world, 3, MILLRACE_MYSQL_HOST=f"127.0.0.1:{free_port},/no/such.sock")
+        for words in (
+            "no server can be read: ",
+            f"127.0.0.1:{free_port}: cannot connect",
+            "; /no/such.sock: ",
+        ):
             assert words in line
     assert markers(world) == [], "it is the same server all the time"
     assert_nothing_twice(world.raw())
 
 
-def test_a_link_that_swallows_everything(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        http = probe.getsockname()[1]
+def test_a_link_that_swallows_everything(
+    kafka: Kafka, mysql: MySQL, source_name: str, free_port: int
+) -> None:
     with Proxy(mysql.port) as proxy:
         world = ReaderWorld(
             kafka,
@@ -214,9 +217,9 @@ def test_a_link_that_swallows_everything(kafka: Kafka, mysql: MySQL, source_name
             **{
                 **server_environment(mysql),
                 "MILLRACE_MYSQL_PORT": str(proxy.port),
-                "MILLRACE_MYSQL_HEARTBEAT_S": "0.5",
-                "MILLRACE_MYSQL_CONNECT_TIMEOUT_S": "1",
-                "MILLRACE_HTTP_PORT": str(http),
+                "MILLRACE_MYSQL_HEARTBEAT_S": "2",
+                "MILLRACE_MYSQL_CONNECT_TIMEOUT_S": "5",
+                "MILLRACE_HTTP_PORT": str(free_port),
                 "MILLRACE_START": "latest",
             },
         )
@@ -225,7 +228,7 @@ def test_a_link_that_swallows_everything(kafka: Kafka, mysql: MySQL, source_name
             world.wait_until_at(mysql, process)
             proxy.freeze()
             write(mysql, "swallowed", 5)
-            wait_for(lambda: _lost_links(http) >= 2, process, "the link is given up, and the next one")
+            wait_for(lambda: _lost_links(free_port) >= 2, process, "the link is given up, and the next one")
             proxy.thaw()
             write(mysql, "swallowed", 5)
             world.wait_until_at(mysql, process)
@@ -233,12 +236,12 @@ def test_a_link_that_swallows_everything(kafka: Kafka, mysql: MySQL, source_name
     assert_nothing_twice(world.raw())
 
 
-def test_a_broker_that_stands_still_costs_no_link(kafka: Kafka, database: Server, source_name: str) -> None:
+def test_a_broker_that_stands_still_costs_no_link(
+    kafka: Kafka, database: Server, source_name: str, free_port: int
+) -> None:
     """The server waits for the reader, which waits for Kafka, for longer than the server would by itself."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        http = probe.getsockname()[1]
     world = ReaderWorld.of(
-        kafka, source_name, database, MILLRACE_HTTP_PORT=str(http), MILLRACE_START="latest"
+        kafka, source_name, database, MILLRACE_HTTP_PORT=str(free_port), MILLRACE_START="latest"
     )
     ((_, before),) = database.query("SHOW GLOBAL VARIABLES LIKE 'net_write_timeout'")
     write(database, "waited", 1)
@@ -250,14 +253,14 @@ def test_a_broker_that_stands_still_costs_no_link(kafka: Kafka, database: Server
                 database.execute(*["INSERT INTO waited.large VALUES (REPEAT('x', 1000000))"] * 60)
                 time.sleep(5)
             world.wait_until_at(database, process)
-            assert _lost_links(http) == 0
+            assert _lost_links(free_port) == 0
     finally:
         database.execute(f"SET GLOBAL net_write_timeout = {before}", "DROP DATABASE waited")
     assert_nothing_twice(world.raw())
 
 
 def _lost_links(port: int) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
         lines = response.read().decode().splitlines()
     return next(
         float(line.split()[1]) for line in lines if line.startswith("millrace_reader_lost_links_total")
