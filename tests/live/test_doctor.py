@@ -444,7 +444,16 @@ def alter(kafka: Kafka, topic: str, **settings: str) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(60)
+    # The broker that is asked may not have heard yet.
+    deadline = time.monotonic() + 120
+    while True:
+        (told,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        found = {name: entry.value for name, entry in told.result(60).items()}
+        if all(found[entry.name] == entry.value for entry in entries):
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
 
 
 def test_topics_that_break_promises(kafka, source_name):

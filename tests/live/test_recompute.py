@@ -1,6 +1,7 @@
 """``millrace recompute`` on a real Kafka: what an earlier decoder did not know comes, in its place."""
 
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +10,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from millrace.avro.records import deserialize
 from millrace.cli import main
 from millrace.kafka.client import connect
+from millrace.kafka.errors import BrokerError
 from millrace.kafka.pipe import TransactionalProducer
 from millrace.kafka.read import held_offsets
 from millrace.kafka.topics import delete_records
@@ -86,6 +88,20 @@ def set_cleanup_policy(world, topic, policy):
     admin = connect(world.settings)
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(60)
+    # The broker acts on it a moment later.
+    deadline = time.monotonic() + 120
+    while refuses_deletion(admin, topic) != (policy == "compact"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def refuses_deletion(admin, topic):
+    """Whether the broker would let records be deleted; none are."""
+    try:
+        delete_records(admin, {(topic, 0): 0})
+    except BrokerError:
+        return True
+    return False
 
 
 def test_what_could_not_be_decoded_comes_in_its_place(world):
