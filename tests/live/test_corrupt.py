@@ -133,10 +133,11 @@ def other_source(world, kind, messages) -> Iterator[RowsWorld]:
     source = f"{world.source}-{kind}"
     topic = f"{source}.{kind}"
     ensure_topics(connect(world.settings), TopicsSettings(), {topic: kind})
-    producer = Producer({"bootstrap.servers": world.settings.bootstrap_servers})
+    # The order of records is kept, even of those that a broker takes only when they are sent again.
+    producer = Producer({"bootstrap.servers": world.settings.bootstrap_servers, "enable.idempotence": True})
     for key, value, message in messages:
         producer.produce(topic, value, key, timestamp=message.timestamp()[1], headers=message.headers())
-    producer.flush(60)
+    assert producer.flush(120) == 0
     before = world.source, world.topics, world.environment
     world.source, world.topics = source, Topics(source)
     world.environment = world.environment | {"MILLRACE_SOURCE": source}
