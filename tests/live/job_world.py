@@ -38,7 +38,7 @@ class JobWorld:
         """Run ``millrace job`` with arguments."""
         settings = {
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
-            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3",
+            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
             "MILLRACE_REGISTRY_URL": self.registry.url,
         }
         return run_python(

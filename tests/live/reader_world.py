@@ -115,7 +115,7 @@ class ReaderWorld:
             return 0
         consumer = Consumer({"bootstrap.servers": self.settings.bootstrap_servers, "group.id": "test"})
         try:
-            return int(consumer.get_watermark_offsets(TopicPartition(self.topics.raw, 0), timeout=10)[1])
+            return int(consumer.get_watermark_offsets(TopicPartition(self.topics.raw, 0), timeout=60)[1])
         finally:
             consumer.close()
 
@@ -127,7 +127,7 @@ class ReaderWorld:
 
     def _exists(self, topic: str) -> bool:
         admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers})
-        found = admin.list_topics(timeout=10).topics.get(topic)
+        found = admin.list_topics(timeout=60).topics.get(topic)
         return found is not None and all(part.leader >= 0 for part in found.partitions.values())
 
     def wait_until_at(self, server: MySQL | MariaDB, process: "subprocess.Popen[str]") -> ReaderState:

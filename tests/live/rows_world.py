@@ -55,7 +55,7 @@ class RowsWorld:
             "MILLRACE_SOURCE": source,
             "MILLRACE_START": "latest",
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "5",
+            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
             "MILLRACE_REGISTRY_URL": registry.url,
             **server_environment(server),
         }

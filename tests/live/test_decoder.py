@@ -63,7 +63,7 @@ class World:
         environment = {
             "MILLRACE_SOURCE": self.source,
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.settings.bootstrap_servers,
-            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "2",
+            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
             "MILLRACE_REGISTRY_URL": self.registry_url,
         } | environment
         with subprocess.Popen(
@@ -98,9 +98,9 @@ class World:
             "group.id": f"millrace-decoder-{self.source}",
         }
         consumer = Consumer(group)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         try:
-            while consumer.committed([partition], timeout=10)[0].offset <= last:
+            while consumer.committed([partition], timeout=60)[0].offset <= last:
                 assert process.poll() is None, process.communicate()[1]
                 assert time.monotonic() < deadline, "the decoder does not get to the end"
                 time.sleep(0.1)
@@ -281,7 +281,7 @@ def test_a_gap_stops_the_decoder_in_words(world: World, log: Path) -> None:
     # What a consumer of committed records sees may lack the last transaction for a moment.
     end = newest_offset(world.settings, world.topics.raw)
     for future in world.admin.delete_records([TopicPartition(world.topics.raw, 0, end - 100)]).values():
-        future.result(30)
+        future.result(60)
     with world.decoder() as process:
         _, err = process.communicate(timeout=180)
     assert process.returncode == 7
@@ -314,7 +314,9 @@ def test_markers_and_epochs(world: World, log: Path) -> None:
 
 
 def test_no_broker_and_no_registry_are_told_in_a_line(world: World) -> None:
-    with world.decoder(MILLRACE_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1") as process:
+    with world.decoder(
+        MILLRACE_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2"
+    ) as process:
         _, err = process.communicate(timeout=180)
     assert process.returncode == 4
     assert err.startswith("error: Kafka at 127.0.0.1:1 cannot be reached within 2 s: ")

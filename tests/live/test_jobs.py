@@ -87,7 +87,13 @@ def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
 
     code, line = told("--source", "nowhere")
     assert (code, "topic nowhere.events does not exist" in line) == (ExitCode.KAFKA, True)
-    code, line = told("--source", "nowhere", "--bootstrap-servers", "127.0.0.1:1")
+    code, line = told(
+        "--source",
+        "nowhere",
+        "--bootstrap-servers",
+        "127.0.0.1:1",
+        MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2",
+    )
     assert (code, "127.0.0.1:1 cannot be reached" in line) == (ExitCode.KAFKA, True)
     code, line = told("--source", "9")
     assert (code, line.startswith("error: --source: ")) == (ExitCode.SETTINGS, True)

@@ -234,7 +234,7 @@ def test_a_definition_that_the_reader_reads_anew(world):
                 world.wait_for_row("plain", 2)
             with world.services("reader"):
                 read = world.folder / "reader.log"
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + 240
                 while read.read_text().count("catalogue read") < 2:
                     assert time.monotonic() < deadline
                     time.sleep(0.1)

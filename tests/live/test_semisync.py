@@ -157,7 +157,7 @@ def test_what_kafka_has_is_acknowledged_though_a_dump_by_gtid_leaves_it_out(
     assert state.left_out == start
     assert waiting(primary) == 1
     with world.reader(MILLRACE_SEMI_SYNC="true") as process:
-        wait_for(lambda: not commit.is_alive(), process, "the acknowledgement", 60)
+        wait_for(lambda: not commit.is_alive(), process, "the acknowledgement")
     assert_nothing_twice(world.raw())
 
 
@@ -182,7 +182,7 @@ def test_a_table_whose_change_waits_for_the_reader_keeps_it_from_nothing(
     assert "u" in [definition.table for definition in reading.definitions]
     world = ReaderWorld.of(kafka, source_name, primary, MILLRACE_SEMI_SYNC="true")
     with world.reader() as process:
-        wait_for(lambda: not change.is_alive(), process, "the acknowledgement", 60)
+        wait_for(lambda: not change.is_alive(), process, "the acknowledgement")
         wait_for(lambda: _knows(world, b"late"), process, "the new definition")
     with MysqlConnection(address(primary)) as connection:
         assert read_catalog(connection, wait=False) == read_catalog(connection)

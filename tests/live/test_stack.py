@@ -30,13 +30,13 @@ from millrace.runtime.settings import RegistrySettings
 def _create_topic(kafka: Kafka, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_topics([NewTopic(topic, 1)]).values():
-        future.result(30)
+        future.result(120)
 
 
 def _produce(kafka: Kafka, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
 
 
 def _values(kafka: Kafka, topic: str, count: int) -> list[bytes]:
@@ -45,7 +45,7 @@ def _values(kafka: Kafka, topic: str, count: int) -> list[bytes]:
     )
     try:
         consumer.subscribe([topic])
-        return [message.value() for message in consumer.consume(count, 30)]
+        return [message.value() for message in consumer.consume(count, 240)]
     finally:
         consumer.close()
 
@@ -153,7 +153,7 @@ def test_nothing_outlives_a_killed_parent() -> None:
         child = int(parent.stdout.readline())
         assert Path(f"/proc/{child}").exists()
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while _is_alive(child):
         assert time.monotonic() < deadline, "the server outlives its parent"
         time.sleep(0.05)

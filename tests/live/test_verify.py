@@ -79,7 +79,7 @@ def test_tables_that_are_written_to_meanwhile(world):
         number = deserialize(world.registry, first.value())["after"]["id"]
         producer = Producer({"bootstrap.servers": world.settings.bootstrap_servers})
         producer.produce(first.topic(), first.value(), first.key())
-        producer.flush(30)
+        assert producer.flush(120) == 0
         said = verify(world, "rows", table, code=1)
         assert f"{table}: " in said
         assert "DIFFERENT, 1 rows missing, 1 too many" in said
