@@ -85,7 +85,7 @@ class Placed(Fault):
         nth: int,
         *,
         commit_every: int | None = None,
-        longest_s: float = 240.0,
+        longest_s: float = 600.0,
     ) -> None:
         self.kind = f"killed {at} {service.name}"
         self.target = service.name

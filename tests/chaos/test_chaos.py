@@ -11,7 +11,7 @@ from tests.chaos.campaign import Campaign
 from tests.chaos.faults import Disturbed, Down, Fault, Placed, Second, Signalled
 from tests.chaos.stack import Stack
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(3000)]
 
 
 def rounds(stack: Stack) -> list[list[Fault]]:

@@ -42,7 +42,7 @@ class JobWorld:
             "MILLRACE_REGISTRY_URL": self.registry.url,
         }
         return run_python(
-            "-m", "millrace.cli", "job", *arguments, settings={**settings, **environment}, timeout_s=800
+            "-m", "millrace.cli", "job", *arguments, settings={**settings, **environment}, timeout_s=1600
         )
 
     def job(self, name: str, *options: str, sources: Sequence[str] = ()) -> dict[str, Any]:

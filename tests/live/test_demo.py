@@ -14,7 +14,7 @@ import pytest
 
 from millrace.local.guard import descendants
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def is_alive(pid: int) -> bool:
 def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with demo(log, "--rows", "2000", "--output", str(tmp_path / "reports")) as process:
-        code = process.wait(800)
+        code = process.wait(1600)
     text = log.read_text()
     assert code == 0, text
     assert text.splitlines()[-1] == "row topics equal the tables: yes"

@@ -18,7 +18,7 @@ from tests.live.reader_world import log_end
 from tests.shared import PROJECT
 from tests.unit.spark.test_report import check_self_contained
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture

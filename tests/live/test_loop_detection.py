@@ -10,7 +10,7 @@ from millrace.contract import RawKey
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.live.job_world import JobWorld
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 ORPHAN = 99
 
