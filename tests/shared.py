@@ -37,7 +37,7 @@ def environment_with(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_python(
-    *arguments: str, settings: Mapping[str, str], timeout_s: float = 240, **options: Any
+    *arguments: str, settings: Mapping[str, str], timeout_s: float = 600, **options: Any
 ) -> "subprocess.CompletedProcess[Any]":
     """Run Python with arguments in the project's folder to its end, whatever its exit code."""
     return subprocess.run(

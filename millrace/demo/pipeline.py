@@ -4,13 +4,14 @@ import os
 import signal
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.local.errors import LocalError
 from millrace.local.processes import Process, release_port, reserve_port
@@ -20,7 +21,14 @@ from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, R
 __all__ = ["Address", "Endpoints", "Services", "demo_settings", "parse_address"]
 
 SERVICES: Final = ("reader", "decoder", "rowmapper")
-_READY_TIMEOUT_S: Final = 60
+_WRITTEN: Final = {
+    "millrace_reader_events_total": "raw events",
+    "millrace_decoder_events_total": "typed events",
+    "millrace_rowmapper_rows_total": "records in row topics",
+}
+"""Counters of the services, and what they count."""
+
+_READY_TIMEOUT_S: Final = 180
 _DEFAULT_PORT: Final = 3306
 
 
@@ -112,7 +120,7 @@ class Services:
             self._processes.append(Process(name, command, log=log, env=environment))
         deadline = time.monotonic() + _READY_TIMEOUT_S
         for name, port in zip(SERVICES, self._ports, strict=True):
-            while not _is_ready(port):
+            while _get(port, "readyz") is None:
                 self.check()
                 if time.monotonic() > deadline:
                     raise LocalError(
@@ -125,6 +133,16 @@ class Services:
         for process in self._processes:
             if (code := process.poll()) is not None:
                 raise LocalError(f"{process.name} ended with exit code {code}:\n{process.log_tail(15)}")
+
+    def written(self) -> dict[str, int]:
+        """Return how much the services have written, by what it is; of those that answer now."""
+        figures = {}
+        for port in self._ports:
+            for family in text_string_to_metric_families(_get(port, "metrics") or ""):
+                for sample in family.samples:
+                    if (name := _WRITTEN.get(sample.name)) is not None:
+                        figures[name] = int(sample.value)
+        return figures
 
     def stop(self) -> dict[str, int]:
         """Ask all to end in order and return their exit codes."""
@@ -150,9 +168,10 @@ class Services:
         return [f"{process.name}:\n{process.log_tail(5)}" for process in self._processes]
 
 
-def _is_ready(port: int) -> bool:
+def _get(port: int, path: str) -> str | None:
+    """Return what a service answers; None where it has nothing to say, or does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as response:
+            return str(response.read(), "utf-8")
+    except OSError:
+        return None

@@ -19,7 +19,7 @@ from millrace.demo.display import Display
 from millrace.demo.pipeline import Address, Endpoints, Services, demo_settings
 from millrace.demo.workload import MARKER_TABLE, Workload
 from millrace.kafka.client import AdminClient, connect
-from millrace.kafka.read import end_offsets, read_topic, source_topics
+from millrace.kafka.read import read_topic, source_topics
 from millrace.local import LocalError, LocalStack
 from millrace.local.processes import Process, WorkFolder
 from millrace.runtime.errors import UserError
@@ -188,12 +188,12 @@ class Demo:
             moved = time.monotonic()
             while True:
                 arrived = running.finished() and self._marker_arrived(endpoints, admin)
-                before, figures = figures, {"rows changed": workload.changed}
-                figures |= self._topic_figures(admin)
+                assert self._services is not None
+                before = figures
+                figures = {**before, "rows changed": workload.changed, **self._services.written()}
                 display.figures(figures, final=arrived)
                 if arrived:
                     break
-                assert self._services is not None
                 self._services.check()
                 self._stack.check()
                 if figures != before:
@@ -204,16 +204,6 @@ class Demo:
                 time.sleep(_POLL_S)
         display.say("every change has arrived in the row topics")
         return workload
-
-    def _topic_figures(self, admin: AdminClient) -> dict[str, int]:
-        topics = Topics(self.source)
-        ends = end_offsets(admin, source_topics(admin, self.source).items())
-        rows = sum(end for name, end in ends.items() if name.startswith(topics.table(self.database, "")))
-        return {
-            "raw events": ends.get(topics.raw, 0),
-            "typed events": ends.get(topics.events, 0),
-            "records in row topics": rows,
-        }
 
     def _marker_arrived(self, endpoints: Endpoints, admin: AdminClient) -> bool:
         """Whether the last row of the workload is in its topic, and with it all before."""

@@ -36,6 +36,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
 def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with demo(log, "--rows", "2000", "--output", str(tmp_path / "reports")) as process:
@@ -51,6 +55,12 @@ def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
         f"rows changed</dt><dd>{changed}</dd>"
         in (tmp_path / "reports" / "analytics" / "report.html").read_text()
     )
+    *_, (rows, written) = re.findall(
+        r"rows changed ([\d,]+), raw .* events [\d,]+, records in row topics ([\d,]+)$", text, re.MULTILINE
+    )
+    folded = re.findall(r": ([\d,]+) records folded ", text)
+    assert rows == changed
+    assert number(written) == sum(map(number, folded))
     assert "Loop detection has 0 findings" in text
     for job in ("analytics", "loop_detection"):
         assert "</html>" in (tmp_path / "reports" / job / "report.html").read_text()
