@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
@@ -17,7 +16,7 @@ from millrace.avro.state import DecoderState, QuarantinedTable, ReaderState, Row
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
 from millrace.kafka.client import Message, connect
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.state import StoredState, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
@@ -121,7 +120,7 @@ def sources(settings: StatusSettings) -> list[str]:
     """Return the source of the settings if there is one, else all that have a state in Kafka."""
     if settings.source is not None:
         return [settings.source]
-    names = _topics(connect(settings.kafka), settings.kafka)
+    names = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
     return sorted(
         name.removesuffix(".state") for name in names if name.endswith(".state") and name.count(".") == 1
     )
@@ -133,7 +132,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     topics = Topics(source)
     admin = connect(settings.kafka)
     stored: dict[str, StoredState] = {}
-    if topics.state in _topics(admin, settings.kafka):
+    if topics.state in source_topics(admin, source):
         for name in ("reader", "decoder", "rowmapper"):
             found = read_state(settings.kafka, source, name)
             if found is not None and found.value is not None:
@@ -141,7 +140,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     else:
         status.problems.append(f"no service of {source} has run: there is no topic {topics.state}")
     # After the states: what these tell of is there by now.
-    known = _topics(admin, settings.kafka)
+    known = source_topics(admin, source)
     reader = _reader(status, stored.get("reader"))
     if settings.mysql.host is not None and settings.source == source:
         status.server = _server(settings.mysql.addresses(), reader)
@@ -154,10 +153,6 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     if topics.deadletter in known:
         _dead_letters(status, read_topic(settings.kafka, topics.deadletter, undecided=False))
     return status
-
-
-def _topics(admin: AdminClient, kafka: KafkaSettings) -> set[str]:
-    return set(admin.list_topics(timeout=kafka.connect_timeout_s).topics)
 
 
 def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | None:
