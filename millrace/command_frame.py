@@ -9,6 +9,7 @@ import click
 
 from millrace.avro.single_object import SingleObjectError
 from millrace.kafka.client import connect
+from millrace.kafka.read import topic_names
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -52,7 +53,7 @@ def setting_values(
 
 def check_topics(settings: ServiceSettings, *names: str) -> None:
     """Raise :class:`UserError` for the first of the topics that does not exist."""
-    known = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    known = topic_names(connect(settings.kafka))
     for name in names:
         if name not in known:
             raise UserError(

@@ -17,7 +17,7 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.types import EventType
 from millrace.command_frame import errors_in_words, setting_values, topic_options
 from millrace.kafka.client import Message, connect
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import read_topic, topic_names
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, load_settings
 
@@ -36,9 +36,9 @@ def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_
     with errors_in_words():
         values = setting_values(bootstrap_servers=bootstrap_servers, registry_url=registry_url)
         settings = load_settings(KafkaAndRegistrySettings, **values)
-        topics = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
+        topics = topic_names(connect(settings.kafka))
         if name not in topics:
-            known = " ".join(sorted(known for known in topics if not known.startswith("__")))
+            known = " ".join(known for known in topics if not known.startswith("__"))
             _fail(f"there is no topic {name}; there are: {known or 'none'}")
         with SchemaRegistry(settings.registry) as registry:
             for line in itertools.islice(_lines(settings.kafka, registry, name), limit):

@@ -14,7 +14,7 @@ from millrace.binlog_command.records import RawEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, source_problem
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.client import Message, connect
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import read_topic, topic_names
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, load_settings
@@ -65,15 +65,11 @@ class TopicInput:
 
     def logs(self) -> Iterator[Iterator[RawEvent]]:
         """Give the events of all logs in one run; raises UserError where Kafka does not give them."""
-        if self._topic not in connect(self._settings).list_topics(timeout=self._timeout).topics:
+        if self._topic not in topic_names(connect(self._settings)):
             raise UserError(
                 f"there is no topic {self._topic} at {self._settings.bootstrap_servers}", ExitCode.KAFKA
             )
         yield self._events()
-
-    @property
-    def _timeout(self) -> float:
-        return self._settings.connect_timeout_s
 
     def _events(self) -> Iterator[RawEvent]:
         joiner = ChunkJoiner()

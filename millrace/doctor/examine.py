@@ -19,6 +19,7 @@ from millrace.doctor.server import Server
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.inspect import look_at_cluster
+from millrace.kafka.read import topic_names
 from millrace.kafka.state import read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
@@ -172,7 +173,7 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None]:
 
 
 def _reader_state(admin: AdminClient, settings: KafkaSettings, source: str) -> ReaderState | None:
-    if Topics(source).state not in admin.list_topics(timeout=settings.connect_timeout_s).topics:
+    if Topics(source).state not in topic_names(admin):
         return None
     stored = read_state(settings, source, "reader")
     return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)

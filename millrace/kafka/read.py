@@ -16,6 +16,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
     AdminClient,
     OffsetSpec,
+    TopicMetadata,
 )
 
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
@@ -29,6 +30,7 @@ __all__ = [
     "latest_offsets",
     "read_topic",
     "source_topics",
+    "topic_names",
 ]
 
 _TIMEOUT_S: Final = 30.0
@@ -109,11 +111,18 @@ def read_topic(
 
 def source_topics(admin: AdminClient, source: str) -> dict[str, int]:
     """Return the topics of a source with the number of their partitions."""
+    topics = _list_topics(admin).items()
+    return {name: len(topic.partitions) for name, topic in sorted(topics) if name.startswith(f"{source}.")}
+
+
+def topic_names(admin: AdminClient) -> list[str]:
+    """Return the names of all topics, in order."""
+    return sorted(_list_topics(admin))
+
+
+def _list_topics(admin: AdminClient) -> dict[str, TopicMetadata]:
     with translated("listing topics"):
-        topics = admin.list_topics(timeout=_TIMEOUT_S).topics
-    return {
-        name: len(topic.partitions) for name, topic in sorted(topics.items()) if name.startswith(f"{source}.")
-    }
+        return admin.list_topics(timeout=_TIMEOUT_S).topics
 
 
 def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from millrace.avro.state import DecoderState, QuarantinedTable, ReaderState, Row
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
 from millrace.kafka.client import Message, connect
-from millrace.kafka.read import read_topic, source_topics
+from millrace.kafka.read import read_topic, source_topics, topic_names
 from millrace.kafka.state import StoredState, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
@@ -120,10 +120,8 @@ def sources(settings: StatusSettings) -> list[str]:
     """Return the source of the settings if there is one, else all that have a state in Kafka."""
     if settings.source is not None:
         return [settings.source]
-    names = connect(settings.kafka).list_topics(timeout=settings.kafka.connect_timeout_s).topics
-    return sorted(
-        name.removesuffix(".state") for name in names if name.endswith(".state") and name.count(".") == 1
-    )
+    states = (name for name in topic_names(connect(settings.kafka)) if name.endswith(".state"))
+    return [name.removesuffix(".state") for name in states if name.count(".") == 1]
 
 
 def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | None) -> SourceStatus:

@@ -8,9 +8,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pydantic import SecretStr
 
-from millrace.kafka import inspect
+from millrace.kafka import inspect, read
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, answer_of, is_passing, translated
+from millrace.kafka.read import source_topics, topic_names
 from millrace.runtime.settings import KafkaSettings
 
 PLAIN = KafkaSettings(bootstrap_servers="a:1,b:2")
@@ -90,6 +91,14 @@ def test_no_answer_at_all() -> None:
     assert str(raised.value).startswith(
         "Kafka cannot be reached while looking up topics: no answer within 0.01 s; check that"
     )
+
+
+def test_brokers_that_have_gone_since_the_connection_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "_TIMEOUT_S", 0.1)
+    gone = AdminClient({"bootstrap.servers": "127.0.0.1:1"}, logger=KAFKA_LOG)
+    for listing in (lambda: topic_names(gone), lambda: source_topics(gone, "shop")):
+        with pytest.raises(BrokerError, match=r"^Kafka cannot be reached while listing topics: "):
+            listing()
 
 
 def test_a_refusal_names_the_error() -> None:
