@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.gtid import GtidSet
 from millrace.binlog_command.records import RawEvent
@@ -25,7 +23,7 @@ from millrace.mysql.settings import MysqlSettings
 from millrace.mysql.status import LogFile, binary_logs
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import load_settings
+from millrace.runtime.settings import EnvironmentSettings, load_settings
 
 __all__ = ["SCHEMES", "PlacedPiece", "ServerAddress", "ServerInput", "ServerLog", "is_server"]
 
@@ -39,12 +37,8 @@ _RECONNECTS: Final = 60
 _HIGH_IDS: Final = 0x4D000000
 
 
-class _Settings(BaseSettings):
+class _Settings(EnvironmentSettings):
     """How the server is reached where the address does not say it."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
-    )
 
     mysql: MysqlSettings
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
 from millrace.binlog.errors import TruncatedError
 from millrace.binlog_command.records import RawEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, source_problem
@@ -17,19 +15,15 @@ from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import KafkaSettings, load_settings
+from millrace.runtime.settings import EnvironmentSettings, KafkaSettings, load_settings
 
 __all__ = ["SCHEME", "TopicInput", "is_topic"]
 
 SCHEME = "kafka"
 
 
-class _Settings(BaseSettings):
+class _Settings(EnvironmentSettings):
     """How Kafka is reached, as the services have it."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="MILLRACE_", env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
-    )
 
     kafka: KafkaSettings
 

@@ -33,6 +33,7 @@ from millrace.runtime.errors import SettingsError
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "EnvironmentSettings",
     "KafkaAndRegistrySettings",
     "KafkaSettings",
     "RegistrySettings",
@@ -135,12 +136,16 @@ class RegistrySettings(SettingsGroup):
         return self
 
 
-class KafkaAndRegistrySettings(BaseSettings):
-    """Where Kafka and the registry are, as the services have it, for what needs no source."""
+class EnvironmentSettings(BaseSettings):
+    """Groups of the services' settings, from the environment alone, for what needs no source."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
     )
+
+
+class KafkaAndRegistrySettings(EnvironmentSettings):
+    """Where Kafka and the registry are."""
 
     kafka: KafkaSettings
     registry: RegistrySettings
