@@ -188,6 +188,21 @@ def wait_for(
         time.sleep(0.2)
 
 
+def settle(server: MySQL | MariaDB) -> None:
+    """Wait until the server adds nothing to its newest log by itself.
+
+    MariaDB does: a checkpoint that names the log, up to a second or so behind its head.
+    """
+
+    def has_checkpoint() -> bool:
+        newest = server.binlog_files[-1].name
+        events = server.query(f"SHOW BINLOG EVENTS IN '{newest}'")
+        return any((kind, info) == ("Binlog_checkpoint", newest) for _, _, kind, _, _, info in events)
+
+    if isinstance(server, MariaDB):
+        wait_for(has_checkpoint, None, "a checkpoint of the newest log")
+
+
 def files_of(records: list[RawRecord]) -> dict[tuple[int, str], bytes]:
     """Put the files together again, by epoch and name."""
     parts: dict[tuple[int, str], list[bytes]] = {}

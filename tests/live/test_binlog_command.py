@@ -1,6 +1,5 @@
 """``millrace binlog`` on logs of real servers: read live, followed, copied, and out of Kafka."""
 
-import contextlib
 import json
 import os
 import signal
@@ -15,13 +14,13 @@ from typing import Any
 import pymysql
 import pytest
 from click.testing import CliRunner, Result
+from pymysql.constants import ER
 
 from millrace.cli import main
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.status import log_status
-from tests.live.reader_world import ReaderWorld
-from tests.live.settled import settle
+from tests.live.reader_world import ReaderWorld, settle
 from tests.live.test_binlog_sql import _load
 
 Server = MySQL | MariaDB
@@ -57,9 +56,12 @@ def cut_dumps(server: Server) -> None:
     """End all replication connections of a server."""
     for row in server.query("SHOW PROCESSLIST"):
         if str(row[4]).startswith("Binlog Dump"):
-            # That of a test before this one may end by itself meanwhile.
-            with contextlib.suppress(pymysql.err.OperationalError):
+            try:
                 server.execute(f"KILL {row[0]}")
+            except pymysql.err.OperationalError as error:
+                # That of a test before this one may end by itself meanwhile.
+                if error.args[0] != ER.NO_SUCH_THREAD:
+                    raise
 
 
 class Process:

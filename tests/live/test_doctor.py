@@ -36,8 +36,7 @@ from millrace.mysql.status import log_status
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.shared import run_python
 
-from .reader_world import server_environment
-from .settled import settle
+from .reader_world import server_environment, settle, wait_for
 
 OUR_ID = 0x4D00BEEF
 DOCTOR = "doctor_tests"
@@ -445,15 +444,13 @@ def alter(kafka: Kafka, topic: str, **settings: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(60)
-    # The broker that is asked may not have heard yet.
-    deadline = time.monotonic() + 120
-    while True:
+
+    def has_heard() -> bool:
         (told,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
         found = {name: entry.value for name, entry in told.result(60).items()}
-        if all(found[entry.name] == entry.value for entry in entries):
-            return
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+        return all(found[entry.name] == entry.value for entry in entries)
+
+    wait_for(has_heard, None, f"{settings} of {topic}")
 
 
 def test_topics_that_break_promises(kafka, source_name):

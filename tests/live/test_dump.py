@@ -30,7 +30,7 @@ from millrace.mysql.position import PositionTracker
 from millrace.mysql.status import binary_logs, log_status
 from services.reader.gtids import encode_gtids
 
-from .settled import settle
+from .reader_world import settle
 
 Server = MySQL | MariaDB
 MAGIC = b"\xfebin"

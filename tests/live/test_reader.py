@@ -218,6 +218,7 @@ def test_a_file_of_2010_stays(kafka: Kafka, tmp_path: Path, source_name: str) ->
     topics = run_python(
         "-c", _TOPIC_SETTINGS, world.settings.bootstrap_servers, world.topics.raw, settings={}
     )
+    assert topics.returncode == 0, topics.stderr
     assert topics.stdout.split() == ["-1", str(2**63 - 1), str(2**63 - 1)]
 
 

@@ -1,7 +1,6 @@
 """``millrace recompute`` on a real Kafka: what an earlier decoder did not know comes, in its place."""
 
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +15,7 @@ from millrace.kafka.read import held_offsets
 from millrace.kafka.topics import delete_records
 from tests.shared import run_python
 
+from .reader_world import wait_for
 from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, places, run
 
@@ -89,10 +89,7 @@ def set_cleanup_policy(world, topic, policy):
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(60)
     # The broker acts on it a moment later.
-    deadline = time.monotonic() + 120
-    while refuses_deletion(admin, topic) != (policy == "compact"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: refuses_deletion(admin, topic) == (policy == "compact"), None, f"{policy} of {topic}")
 
 
 def refuses_deletion(admin, topic):
