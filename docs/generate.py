@@ -140,16 +140,19 @@ def metrics() -> dict[str, Metric]:
         counters=Counter(),
         pending_xa=0,
         record_time_ms=0,
-        lag=0,
-        quarantined=(),
+        events=0,
+        bytes=0,
+        dead_letters={},
+        tables=(),
         commits=0,
         commit_time=0,
     )
     ServiceMetrics(registry, "", "", Health())
     ReaderMetrics(registry)
-    DecoderMetrics(registry)
+    CommitMetrics(registry, "reader", nothing_yet)
+    DecoderMetrics(registry, nothing_yet, lambda: None)
     CommitMetrics(registry, "decoder", nothing_yet)
-    RowMapperMetrics(registry, nothing_yet, nothing_yet)
+    RowMapperMetrics(registry, nothing_yet, nothing_yet, lambda: None)
     CommitMetrics(registry, "rowmapper", nothing_yet)
     suffixes = {"counter": "_total", "info": "_info"}
     return {family.name + suffixes.get(family.type, ""): family for family in registry.collect()}

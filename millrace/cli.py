@@ -20,7 +20,7 @@ _COMMANDS: Final = {
     ),
     "deadletter": (
         "millrace.deadletter.command:deadletter",
-        "List, show and retry what could not be decoded or mapped.",
+        "List, show and redrive what could not be decoded or mapped.",
     ),
     "decoder": ("millrace.service_commands:decoder", "Run the decoder: raw events to typed events."),
     "demo": ("millrace.demo.command:demo", "Run everything on this machine with a workload, and check it."),
@@ -28,9 +28,13 @@ _COMMANDS: Final = {
     "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.local.commands:local", "Start Kafka, a registry and a database server here."),
     "reader": ("millrace.service_commands:reader", "Run the reader: a server's binary log to raw events."),
-    "recompute": (
-        "millrace.recompute_command:recompute",
-        "Have decoder and row mapper make events and rows anew from the raw topic.",
+    "reprocess": (
+        "millrace.reprocess_command:reprocess",
+        "Have decoder and row mapper make events and rows again from the raw topic.",
+    ),
+    "state": (
+        "millrace.state_command:state",
+        "Show where the services stand, or rebuild a state that was lost.",
     ),
     "status": (
         "millrace.status.command:status",
@@ -42,6 +46,9 @@ _COMMANDS: Final = {
 }
 """Where each subcommand lives, and its line in the help."""
 
+_EARLIER_NAMES: Final = {"recompute": "reprocess"}
+"""Names of an earlier version, which still work."""
+
 
 class _LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""
@@ -52,6 +59,7 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
+        cmd_name = _EARLIER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")

@@ -30,6 +30,7 @@ from millrace.runtime.settings import RegistrySettings
 
 __all__ = [
     "RegistryError",
+    "SchemaRefusedError",
     "SchemaRegistry",
     "UnknownSchemaError",
     "key_subject",
@@ -45,6 +46,7 @@ _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 _MAY_PASS: Final = {408, 429, 500, 502, 503, 504}
 _INCOMPATIBLE: Final = 409
+_INVALID: Final = 422
 _URL_HINT: Final = (
     "MILLRACE_REGISTRY_URL must be the root of Confluent's API, such as http://host:8081 or "
     "http://host:port/apis/ccompat/v7"
@@ -62,6 +64,10 @@ class RegistryError(UserError):
 
 class UnknownSchemaError(RegistryError):
     """The registry answers, and has no schema of that id or subject."""
+
+
+class SchemaRefusedError(RegistryError):
+    """The registry answers, and refuses one schema: it is not valid, or not compatible."""
 
 
 def key_subject(topic: str) -> str:
@@ -215,7 +221,7 @@ class SchemaRegistry:
             return _IncompatibleError(f"the schema registry at {self._place} refuses the {what}: {reason}")
         if status == 404 and not str(error.error_code).startswith("404"):
             return RegistryError(f"there is no schema registry at {self._place} (HTTP 404): {_URL_HINT}")
-        kind = UnknownSchemaError if status == 404 else RegistryError
+        kind = {404: UnknownSchemaError, _INVALID: SchemaRefusedError}.get(status, RegistryError)
         return kind(f"the schema registry at {self._place} refuses the {what} (HTTP {status}): {reason}")
 
     def _silence(self, error: Exception) -> RegistryError:
@@ -227,7 +233,7 @@ class SchemaRegistry:
         return RegistryError(f"what answers at {self._place} is no schema registry ({error}): {_URL_HINT}")
 
 
-class _IncompatibleError(RegistryError):
+class _IncompatibleError(SchemaRefusedError):
     """The subject's compatibility level rules the schema out."""
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import QuarantinedTable, RowMapperState
+from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.command_frame import (
     check_topics,
@@ -162,7 +162,7 @@ def retry(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        module = import_module("services.rowmapper.give_back")
+        module = import_module("services.rowmapper.redrive")
         settings = load_settings(
             module.Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
@@ -175,11 +175,11 @@ def retry(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        outcomes = module.give_back(settings, tables, click.echo, stop)
+        outcomes = module.redrive(settings, tables, click.echo, stop)
         if not outcomes and not stop.is_set():
             click.echo(f"no table of {settings.source} is set aside")
         for outcome in outcomes:
-            click.echo(f"{outcome.table}: {outcome.letters} letters mapped, {outcome.rows} rows")
+            click.echo(f"{outcome.table}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows")
         failed = [outcome for outcome in outcomes if outcome.failed]
         for outcome in failed:
             key, reason = outcome.failed
@@ -227,8 +227,8 @@ class _Aside:
         entry = self._entries.get(letter.content.table or "")
         if entry is None:
             return False
-        if entry.letter is not None:
-            return letter.offset >= entry.letter
+        if entry.dead_letter is not None:
+            return letter.offset >= entry.dead_letter
         return letter.content.offset >= entry.offset
 
     def summary(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ import fastavro
 
 from millrace.avro.records import DeadLetter
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject
-from millrace.avro.state import QuarantinedTable
+from millrace.avro.service_state import QuarantinedTable
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import read_topic
@@ -45,8 +45,8 @@ class Unreadable:
 
 def is_first_waiting(letter: Letter, entry: QuarantinedTable) -> bool:
     """Whether a letter is the first of its table that waits to be given back."""
-    if entry.letter is not None:
-        return letter.offset == entry.letter
+    if entry.dead_letter is not None:
+        return letter.offset == entry.dead_letter
     return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
 
 
@@ -66,8 +66,7 @@ def read_letters(
             continue
         joiner = joiners.setdefault(key, ChunkJoiner())
         if joiner.first_offset is not None and headers[HEADER_CHUNK].startswith(b"0/"):
-            yield Unreadable(joiner.first_offset, timestamp_ms, key, "its last chunks are missing")
-            joiner.reset()
+            joiner.reset()  # it was begun again, by a version that cut it from something else
         first = offset if joiner.first_offset is None else joiner.first_offset
         try:
             whole = joiner.feed(key, headers[HEADER_CHUNK], value, offset)

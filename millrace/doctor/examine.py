@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.service_state import ReaderState
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import ReaderState
 from millrace.contract import Topics
 from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
 from millrace.doctor.finding import Finding, Outcome, error, examine, ok

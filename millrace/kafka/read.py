@@ -6,7 +6,6 @@ from typing import Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -19,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     TopicMetadata,
 )
 
-from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
+from millrace.kafka import client
+from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import KafkaSettings
 
@@ -67,7 +67,7 @@ def read_topic(
     """
     config = consumer_config(settings, _READER, isolation=isolation)
     config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
-    consumer = Consumer(config, logger=KAFKA_LOG)
+    consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated(f"reading {topic}"):
             partitions = [
@@ -77,7 +77,7 @@ def read_topic(
             if not partitions:
                 return
             found = latest_offsets(
-                AdminClient(client_config(settings), logger=KAFKA_LOG),
+                admin_client(settings),
                 partitions,
                 IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED,
             )

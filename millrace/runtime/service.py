@@ -33,14 +33,10 @@ from millrace.runtime.logging import Logger, configure_logging, get_logger
 from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 
-__all__ = ["Service", "StopRequestedError", "run_service"]
+__all__ = ["Service", "run_service"]
 
 S = TypeVar("S", bound=ServiceSettings)
 _OBJECTS_BEFORE_COLLECTION: Final = 50_000
-
-
-class StopRequestedError(Exception):
-    """Long work is left at a point where it can be gone on with, since ``stop`` is set."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from millrace.binlog.stream import encode_event
 from millrace.contract import ABANDONED, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect
-from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
@@ -28,6 +28,8 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from tests.killed import command as killed
 from tests.shared import environment_with
+
+from .output import send
 
 Piece = tuple[bytes, bytes, list[tuple[str, bytes]] | None]
 """Key, value, headers of a raw record."""
@@ -52,7 +54,7 @@ class World:
         with TransactionalProducer(self.settings, self.source, "reader") as producer:
             producer.open()
             for key, value, headers in pieces:
-                producer.produce(self.topics.raw, key, value, 1_700_000_000_000, headers)
+                send(producer, self.topics.raw, key, value, 1_700_000_000_000, headers)
                 if producer.due:
                     producer.commit(b"on")
             producer.commit(b"done")

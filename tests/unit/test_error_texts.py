@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaError
 
 from millrace.avro.registry import RegistryError, SchemaRegistry
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.binlog_command import server
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.server import ServerLog
@@ -50,8 +50,7 @@ from services.decoder.settings import DecoderSettings
 from services.reader import live
 from services.reader.live import LiveSource
 from services.reader.settings import ReaderSettings
-from services.rowmapper.give_back import _chosen
-from services.rowmapper.incoming import unreadable
+from services.rowmapper.redrive import _chosen
 from spark_jobs.common.job import _bound, _settings
 from spark_jobs.common.job import errors_in_words as job_errors
 from spark_jobs.loop_detection import _servers
@@ -59,8 +58,7 @@ from spark_jobs.loop_detection import _servers
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from millrace.kafka.pipe import TransactionalProducer
-    from services.reader.writer import RawWriter
+    from services.reader.stage import RawStage
 
 
 def test_two_new_names_for_a_database() -> None:
@@ -220,8 +218,7 @@ def live_source(start: str) -> LiveSource:
         mysql={"host": "db"},
         start=start,
     )
-    producer = cast("TransactionalProducer", None)
-    return LiveSource(settings, cast("RawWriter", None), producer, lambda: None)
+    return LiveSource(settings, cast("RawStage", None), lambda: None, lambda: None)
 
 
 SERVER = cast(
@@ -263,15 +260,6 @@ def test_server_ids() -> None:
     with pytest.raises(click.BadParameter) as caught:
         _servers(click.Context(main), click.Option(["--servers"]), "1,b")
     assert caught.value.message == "'1,b': expected server ids separated by commas, as 1,2"
-
-
-def test_a_record_of_events_that_is_none() -> None:
-    error = unreadable(7, b"1:0:bin.000001:4:\xff", ValueError("it is cut"))
-    assert error.message == (
-        "the record at offset 7 of the events topic, 1:0:bin.000001:4:\\xff, cannot be read: it is cut. "
-        "Nothing behind it was mapped; 'millrace recompute' has events and rows made anew"
-    )
-    assert error.exit_code is ExitCode.DATA
 
 
 def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
@@ -461,10 +449,10 @@ def test_a_name_of_a_source_that_is_too_long() -> None:
     assert wrong.value.problems[0].endswith(", at most 200")
 
 
-def test_a_table_that_is_not_set_aside() -> None:
+def test_a_table_that_is_not_quarantined() -> None:
     with pytest.raises(UserError) as caught:
         _chosen("shop", (), ["shop.t"])
-    assert caught.value.message == "shop.t is no table of shop that is set aside; set aside are: none"
+    assert caught.value.message == "shop.t is no table of shop that is quarantined; quarantined are: none"
 
 
 def test_a_state_that_a_broker_does_not_give() -> None:
@@ -472,13 +460,15 @@ def test_a_state_that_a_broker_does_not_give() -> None:
         def assign(self, _partitions: object) -> None:
             pass
 
-        def poll(self, _timeout_s: float) -> object:
+        def consume(self, _count: int, _timeout_s: float) -> list[object]:
             refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
-            return SimpleNamespace(error=lambda: refused, offset=lambda: 0)
+            place = {"topic": lambda: "shop.state", "partition": lambda: 0, "offset": lambda: 0}
+            return [SimpleNamespace(error=lambda: refused, **place)]
 
+    at = "shop.state", 0
     with pytest.raises(BrokerError) as caught:
-        _last_between(cast("Consumer", Broken()), "shop.state", b"reader", 0, 1)
-    assert caught.value.message == "the state in shop.state cannot be read: not allowed"
+        _last_between(cast("Consumer", Broken()), {at: range(1)}, {at: 0}, lambda _: True)
+    assert caught.value.message == "shop.state cannot be read: not allowed"
 
 
 def test_health_in_words() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.avro.state import LogIdentity, ReaderState
+from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
 from millrace.doctor.finding import Outcome, error, ok, warning
 from millrace.doctor.kafka_checks import Cluster

@@ -23,6 +23,7 @@ BY_FILE = {
     "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
     "MILLRACE_KAFKA_FENCED_WAIT_S",
     "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
+    "MILLRACE_TOPICS_NAMES",
 }
 """Settings for which the chart has no value; the file in ``config`` can hold them."""
 

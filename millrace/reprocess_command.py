@@ -1,19 +1,19 @@
-"""``millrace recompute``: events and rows are made anew from the raw topic, by the services as they are now.
+"""``millrace reprocess``: events and rows are made again from the raw topic, by the services as they are now.
 
 The decoder's state is cleared, so that it begins at the head of the raw topic. The row mapper's is set to the
-end of the events topic, behind which the new events will lie. Then the records that the topics of both had
-are deleted. The topics stay, with their settings, ACLs and offsets: consumers go on at the new records. What
+end of the events topic, after which the new events will lie. Then the records that the topics of both had
+are deleted. The topics stay, with their settings, ACLs and offsets: consumers resume at the new records. What
 the states were does not matter, so that those of another version need not be readable.
 
-Both services are fenced before anything is written, and what is deleted ends where the topics ended then: a
-service that is started in between works on what is new. Every step may be done again.
+Both services are fenced before anything is written, and what is deleted ends where the topics ended then.
+Each state is written twice: first it says that this is in progress, which no service starts on, then where
+the service begins. So it may be interrupted anywhere: one service at least does not start until it was run
+again to its end.
 """
-
-from threading import Event
 
 import click
 
-from millrace.avro.state import RowMapperState
+from millrace.avro.service_state import TABLE_TOPIC_PREFIX, DecoderState, RowMapperState
 from millrace.command_frame import (
     check_topics,
     errors_in_words,
@@ -24,23 +24,23 @@ from millrace.command_frame import (
 from millrace.contract import Topics
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.errors import FencedError
-from millrace.kafka.pipe import TransactionalProducer
-from millrace.kafka.read import held_offsets, source_topics
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.read import held_offsets, read_topic, source_topics
 from millrace.kafka.topics import delete_records
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
 
-__all__ = ["recompute"]
+__all__ = ["reprocess"]
 
 
-@click.command("recompute")
+@click.command("reprocess")
 @source_option
 @kafka_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def recompute(*, source: str | None, bootstrap_servers: str | None, yes: bool) -> None:
-    """Have decoder and row mapper make events and rows anew from the raw topic.
+def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -> None:
+    """Have decoder and row mapper make events and rows again from the raw topic.
 
     All records of {source}.events, .transactions, .ddl, .deadletter and of the row topics are deleted, and
     both services begin at the head of {source}.raw, which must be whole. Consumers get all changes once more.
@@ -70,18 +70,17 @@ def recompute(*, source: str | None, bootstrap_servers: str | None, yes: bool) -
             f"{len(written)} topics of {settings.source} hold {count} records of decoder and row mapper"
         )
         if not yes:
-            click.confirm(f"Delete them, to be made anew from {topics.raw}?", abort=True)
+            click.confirm(f"Delete them, to be made again from {topics.raw}?", abort=True)
         click.echo(
             "taking over from decoder and row mapper: one that runs ends with code 6 when it next writes"
         )
         try:
-            ends = _begin_anew(settings, admin, topics, written)
+            _begin_again(settings, admin, topics, written)
         except FencedError as error:
             raise UserError(
-                f"{error.message}. Start 'millrace recompute' again before that one", ExitCode.FENCED
+                f"{error.message}. Run 'millrace reprocess' again before that one", ExitCode.FENCED
             ) from error
-        delete_records(admin, ends)
-        click.echo(f"done; decoder and row mapper, when they are started, take {len(raw)} raw records anew")
+        click.echo(f"done; decoder and row mapper, when they are started, take {len(raw)} raw records again")
 
 
 def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:
@@ -90,20 +89,28 @@ def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in partitions.items() if name in shared or name.count(".") == 2}
 
 
-def _begin_anew(
+def _begin_again(
     settings: ServiceSettings, admin: AdminClient, topics: Topics, written: dict[str, int]
-) -> dict[tuple[str, int], int]:
-    """Write the states with which both services begin anew; return where the records of before end."""
-    at_once = Event()
-    at_once.set()
+) -> None:
+    """Delete what both services have written, and write the states with which they begin again."""
+    kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})  # whoever takes over is not waited for
     with (
-        TransactionalProducer(settings.kafka, settings.source, "decoder", stop=at_once) as decoder,
-        TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=at_once) as rowmapper,
+        TransactionalProducer(kafka, settings.source, "decoder") as decoder,
+        TransactionalProducer(kafka, settings.source, "rowmapper") as rowmapper,
     ):
         decoder.open()
         rowmapper.open()
-        held = held_offsets(admin, written)
-        ends = {partition: offsets.stop for partition, offsets in held.items()}
-        decoder.commit(None)
-        rowmapper.commit(RowMapperState(input_offset=ends.get((topics.events, 0), 0)).to_bytes())
-    return ends
+        ends = {partition: offsets.stop for partition, offsets in held_offsets(admin, written).items()}
+        end_of_events = ends.get((topics.events, 0), 0)
+        notes = [
+            (key, None)
+            for key in {message.key() for message in read_topic(kafka, topics.state)}
+            if isinstance(key, bytes) and key.startswith(TABLE_TOPIC_PREFIX)
+        ]
+        for reprocessing in (True, False):
+            rowmapper.commit(
+                RowMapperState(end_of_events, reprocessing=reprocessing).to_bytes(), others=notes
+            )
+            decoder.commit(DecoderState(0, reprocessing=reprocessing).to_bytes())
+            if reprocessing:
+                delete_records(admin, ends)

@@ -1,16 +1,24 @@
 """Which rows of which transactions are published, and that a stop anywhere changes nothing."""
 
+import contextlib
+import dataclasses
+import random
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.records import deserialize
+from millrace.avro.service_state import Progress, RowsContext
 from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED
 from millrace.kafka.chunks import ChunkJoiner
+from millrace.runtime.errors import UserError
+from millrace.stage import Record
+from tests.stages import CrashError, exhaust
 
 from .harness import EventsTopic, World
 from .logs import Log
@@ -20,9 +28,10 @@ def log(**options):
     return Log(EventsTopic(), **options)
 
 
-def world(made, **options):
+def world(made, *, run=True, **options):
     made_world = World(made.topic, **options)
-    made_world.run()
+    if run:
+        made_world.run()
     return made_world
 
 
@@ -223,7 +232,7 @@ def test_table_that_contradicts_its_definition_is_set_aside_for_good():
     letters = result.read("t.deadletter")
     assert [letter["table"] for _, letter in letters] == ["shop.a", "shop.a"]
     assert [key for key, _ in letters] == [
-        record.key().decode() for record in made.topic.records if is_rows(record, b"a")
+        record.key.decode() for record in made.topic.records if is_rows(record, b"a")
     ]
     result.catalog = []
     made.begin().insert("a", (5, "z")).commit()
@@ -237,20 +246,18 @@ def notes_by_position(made_world, table):
 
 
 def is_rows(record, table):
-    return (
-        b"WRITE_ROWS_EVENT" in record.value() and b"\x02" + bytes([2 * len(table)]) + table in record.value()
-    )
+    return b"WRITE_ROWS_EVENT" in record.value and b"\x02" + bytes([2 * len(table)]) + table in record.value
 
 
 def test_dead_letters_hold_the_event_whole():
     made = log(named=False).begin().insert("a", *((i, "x" * 300) for i in range(20))).commit()
     result = world(made, catalog=[definition("a", "id", "note", "more")])
-    pieces = result.producer.topics["t.deadletter"]
+    pieces = result.records("t.deadletter")
     assert [headers for _, _, headers in pieces] == [
         [("chunk", b"%d/%d" % (i, len(pieces)))] for i in range(len(pieces))
     ]
     whole = b"".join(value for _, value, _ in pieces)
-    rows = next(record.value() for record in made.topic.records if is_rows(record, b"a"))
+    rows = next(record.value for record in made.topic.records if is_rows(record, b"a"))
     assert rows in whole
 
 
@@ -262,8 +269,8 @@ def test_too_large_for_the_topic():
     (note,) = value["unrepresentable"]
     rows = made.topic.records[3]
     start, end = note["reference"]["start"], note["reference"]["end"]
-    assert note["reference"]["key"] == rows.key().decode()
-    images = rows.value()[rows.value().index(b"\x00\x01\x00\x00\x00") :]
+    assert note["reference"]["key"] == rows.key.decode()
+    images = rows.value[rows.value.index(b"\x00\x01\x00\x00\x00") :]
     assert images[start:end] == b"x" * 300
 
 
@@ -293,80 +300,144 @@ CATALOG = [
 
 
 def output(made_world):
-    topics = made_world.producer.topics
+    topics = made_world.ledger.topics
     return {topic: topics[topic] for topic in topics if not topic.endswith(".state")}
 
 
-@settings(max_examples=15, deadline=None)
-@given(data=st.data())
-def test_stop_anywhere_changes_nothing(data):
-    """Kill the mapper between any two records, with Kafka transactions of any size, as often as it takes."""
+@pytest.fixture
+def settle_often(monkeypatch):
+    """Let a Kafka transaction end after any record, and any rows of an event."""
+    monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
+    monkeypatch.setattr("services.rowmapper.publication._AT_ONCE", 0)
+    monkeypatch.setattr("services.rowmapper.chunked_rows._BATCH_ROWS", 2)
+
+
+@pytest.mark.usefixtures("settle_often")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32))
+def test_a_crash_anywhere_changes_nothing(seed):
+    """Crash after any commit, with Kafka transactions of any size, as often as it takes."""
+    chance = random.Random(seed)
     made = everything(log())
     whole = world(made, catalog=CATALOG, buffer_mib=1)
-    broken = World(made.topic, catalog=CATALOG, buffer_mib=1, cut_every=data.draw(st.integers(1, 9), "cut"))
-    reached = -1
+    broken = World(made.topic, catalog=CATALOG, buffer_mib=1)
+    ledger = broken.ledger
     while True:
-        mapper, records = broken.start()
-        budget = data.draw(st.integers(1, 60), "records before the kill")
-        killer = Killer(broken.producer, budget)
+        ledger.commit_every = chance.randint(1, 40)
+        ledger.crash_after = ledger.commits + chance.randint(1, 12)
         try:
-            for start in range(0, len(records), 3):
-                mapper.process(records[start : start + 3])
-                if broken.producer.due:
-                    broken.producer.commit(mapper.state())
-            broken.producer.commit(mapper.state())
-            break
-        except KilledError:
-            pass
-        finally:
-            killer.release()
-        if broken.producer.commits == reached:
-            broken.run()
-            break
-        reached = broken.producer.commits
+            broken.run(chance.randint(1, 40))
+        except CrashError:
+            continue
+        break
     assert output(broken) == output(whole)
 
 
-class KilledError(Exception):
-    """The process is gone."""
+@pytest.mark.usefixtures("settle_often")
+def test_an_idle_commit_within_a_transaction_loses_no_progress():
+    """After a restart in mid-transaction, the state says what is published until it is put together again."""
+    made = log().begin()
+    for number in range(10):
+        made.insert("a", *((number * 4 + i, "x") for i in range(4)))
+    made.commit()
+    result = World(made.topic, cut_every=11)
+    result.ledger.crash_after = 2
+    with contextlib.suppress(CrashError):
+        result.run()
+    for crash_after in (None, result.ledger.commits + 2, None):
+        stage = result.start()
+        if some := result.events.since(stage.next_offset)[:3]:
+            exhaust(stage.take(some))
+        result.ledger.crash_after = None
+        result.ledger.commit(stage)
+        result.ledger.crash_after = crash_after
+        with contextlib.suppress(CrashError):
+            result.run()
+    assert notes(result) == [("c", number) for number in range(40)]
+    assert [value["status"] for _, value in result.read("t.transactions")] == ["BEGIN", "END"]
 
 
-class Killer:
-    """Lets a producer take some records, then kills the process."""
+@pytest.mark.usefixtures("settle_often")
+@pytest.mark.parametrize("keys_before", [True, False])
+def test_another_version_resumes_by_row(keys_before):
+    """Before the restart an update of the key was one record, and is two now; or the other way round."""
+    made = log(named=False).begin()
+    made.update("a", *(((n, "x"), (n + 100, "x")) for n in range(6))).insert("a", (7, "")).commit()
+    with_key = definition("a", "id", "note")
+    columns = tuple(dataclasses.replace(column, key_position=None) for column in with_key.definition.columns)
+    without_key = dataclasses.replace(
+        with_key, definition=dataclasses.replace(with_key.definition, columns=columns)
+    )
+    before, after = (with_key, without_key) if keys_before else (without_key, with_key)
+    result = World(made.topic, catalog=[before], cut_every=2)
+    result.ledger.crash_after = 2
+    with contextlib.suppress(CrashError):
+        result.run()
+    assert 0 < result.state.progress.row < 6
+    result.ledger.crash_after = None
+    result.catalog = [after]
+    result.run()
+    values = [value for _, value in result.read("t.shop.a")]
+    changed = [
+        (value["after"] or {}).get("id") or -value["before"]["id"] for value in values if value["op"] != "d"
+    ]
+    assert changed == [100, 101, 102, 103, 104, 105, 7]
+    ops = [value["op"] for value in values]
+    assert {"d", "u"} < set(ops)
+    places = [(value["source"]["pos"], value["source"]["row"]) for value in values]
+    assert len(set(places)) == len(places)
+    assert [value["transaction"]["total_order"] for value in values] == list(range(1, len(values) + 1))
+    _, end = result.read("t.transactions")[-1]
+    assert end["event_count"] == len(values)
 
-    def __init__(self, producer, budget):
-        self.producer = producer
-        self.taken = 0
 
-        def produce(*args, **kwargs):
-            if self.taken == budget:
-                raise KilledError
-            self.taken += 1
-            type(producer).produce(producer, *args, **kwargs)
+@pytest.mark.parametrize("crash_after", range(1, 12))
+def test_rows_that_were_mapped_in_batches_are_resumed_at_once(crash_after, settle_often, monkeypatch):
+    """Another version maps what the one before cut into batches."""
+    del settle_often
+    made = log().begin().insert("a", *((n, "x") for n in range(5))).commit()
+    whole = World(made.topic)
+    whole.run()
+    result = World(made.topic, cut_every=1)
+    result.ledger.crash_after = crash_after
+    with contextlib.suppress(CrashError):
+        result.run()
+    monkeypatch.setattr("services.rowmapper.publication._AT_ONCE", 1 << 20)
+    result.ledger.crash_after = None
+    result.run()
+    assert result.read("t.shop.a") == whole.read("t.shop.a")
+    assert result.state.quarantined == ()
 
-        producer.produce = produce
 
-    def release(self):
-        del self.producer.produce
+@pytest.mark.usefixtures("settle_often")
+def test_a_table_that_is_quarantined_in_the_middle_of_an_event():
+    """Its dead letter says which rows are published, and redriving publishes the others."""
+    made = log(named=False).begin().insert("a", *((n, "x") for n in range(8))).commit()
+    result = World(made.topic, catalog=[definition("a", "id", "note")], cut_every=3)
+    result.ledger.crash_after = 1
+    with contextlib.suppress(CrashError):
+        result.run()
+    done = len(notes(result))
+    assert 0 < done < 8
+    result.ledger.crash_after = None
+    result.catalog = [definition("a", "id", "note", "more")]
+    result.run()
+    assert len(notes(result)) == done
+    ((_, value),) = whole_dead_letters(result)
+    context = RowsContext.from_bytes(value["context"])
+    assert (context.row, context.records) == (done, done)
 
 
-@pytest.mark.parametrize("cut_every", [1, 2, 5, 100])
-def test_stop_signal_between_records(cut_every):
-    made = everything(log())
-    whole = world(made, catalog=CATALOG, buffer_mib=1)
-    stopped = World(made.topic, catalog=CATALOG, buffer_mib=1, cut_every=cut_every)
-    rounds = 0
-    stopped.producer.committed = stopped.stop.set
-    while output(stopped) != output(whole):
-        before = stopped.producer.commits
-        stopped.stop.clear()
-        mapper, records = stopped.start()
-        mapper.process(records)
-        stopped.producer.commit(mapper.state())
-        assert stopped.producer.commits > before
-        rounds += 1
-        assert rounds < 2000
-    assert rounds > 1
+def test_a_transaction_that_is_another_one_than_was_published_in_part():
+    made = log().begin().insert("a", (1, "x")).commit().begin().insert("a", (2, "y")).commit()
+    result = world(made)
+    begun = [record for record in made.topic.records if record.offset >= 7]
+    result.ledger.state = dataclasses.replace(
+        result.state, input_offset=begun[0].offset, progress=Progress(begun[1].offset)
+    )
+    made.topic.records = [record for record in made.topic.records if record.offset > begun[0].offset + 4]
+    with pytest.raises(UserError, match="was published in part, and now it does not end there"):
+        result.run()
 
 
 def test_no_two_records_share_their_place():
@@ -389,33 +460,32 @@ def test_folding_by_key_gives_the_table():
     assert rows == {10: "x", 3: "", 5: "", 11: ""}
 
 
+@pytest.mark.usefixtures("settle_often")
 @pytest.mark.parametrize("mended", [False, True])
-def test_restarts_within_the_letter_that_sets_a_table_aside(mended):
+def test_restarts_within_the_dead_letter_that_quarantines_a_table(mended):
     """Its text does not change with the state that says so already, nor with a definition that came since."""
     made = log(named=False).begin().insert("b", (1, ""))
     made.insert("q", (1, "w" * 3000)).insert("q", (2, "v" * 3000)).commit()
     wrong = [definition("q", "id", "note", "more")]
     whole = world(made, catalog=wrong)
     stopped = World(made.topic, catalog=wrong, cut_every=1)
-    stopped.producer.committed = stopped.stop.set
     while output(stopped) != output(whole):
-        stopped.stop.clear()
-        if mended and stopped.producer.topics["t.deadletter"]:
+        stopped.ledger.crash_after = stopped.ledger.commits + 1
+        if mended and stopped.records("t.deadletter"):
             stopped.catalog = [definition("q", "id", "note")]
-        mapper, records = stopped.start()
-        mapper.process(records)
-        stopped.producer.commit(mapper.state())
-        letter = b"".join(value for _, value, _ in stopped.producer.topics["t.deadletter"])
-        assert b"".join(value for _, value, _ in whole.producer.topics["t.deadletter"]).startswith(letter)
-    first, second = (value for _, value in whole_letters(whole))
+        with contextlib.suppress(CrashError):
+            stopped.run()
+        written = b"".join(value for _, value, _ in stopped.records("t.deadletter"))
+        assert b"".join(value for _, value, _ in whole.records("t.deadletter")).startswith(written)
+    first, second = (value for _, value in whole_dead_letters(whole))
     assert first["error_class"] == second["error_class"] == "SchemaMismatchError"
-    assert second["error"] == f"the table is set aside: {first['error']}"
+    assert second["error"] == f"the table is quarantined: {first['error']}"
 
 
-def whole_letters(made_world):
+def whole_dead_letters(made_world):
     """Dead letters as (key, value), their chunks joined."""
     joiner, found = ChunkJoiner(), []
-    for number, (key, value, headers) in enumerate(made_world.producer.topics["t.deadletter"]):
+    for number, (key, value, headers) in enumerate(made_world.records("t.deadletter")):
         whole = value if headers is None else joiner.feed(key, dict(headers)["chunk"], value, number)
         if whole is not None:
             found.append((key, deserialize(made_world.registry, whole)))
@@ -432,22 +502,26 @@ def insert_again(made, number, statement=None):
     return made.begin().insert("a", (number, "x")).commit()
 
 
-@pytest.mark.parametrize("seen", ["transaction of Kafka", "statement", "format description"])
+@pytest.mark.parametrize("seen", ["Kafka transaction", "statement", "format description"])
 def test_a_definition_that_comes_while_the_row_mapper_runs(seen):
     """The reader was started again: what it has read then holds from there on, of a bound table too."""
     description = FormatDescriptionEvent(4, "8.0.30", 0, 19, bytes(40), 0)
     made = log(named=False).event(description).begin().insert("a", (1, "x")).commit()
     result = World(made.topic, catalog=[definition("a", "id", "note")])
-    mapper, records = result.start()
-    mapper.process(records)
-    if seen == "transaction of Kafka":
-        result.producer.commit(mapper.state())
+    stage = result.start()
+    records = list(made.topic.records)
+    exhaust(stage.take(records))
+    if seen == "Kafka transaction":
+        result.ledger.settle(stage)
+        result.ledger.commit(stage)
+        exhaust(stage.take([Record(records[-1].offset + 1, 0, b"1:0:x:4:0", b"", [("marker", b"note")])]))
     result.catalog.append(definition("a", "id", "text", position=made.position))
     if seen == "format description":
         made.event(description)
     insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO text" if seen == "statement" else None)
-    mapper.process(made.topic.records[len(records) :])
-    result.producer.commit(mapper.state())
+    exhaust(stage.take(made.topic.records[len(records) :]))
+    result.ledger.settle(stage)
+    result.ledger.commit(stage)
     assert names(result) == [["id", "note"], ["id", "text"]]
 
 
@@ -474,7 +548,7 @@ def test_names_that_a_statement_may_have_changed():
     )
     assert (told["table"], told["position"]) == ("shop.a", where)
     assert told["advice"] == (
-        "start the reader again, which reads them anew; or set binlog_row_metadata=FULL"
+        "start the reader again, which reads them again; or set binlog_row_metadata=FULL"
     )
 
 

@@ -338,14 +338,17 @@ class EventWriter:
         self._after, self._after_missing = encoder.side(after_present)
         self._start = encoder.start(place)
 
-    def write(self, operation: RowsOperation, images: AvroRows) -> None:
-        """Write all rows of the event; raises :class:`MissingStateError` where an image lacks the key."""
+    def write(self, operation: RowsOperation, images: AvroRows) -> list[int]:
+        """Write all rows of the event; give for each row how many records there were before it.
+
+        Raises :class:`MissingStateError` where an image lacks the key.
+        """
         self._lost = images.unrepresentable
         if operation is RowsOperation.UPDATE:
-            self._updates(images.rows)
-        else:
-            side = int(operation is RowsOperation.WRITE)
-            self._one_sided(self._frames(operation)[0], images.rows, side)
+            return self._updates(images.rows)
+        side = int(operation is RowsOperation.WRITE)
+        self._one_sided(self._frames(operation)[0], images.rows, side)
+        return list(range(len(images.rows)))
 
     def write_bytes(
         self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel | None"
@@ -423,12 +426,15 @@ class EventWriter:
                 value = self._shortened(frame, number, *row, len(value) - limit)
             self.records.append((key(values, None), value))
 
-    def _updates(self, rows: Iterable[Row]) -> None:
+    def _updates(self, rows: Iterable[Row]) -> list[int]:
         frames = self._frames(RowsOperation.UPDATE)
+        starts = []
         for number, (before, after) in enumerate(rows):
             assert before is not None
             assert after is not None
+            starts.append(len(self.records))
             self._update(frames, number, before, after)
+        return starts
 
     def _update(self, frames: tuple[_Frame, ...], number: int, before: Values, after: Values) -> None:
         if self._after_missing == _NULL and not self._lost:

@@ -1,5 +1,7 @@
 """States and the single-object encoding."""
 
+from dataclasses import replace
+
 import fastavro
 import pytest
 from fastavro.schema import fingerprint
@@ -8,17 +10,27 @@ from hypothesis import strategies as st
 
 from millrace.avro import single_object
 from millrace.avro.schemas import load_schema, schema_names
-from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import (
+from millrace.avro.service_state import (
+    Continuity,
     DecoderState,
+    InputRecord,
     LogIdentity,
+    LogScope,
+    OffsetRange,
+    OutputRecord,
+    PendingXa,
+    Progress,
+    QuarantinedTable,
     ReaderState,
     RowMapperState,
+    TableTopic,
     stored_state,
 )
+from millrace.avro.single_object import SingleObjectError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
+CONTINUITY = Continuity({"s.raw": "abc"}, InputRecord(7, b"k", 3), OutputRecord(None, 9))
 READER_STATE = ReaderState(
     epoch=2,
     log_file="mysql-bin.000017",
@@ -30,6 +42,7 @@ READER_STATE = ReaderState(
     left_out="8a94f357-aab4-11df-86ab-c80aa9429562:1-2",
     open_gtid="8a94f357-aab4-11df-86ab-c80aa9429562:6",
     last_timestamp=1_700_000_000_000,
+    continuity=CONTINUITY,
 )
 
 plain = st.recursive(
@@ -55,16 +68,65 @@ def test_reader_state_survives():
     tracker=st.dictionaries(st.text(), plain, max_size=4),
 )
 def test_decoder_state_survives(stream, tracker):
-    state = DecoderState(12, 9, 4, stream, tracker, chunk=3, dead_letter=True)
+    logs = (LogScope(2, "log.000007", stream, tracker), LogScope(1, "log.000006", {}, {}))
+    state = DecoderState(12, 9, 4, 3, True, 77, logs, continuity=CONTINUITY)
     back = DecoderState.from_bytes(state.to_bytes())
     assert back == state
-    assert [type(value) for value in back.stream.values()] == [type(value) for value in stream.values()]
+    found = back.logs[0].stream
+    assert [type(value) for value in found.values()] == [type(value) for value in stream.values()]
+
+
+def test_row_mapper_state_survives():
+    progress = Progress(17, 3, 4, 0, 0, True, {("a.b", "c"): 3, ("a", "b.c"): 1}, 2)
+    waiting = QuarantinedTable("a", "b", "1:0:f:4:0", 5, 6, "why", dead_letter=9, progress=progress)
+    state = RowMapperState(
+        12,
+        progress,
+        "8.0.15",
+        (PendingXa("x", 3, 9, (OffsetRange(4, 5),)),),
+        (waiting, replace(waiting, table="c", progress=None)),
+        {"rows": 7},
+        continuity=CONTINUITY,
+    )
+    assert RowMapperState.from_bytes(state.to_bytes()) == state
+    assert RowMapperState.from_bytes(RowMapperState(0).to_bytes()) == RowMapperState(0)
+
+
+def test_the_note_of_a_tables_topic_survives():
+    note = TableTopic("s.a.b", "id", "a", "b", None, "", 7, "f" * 64)
+    assert TableTopic.from_bytes(note.to_bytes()) == note
+    assert note.key == b"rowmapper:s.a.b"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ReaderState(0, "bin.000009", 900), ReaderState(0, "bin.000010", 4)),
+        (ReaderState(0, "bin.000009", 900), ReaderState(1, "bin.000001", 4)),
+        (ReaderState(0, "bin.000009", 900, chunk=1), ReaderState(0, "bin.000009", 901)),
+        (DecoderState(7, 3, 0), DecoderState(7, None, 0)),
+        (DecoderState(7, None, 3), DecoderState(7, None, 4)),
+        (RowMapperState(7), RowMapperState(7, Progress(3))),
+        (RowMapperState(7, Progress(3, 2)), RowMapperState(7, Progress(3, 3))),
+        (RowMapperState(7, Progress(9, 2)), RowMapperState(8)),
+    ],
+)
+def test_the_order_of_states(before, after):
+    assert before.precedes(after)
+    assert not after.precedes(before)
+    assert not before.precedes(before)
+
+
+def test_files_of_other_names_have_no_order():
+    first, second = ReaderState(0, "bin.000009", 900), ReaderState(0, "log.000001", 4)
+    assert not first.precedes(second)
+    assert not second.precedes(first)
 
 
 @pytest.mark.parametrize("bad", [{1: 2}, {"a": {1, 2}}, {"a": [object()]}])
 def test_state_that_is_not_plain_is_refused(bad):
     with pytest.raises(TypeError, match="plain"):
-        DecoderState(0, stream=bad).to_bytes()
+        DecoderState(0, logs=(LogScope(0, "f", bad, {}),)).to_bytes()
 
 
 def test_fingerprint_is_that_of_the_specification():
@@ -94,8 +156,8 @@ def test_foreign_bytes_are_refused_in_words(data, message):
     ("kind", "advice"),
     [
         (ReaderState, ""),
-        (DecoderState, ". 'millrace recompute' lets decoder and row mapper begin anew"),
-        (RowMapperState, ". 'millrace recompute' lets decoder and row mapper begin anew"),
+        (DecoderState, ". 'millrace reprocess' lets decoder and row mapper begin again"),
+        (RowMapperState, ". 'millrace reprocess' lets decoder and row mapper begin again"),
     ],
 )
 def test_a_state_of_another_version(kind, advice):

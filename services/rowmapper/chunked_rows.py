@@ -47,7 +47,7 @@ class LargeEvent:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Whole rows of an event, of which ``first_row`` is the first.
+    """Whole rows of an event, ``count`` of them, of which ``first_row`` is the first.
 
     ``references`` has the values that were left out, and are empty in ``rows``: their first byte among the
     rows of the event, and past the last. Rows are numbered from the first of the batch.
@@ -55,6 +55,7 @@ class RowBatch:
 
     rows: bytes
     first_row: int
+    count: int
     references: dict[Where, tuple[int, int]]
 
 
@@ -92,10 +93,10 @@ def row_batches(
             raise TrailingBytesError("there are bytes of rows in which no column is present")
         row += 1
         if len(out) >= _BATCH_BYTES or row - first_row >= _BATCH_ROWS:
-            yield RowBatch(bytes(out), first_row, references)
+            yield RowBatch(bytes(out), first_row, row - first_row, references)
             out, references, first_row = bytearray(), {}, row
     if row > first_row:
-        yield RowBatch(bytes(out), first_row, references)
+        yield RowBatch(bytes(out), first_row, row - first_row, references)
 
 
 def locate_in_pieces(

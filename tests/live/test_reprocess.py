@@ -1,4 +1,4 @@
-"""``millrace recompute`` on a real Kafka: what an earlier decoder did not know comes, in its place."""
+"""``millrace reprocess`` on a real Kafka: what an earlier decoder did not know comes, in its place."""
 
 import sys
 
@@ -10,7 +10,7 @@ from millrace.avro.records import deserialize
 from millrace.cli import main
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
-from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets
 from millrace.kafka.topics import delete_records
 from tests.shared import run_python
@@ -31,17 +31,17 @@ EARLIER_DECODER = """
 import sys
 from millrace.avro.events import EventSerializer
 from millrace.binlog.errors import UnsupportedError
-from services.decoder import decoder
+from services.decoder import stage
 from services.decoder.app import main
 
-decode_event = decoder.decode_event
+decode_event = stage.decode_event
 
 def decode_what_is_known(data, state):
     if data[4] == 30:
         raise UnsupportedError("event type 30 is unknown")
     return decode_event(data, state)
 
-decoder.decode_event = decode_what_is_known
+stage.decode_event = decode_what_is_known
 EventSerializer.compiled = lambda self: None
 sys.exit(main())
 """
@@ -53,8 +53,8 @@ def world(kafka, registry, mysql, source_name, tmp_path):
         yield made
 
 
-def recompute(world, *arguments, code=0, answer=""):
-    done = run_python("-m", "millrace.cli", "recompute", *arguments, settings=world.environment, input=answer)
+def reprocess(world, *arguments, code=0, answer=""):
+    done = run_python("-m", "millrace.cli", "reprocess", *arguments, settings=world.environment, input=answer)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -114,7 +114,7 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
 
     before = records(world)
     held = sum(map(len, held_offsets(connect(world.settings), dict.fromkeys(before, 1)).values()))
-    refused = recompute(world, code=1, answer="n\n")
+    refused = reprocess(world, code=1, answer="n\n")
     assert (
         f"{len(before)} topics of {world.source} hold {held} records of decoder and row mapper"
         in refused.stdout
@@ -124,7 +124,7 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
     with world.services(*SERVICES, MILLRACE_KAFKA_FENCED_WAIT_S="1") as (_, decoder, rowmapper):
         run(world, "INSERT INTO done VALUES (2)")
         world.wait_for_row("done", 2)
-        recompute(world, answer="y\n")
+        reprocess(world, answer="y\n")
         run(world, "INSERT INTO done VALUES (3)")
         # Each learns that another took over when it next writes; its supervisor starts it again.
         wait_for_fenced(decoder)
@@ -146,19 +146,19 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
         with world.service(service) as process:
             assert process.wait(240) == 7
             assert process.stderr.read().endswith(
-                "'millrace recompute' lets decoder and row mapper begin anew\n"
+                "'millrace reprocess' lets decoder and row mapper begin again\n"
             )
             process.returncode = 0  # which is what the end of this block wants to see
-    said = recompute(world, "--yes").stdout
+    said = reprocess(world, "--yes").stdout
     raw = held_offsets(connect(world.settings), {world.topics.raw: 1})[world.topics.raw, 0]
-    assert f"decoder and row mapper, when they are started, take {len(raw)} raw records anew" in said
+    assert f"decoder and row mapper, when they are started, take {len(raw)} raw records again" in said
     assert not any(records(world).values())
     with world.services("decoder", "rowmapper"):
         world.wait_for_row("done", 4)
     assert records(world) == whole
 
 
-def test_what_cannot_be_made_anew_is_not_deleted(world, monkeypatch):
+def test_what_cannot_be_made_again_is_not_deleted(world, monkeypatch):
     with world.services(*SERVICES):
         world.wait_for_start()
         run(world, TABLES, WORK, "INSERT INTO done VALUES (1)")
@@ -167,7 +167,7 @@ def test_what_cannot_be_made_anew_is_not_deleted(world, monkeypatch):
 
     topic = world.topics.table(world.database, "plain")
     set_cleanup_policy(world, topic, "compact")
-    refused = recompute(world, "--yes", code=4).stderr
+    refused = reprocess(world, "--yes", code=4).stderr
     assert refused == (
         f"error: the records of {topic} cannot be deleted: it is compacted; set its cleanup.policy to "
         "compact,delete\n"
@@ -186,14 +186,14 @@ def test_what_cannot_be_made_anew_is_not_deleted(world, monkeypatch):
         patched.setattr(TransactionalProducer, "open", overtaken)
         for name, value in world.environment.items():
             patched.setenv(name, value)
-        result = CliRunner().invoke(main, ["recompute", "--yes"])
+        result = CliRunner().invoke(main, ["reprocess", "--yes"])
     assert result.exit_code == 6
     assert f"another decoder of the source {world.source} took over" in result.stderr
-    assert "Start 'millrace recompute' again before that one" in result.stderr
+    assert "Run 'millrace reprocess' again before that one" in result.stderr
     assert records(world) == before
 
     delete_records(connect(world.settings), {(world.topics.raw, 0): 2})
-    refused = recompute(world, "--yes", code=7).stderr
+    refused = reprocess(world, "--yes", code=7).stderr
     assert refused == (
         f"error: records 0 to 1 of {world.topics.raw} were deleted: events and rows that were made from them "
         "could not be made again. Nothing was changed\n"

@@ -6,7 +6,7 @@ import fastavro
 import pytest
 
 from millrace.avro.registry import split_wire_format
-from millrace.avro.tables import EventPlace, EventWriter, RowEncoder, table_schemas
+from millrace.avro.row_records import EventPlace, EventWriter, RowEncoder, table_schemas
 from millrace.binlog.columns import ABSENT, AvroOptions, Column
 from millrace.binlog.columns.column import BlobMetadata, LengthMetadata, NoMetadata
 from millrace.binlog.columns.types import ColumnType

@@ -1,8 +1,11 @@
 """Records of ``{source}.events`` as the row mapper takes them."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.avro.events import EventDeserializer, EventRecord
+from millrace.avro.registry import UnknownSchemaError
+from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     AppendBlockEvent,
     BeginLoadQueryEvent,
@@ -11,20 +14,18 @@ from millrace.binlog.events import (
     TransactionPayloadEvent,
 )
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent
-from millrace.contract import HEADER_CHUNK, HEADER_MARKER
-from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, LargeValue, Reread
-from millrace.kafka.pipe import Record
-from millrace.runtime.errors import UserError
-from millrace.runtime.exit_codes import ExitCode
+from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey
+from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread
 from millrace.runtime.logging import get_logger
+from millrace.stage import Record
 from services.rowmapper.catalog import Position
-from services.rowmapper.large import LargeEvent
+from services.rowmapper.chunked_rows import LargeEvent
 
-__all__ = ["Incoming", "IncomingReader", "Marker", "unreadable"]
+__all__ = ["EventReader", "Incoming", "Marker", "Unreadable"]
 
 _LOG = get_logger(__name__)
 
-_IN_PIECES = (
+_IN_PIECES: Final = (
     PlainRowsEvent,
     QueryEvent,
     ExecuteLoadQueryEvent,
@@ -37,7 +38,7 @@ _IN_PIECES = (
 
 @dataclass(slots=True)
 class Incoming:
-    """An event, and the Kafka record that brought it; ``next_offset`` is that of the record behind it.
+    """An event, and the Kafka record that brought it; ``next_offset`` is that of the record after it.
 
     ``value`` is the whole value, ``offset`` that of its first chunk. ``event`` is decoded when it is asked
     for. Where ``large`` is set the value is too large to be held: ``value`` is its first chunk, and the last
@@ -59,6 +60,27 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record of the events topic that holds no event, and why."""
+
+    offset: int
+    next_offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+    error: Exception
+
+    @property
+    def position(self) -> Position:
+        """Where the event stands in the logs, as its key says; the very beginning where that says nothing."""
+        try:
+            key = EventKey.parse(self.key)
+        except ValueError:
+            return Position(0, "", 0)
+        return Position(key.epoch, key.log_file, key.position)
+
+
+@dataclass(frozen=True, slots=True)
 class Marker:
     """A note of the reader's, ABANDONED or the like: what is open was cut."""
 
@@ -66,17 +88,7 @@ class Marker:
     kind: bytes
 
 
-def unreadable(offset: int, key: bytes, error: Exception) -> UserError:
-    """Say which record of the events topic is none; what it held is unknown, so that nothing may follow."""
-    name = key.decode("ascii", "backslashreplace")
-    return UserError(
-        f"the record at offset {offset} of the events topic, {name}, cannot be read: {error}. "
-        "Nothing behind it was mapped; 'millrace recompute' has events and rows made anew",
-        ExitCode.DATA,
-    )
-
-
-class IncomingReader:
+class EventReader:
     """Makes events of Kafka records, joining those that came in chunks, up to ``held_bytes``.
 
     ``reread`` reads again what is larger.
@@ -89,29 +101,36 @@ class IncomingReader:
         self._reread = reread
         self._joiner = BoundedJoiner(held_bytes)
 
-    def take(self, record: Record) -> Incoming | Marker | None:
+    def take(self, record: Record) -> Incoming | Unreadable | Marker | None:
         """Take the next record; None for a chunk that is not the last."""
-        offset = first = record.offset()
-        key, value = record.key() or b"", record.value() or b""
-        headers = record.headers()
-        if headers or self._joiner.first_offset is not None:
-            named = dict(headers or ())
-            self._drop_unless_it_goes_on(named.get(HEADER_CHUNK))
-            if HEADER_MARKER in named:
-                return Marker(offset + 1, named[HEADER_MARKER])
-            if HEADER_CHUNK in named:
-                begun = self._joiner.first_offset
-                first = offset if begun is None else begun
-                whole = self._joiner.feed(key, named[HEADER_CHUNK], value, offset)
-                if whole is None:
-                    return None
-                if isinstance(whole, LargeValue):
-                    return self._large(whole, key, record.timestamp()[1])
-                value = whole
-        return Incoming(first, offset + 1, record.timestamp()[1], key, value, self._deserialize(value))
+        offset, timestamp_ms, key, value, headers = record
+        key, value = key or b"", value or b""
+        first = offset
+        try:
+            if headers or self._joiner.first_offset is not None:
+                named = dict(headers or ())
+                chunk = named.get(HEADER_CHUNK)
+                self._drop_unless_it_continues(chunk)
+                if HEADER_MARKER in named:
+                    return Marker(offset + 1, named[HEADER_MARKER])
+                if chunk is not None:
+                    begun = self._joiner.first_offset
+                    first = offset if begun is None else begun
+                    whole = self._joiner.feed(key, chunk, value, offset)
+                    if whole is None:
+                        return None
+                    if isinstance(whole, LargeValue):
+                        return self._large(whole, key, timestamp_ms)
+                    value = whole
+            return Incoming(first, offset + 1, timestamp_ms, key, value, self._deserialize(value))
+        except ChunkError as error:
+            # Only this record: chunks of the event at hand may still come.
+            return Unreadable(offset, offset + 1, timestamp_ms, key, value, error)
+        except (BinlogError, UnknownSchemaError, ValueError) as error:
+            return Unreadable(first, offset + 1, timestamp_ms, key, value, error)
 
-    def _drop_unless_it_goes_on(self, chunk: bytes | None) -> None:
-        """Let go of chunks whose last one never came: the decoder was told to leave out what was deleted."""
+    def _drop_unless_it_continues(self, chunk: bytes | None) -> None:
+        """Let go of chunks whose last one never came: the decoder left them out, or began the event again."""
         joiner = self._joiner
         if joiner.first_offset is not None and (chunk is None or chunk.startswith(b"0/")):
             _LOG.warning("an event dropped: its last chunks never came", key=repr(joiner.key))
