@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from millrace.runtime.exit_codes import ExitCode
+from spark_jobs.common.session import SparkSettings
 from tests.shared import PROJECT, load_script
 
 PAGES = sorted(
@@ -52,6 +53,7 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
 
 def test_variables_that_are_named_exist(generator: ModuleType) -> None:
     known = {name for model in generator.SERVICES.values() for name, _ in generator.settings(model)}
+    known |= {f"MILLRACE_SPARK_{name.upper()}" for name in SparkSettings.model_fields}
     known |= {"MILLRACE_CONFIG", "MILLRACE_CACHE", "MILLRACE_KERNEL", "MILLRACE_SHARED"}
     for page in PAGES:
         named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z](?![A-Z_])", page.read_text()))
