@@ -28,16 +28,15 @@ def run_helm(*arguments: str, values: Any = None) -> subprocess.CompletedProcess
     )
 
 
-def render(values: Any) -> list[dict[str, Any]]:
+def render(values: Any, release: str = "try") -> list[dict[str, Any]]:
     """All objects that the chart makes of ``values``."""
-    return [
-        document for document in yaml.load_all(_rendered(json.dumps(values)), yaml.CSafeLoader) if document
-    ]
+    text = _rendered(json.dumps(values), release)
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 @cache
-def _rendered(values: str) -> str:
-    result = run_helm("template", "try", str(CHART), values=json.loads(values))
+def _rendered(values: str, release: str) -> str:
+    result = run_helm("template", release, str(CHART), values=json.loads(values))
     assert result.returncode == 0, result.stderr
     return result.stdout
 
