@@ -1,16 +1,16 @@
-"""What the chart makes of values, rendered by a real helm."""
+"""What the chart makes of values, rendered by a real Helm."""
 
 import math
 import re
+import shutil
+import subprocess
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import yaml
 
-from .chart import CHART, MINIMAL, VALUES_FILES, merged, needs_helm, refusal, render, run_helm
-
-pytestmark = needs_helm
+from .chart import CHART, MINIMAL, VALUES_FILES, merged, refusal, render
 
 SHOP: dict[str, Any] = MINIMAL["sources"]["shop"]
 OTHER = merged(SHOP, {"mysql": {"serverId": 4002}})
@@ -62,8 +62,10 @@ def quantity(text: Any) -> float:
 
 
 @pytest.mark.parametrize("file", VALUES_FILES, ids=lambda file: file.name)
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not on PATH")
 def test_lint(file: Any) -> None:
-    result = run_helm("lint", "--strict", "--values", str(file), str(CHART))
+    command = ["helm", "lint", "--strict", "--values", str(file), str(CHART)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from millrace.runtime.settings import load_settings
 from spark_jobs.common.job import JobSettings
 
-from .chart import CHART, MINIMAL, merged, needs_helm, render
+from .chart import CHART, MINIMAL, merged, render
 from .test_render import environment
 
 FULL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())
@@ -44,7 +44,6 @@ def variables(model: Any, prefix: str = "MILLRACE_") -> set[str]:
 
 
 def test_the_templates_name_every_setting_and_no_other() -> None:
-    """Needs no helm."""
     text = (CHART / "templates" / "_environment.tpl").read_text()
     named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z]\b", text)) - {"MILLRACE_CONFIG"}
     models = [JobSettings, *map(settings_class, SETTINGS)]
@@ -52,7 +51,6 @@ def test_the_templates_name_every_setting_and_no_other() -> None:
     assert named == known - BY_FILE
 
 
-@needs_helm
 @pytest.mark.parametrize("service", SETTINGS)
 @pytest.mark.parametrize("source", ["shop", "stock", "archive"])
 def test_the_services_accept_their_environment(
@@ -70,7 +68,6 @@ def test_the_services_accept_their_environment(
     assert settings.kafka.sasl_password.get_secret_value() == "from the secret"
 
 
-@needs_helm
 def test_each_service_gets_all_of_its_settings() -> None:
     without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": {"disabled": True}}}}})
     for service in SETTINGS:
@@ -85,7 +82,6 @@ def test_each_service_gets_all_of_its_settings() -> None:
         assert missing == set(), service
 
 
-@needs_helm
 def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("try-millrace-stock-analytics", "try-millrace-all-loop-detection"):
         given = environment(render(FULL), name)
