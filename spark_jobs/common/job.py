@@ -3,6 +3,7 @@
 A job is a function that is decorated with :func:`job_command` and gets a :class:`Job` and a Spark session.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -41,6 +42,9 @@ __all__ = ["EVENT_ERROR", "Job", "JobSettings", "job_command", "moment", "persis
 
 EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
+
+
+_LONGEST_NAME: Final = 200
 
 
 class JobSettings(ServiceSettings):
@@ -156,7 +160,7 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
                 settings = _settings(sources, bootstrap_servers, registry_url)
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 schemas = _look_up(settings, names)
-                folder = (output or f"reports/{name}-{'+'.join(names)}").rstrip("/")
+                folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)
                 with spark_session(f"millrace {name}", master, settings.spark) as spark:
                     sigterm.spark = spark
@@ -193,6 +197,14 @@ def _settings(sources: Sequence[str], servers: str | None, registry: str | None)
     settings = load_settings(JobSettings, **values)
     configure_logging("WARNING")
     return settings
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Name a folder by sources: in as many bytes as file systems take, and for other sources another."""
+    text = "+".join(names)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return f"{text[: _LONGEST_NAME - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _check_folder(folder: str) -> None:

@@ -92,6 +92,17 @@ def test_alerts_are_described_and_use_metrics_that_exist(generator: ModuleType) 
         assert used == set(re.findall(r"`([a-z_]+)`", described[alert])), alert
 
 
+def test_the_tests_that_show_a_defence_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs" / "security.md").read_text()))
+    defined = {
+        name
+        for file in (PROJECT / "tests").glob("**/*.py")
+        for name in re.findall(r"(?m)^ *(?:async )?def (test_\w+)", file.read_text())
+    }
+    assert named
+    assert named <= defined
+
+
 def test_every_exit_code_is_described() -> None:
     described = re.findall(r"(?m)^\| (\d+) \|", (PROJECT / "docs" / "operations.md").read_text())
     assert [int(code) for code in described] == [int(code) for code in ExitCode]

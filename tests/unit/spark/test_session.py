@@ -1,4 +1,4 @@
-"""What a job takes from its settings before Spark runs: cores, memory, and where its input begins."""
+"""What a job takes from its settings before Spark runs: cores, memory, where its input begins, its folder."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ import pytest
 from pyspark import SparkContext
 
 from millrace.runtime.errors import SettingsError
-from spark_jobs.common.job import _settings
+from spark_jobs.common.job import _joined, _settings
 from spark_jobs.common.kafka import parse_bound
 from spark_jobs.common.session import SparkSettings, _conf
 
@@ -43,6 +43,13 @@ def test_spark_submit_has_said_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
     conf = _conf(None, SparkSettings(cores=3, memory_mib=4096))
     assert conf.get("spark.driver.memory") is None
+
+
+def test_the_folder_of_many_sources_is_one_that_file_systems_take() -> None:
+    many = [f"source-{number}" for number in range(60)]
+    assert _joined(many[:2]) == "source-0+source-1"
+    assert len(_joined(many)) == 200
+    assert _joined(many) != _joined(many[:-1])
 
 
 @pytest.mark.parametrize(("variable", "value"), [("CORES", "0"), ("CORES", "two"), ("MEMORY_MIB", "1000")])
