@@ -43,7 +43,6 @@ __all__ = ["EVENT_ERROR", "Job", "JobSettings", "job_command", "moment", "persis
 EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
 
-
 _LONGEST_NAME: Final = 200
 
 

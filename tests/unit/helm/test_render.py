@@ -269,6 +269,23 @@ def test_tls_material_is_mounted_where_the_settings_look_for_it() -> None:
         }
 
 
+@pytest.mark.parametrize("values", [MINIMAL, FULL, NAMES], ids=["minimal", "full", "names"])
+def test_pods_refer_to_what_is_there(values: dict[str, Any]) -> None:
+    """Kubernetes takes any name, and the pod then waits for ever."""
+    objects = render(values)
+    maps = set()
+    for template in pods(objects).values():
+        spec = template["spec"]
+        assert by_kind(objects, "ServiceAccount").keys() == {spec["serviceAccountName"]}
+        maps |= {volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume}
+        (container,) = spec["containers"]
+        maps |= {source["configMapRef"]["name"] for source in container.get("envFrom", [])}
+        assert {mount["name"] for mount in container["volumeMounts"]} == {
+            volume["name"] for volume in spec["volumes"]
+        }
+    assert maps == by_kind(objects, "ConfigMap").keys()
+
+
 def test_no_secret_is_made_or_printed() -> None:
     objects = render(FULL)
     assert not by_kind(objects, "Secret")
