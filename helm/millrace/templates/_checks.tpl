@@ -23,7 +23,10 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- include "millrace.check.environment" (list "jobs" .Values.jobs) -}}
+{{- include "millrace.check.pod" (list "jobs" .Values.jobs) -}}
+{{- include "millrace.check.labels" (list "commonLabels" .Values.commonLabels) -}}
+{{- include "millrace.check.labels" (list "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels) -}}
+{{- include "millrace.check.labels" (list "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels) -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled" -}}
 {{- end -}}
@@ -106,13 +109,27 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- end -}}
 {{- end -}}
 {{- range $component := list "reader" "decoder" "rowmapper" -}}
-{{- include "millrace.check.environment" (list (printf "%s.%s" $path $component) (index $source $component)) -}}
+{{- include "millrace.check.pod" (list (printf "%s.%s" $path $component) (index $source $component)) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Takes a list: where the values of a container are, and the values. */}}
-{{- define "millrace.check.environment" -}}
+{{/* Takes a list: where labels are in the values, and the labels. */}}
+{{- define "millrace.check.labels" -}}
 {{- $path := index . 0 -}}
+{{- range $label, $value := index . 1 -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by|part-of)|helm\\.sh/chart|millrace/.*)$" $label -}}
+{{- fail (printf "%s has the label %q, by which the chart finds its own objects: take another name" $path $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Takes a list: where the values of a pod are, and the values. */}}
+{{- define "millrace.check.pod" -}}
+{{- $path := index . 0 -}}
+{{- include "millrace.check.labels" (list (printf "%s.podLabels" $path) (index . 1).podLabels) -}}
+{{- if hasKey (index . 1).podAnnotations "checksum/settings" -}}
+{{- fail (printf "%s.podAnnotations has checksum/settings, by which the chart restarts pods: take another name" $path) -}}
+{{- end -}}
 {{- range (index . 1).extraEnv -}}
 {{- if and (regexMatch "PASSWORD$" .name) .value -}}
 {{- fail (printf "%s.extraEnv holds %s in clear, which everybody would see who may read pods: take it from a Secret with valueFrom.secretKeyRef" $path .name) -}}

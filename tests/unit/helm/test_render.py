@@ -475,6 +475,20 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
             {"jobs": {"extraEnv": [{"name": "MILLRACE_REGISTRY_PASSWORD", "value": "x"}]}},
             "jobs.extraEnv holds MILLRACE_REGISTRY_PASSWORD in clear",
         ),
+        (
+            {"commonLabels": {"app.kubernetes.io/instance": "other"}},
+            'commonLabels has the label "app.kubernetes.io/instance", by which the chart finds its own',
+        ),
+        ({"reader": {"podLabels": {"millrace/source": "x"}}}, "sources.shop.reader.podLabels has the label"),
+        ({"jobs": {"podLabels": {"helm.sh/chart": "x"}}}, "jobs.podLabels has the label"),
+        (
+            {"metrics": {"prometheusRule": {"labels": {"helm.sh/chart": "x"}}}},
+            "prometheusRule.labels has the",
+        ),
+        (
+            {"sources": {"shop": {"decoder": {"podAnnotations": {"checksum/settings": "x"}}}}},
+            "sources.shop.decoder.podAnnotations has checksum/settings",
+        ),
         ({"fullnameOverride": "f" * 40, "sources": {"s" * 24: OTHER}}, "longer than 63"),
         (
             {"fullnameOverride": "f" * 40, "jobs": {"loopDetection": {"enabled": True}}},
