@@ -4,8 +4,11 @@ Subcommands are imported when they are used, so that ``millrace --help`` is quic
 """
 
 import importlib
+import os
+import signal
 import sys
-from typing import Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -53,6 +56,15 @@ _EARLIER_NAMES: Final = {"recompute": "reprocess"}
 class _LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command. As process 1 of a container, hear SIGTERM from the first moment.
+
+        Elsewhere SIGTERM ends a process that has no handler for it; process 1 it does not reach.
+        """
+        if os.getpid() == 1:
+            signal.signal(signal.SIGTERM, _end)
+        return super().main(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
         return sorted(_COMMANDS)
@@ -79,6 +91,10 @@ class _LazyGroup(click.Group):
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_where, line) in sorted(_COMMANDS.items())])
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 @click.group(cls=_LazyGroup)

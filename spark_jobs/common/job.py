@@ -3,9 +3,13 @@
 A job is a function that is decorated with :func:`job_command` and gets a :class:`Job` and a Spark session.
 """
 
+import hashlib
 import json
+import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -31,18 +36,21 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
-from spark_jobs.common.session import Steps, spark_session
+from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
 __all__ = ["EVENT_ERROR", "Job", "JobSettings", "job_command", "moment", "persisted"]
 
 EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
 
+_LONGEST_NAME: Final = 200
+
 
 class JobSettings(ServiceSettings):
-    """What a job needs to know: the settings that the services have."""
+    """What a job needs to know: the settings that the services have, and what Spark may use."""
 
     registry: RegistrySettings
+    spark: SparkSettings = SparkSettings()  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,8 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             "start",
             default="earliest",
             show_default=True,
-            help="Where to begin: earliest, an offset, or a time as 2026-01-31T10:00 (UTC if without zone).",
+            help="Where to begin: earliest, an offset, a time as 2026-01-31T10:00 (UTC if without zone), or "
+            "how long ago, as 90m, 24h or 7d.",
         )
         @click.option(
             "--to",
@@ -145,14 +154,15 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             master: str | None,
             **own: Any,
         ) -> None:
-            with errors_in_words(name):
+            with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
                 settings = _settings(sources, bootstrap_servers, registry_url)
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 schemas = _look_up(settings, names)
-                folder = (output or f"reports/{name}-{'+'.join(names)}").rstrip("/")
+                folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)
-                with spark_session(f"millrace {name}", master) as spark:
+                with spark_session(f"millrace {name}", master, settings.spark) as spark:
+                    sigterm.spark = spark
                     options = kafka_options(settings.kafka)
                     inputs = list(_inputs(spark, options, schemas, bounds))
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark)
@@ -169,9 +179,8 @@ def _bound(option: str, text: str) -> Bound:
     try:
         return parse_bound(text)
     except ValueError:
-        raise SettingsError(
-            [f"{option} is {text!r}: expected earliest, latest, an offset or a time as 2026-01-31T10:00"]
-        ) from None
+        known = "earliest, latest, an offset, a time as 2026-01-31T10:00, or how long ago, as 90m, 24h or 7d"
+        raise SettingsError([f"{option} is {text!r}: expected {known}"]) from None
 
 
 def _settings(sources: Sequence[str], servers: str | None, registry: str | None) -> JobSettings:
@@ -187,6 +196,14 @@ def _settings(sources: Sequence[str], servers: str | None, registry: str | None)
     settings = load_settings(JobSettings, **values)
     configure_logging("WARNING")
     return settings
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Name a folder by sources: in as many bytes as file systems take, and for other sources another."""
+    text = "+".join(names)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return f"{text[: _LONGEST_NAME - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _check_folder(folder: str) -> None:
@@ -261,6 +278,48 @@ def errors_in_words(name: str) -> Iterator[None]:
         _bug(name, error)
     except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
         _bug(name, error)
+
+
+class _Sigterm:
+    """What SIGTERM does to a job: it stops Spark, so that what waits for Spark fails."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+        self.came = False
+        self._stopping: threading.Thread | None = None
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Take the signal; a second one ends the job at once."""
+        if self.came:
+            os._exit(128 + number)
+        self.came = True
+        if self.spark is None:
+            raise SystemExit(128 + number)
+        # The main thread may wait for an answer of the JVM, on the one connection that it has.
+        self._stopping = threading.Thread(target=self.spark.stop, name="stop", daemon=True)
+        self._stopping.start()
+
+    def finish(self) -> None:
+        """Wait until Spark has removed what it had begun to write."""
+        if self._stopping is not None:
+            self._stopping.join()
+
+
+@contextmanager
+def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
+    """Let SIGTERM end the job in order and with one line."""
+    sigterm = _Sigterm()
+    before = signal.signal(signal.SIGTERM, sigterm.handle)
+    try:
+        yield sigterm
+    except (Exception, SystemExit):
+        if not sigterm.came:
+            raise
+        sigterm.finish()
+        _say(f"{name} was stopped by SIGTERM; its results are incomplete")
+        raise SystemExit(128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _bug(name: str, error: Exception) -> None:

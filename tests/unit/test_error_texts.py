@@ -199,7 +199,8 @@ def test_the_name_of_a_place_to_start_a_job_at() -> None:
     with pytest.raises(SettingsError) as caught:
         _bound("--start", "yesterday")
     assert caught.value.message == (
-        "--start is 'yesterday': expected earliest, latest, an offset or a time as 2026-01-31T10:00"
+        "--start is 'yesterday': expected earliest, latest, an offset, a time as 2026-01-31T10:00, or how "
+        "long ago, as 90m, 24h or 7d"
     )
 
 

@@ -1,3 +1,5 @@
+import os
+import signal
 import subprocess
 import sys
 
@@ -43,3 +45,22 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     outcome = CliRunner().invoke(main, ["demo"])
     assert outcome.exit_code == 1
     assert "needs the Python package 'no_such_package', which is not installed" in outcome.output
+
+
+@pytest.mark.parametrize("process", [1, 4711])
+def test_process_1_hears_sigterm(monkeypatch: pytest.MonkeyPatch, process: int) -> None:
+    """In a container, the kernel drops signals to process 1 for which it has no handler."""
+    monkeypatch.setattr(os, "getpid", lambda: process)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        CliRunner().invoke(main, ["--version"])
+        handler = signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if process == 1:
+        assert callable(handler)
+        with pytest.raises(SystemExit) as caught:
+            handler(signal.SIGTERM, None)
+        assert caught.value.code == 128 + signal.SIGTERM
+    else:
+        assert handler == before
