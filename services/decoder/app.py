@@ -38,7 +38,7 @@ def run(service: Service[DecoderSettings]) -> None:
         {topics.raw: "raw", topics.events: "events", topics.deadletter: "deadletter", topics.state: "state"},
     )
     with (
-        SchemaRegistry(settings.registry) as registry,
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.raw, f"millrace-decoder-{settings.source}") as reader,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):

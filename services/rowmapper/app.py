@@ -83,7 +83,7 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
     admin = connect(settings.kafka)
     infos = ensure_topics(admin, settings.topics, {f"{settings.source}.{kind}": kind for kind in _KINDS})
     with (
-        SchemaRegistry(settings.registry) as registry,
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
     ):
