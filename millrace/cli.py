@@ -3,13 +3,18 @@
 Subcommands are imported when they are used, so that ``millrace --help`` is quick and works without any extra.
 """
 
+import contextlib
 import importlib
+import os
+import select
 import sys
-from typing import Final
+import traceback
+from typing import Any, Final
 
 import click
 
 import millrace
+from millrace.runtime.exit_codes import ExitCode
 
 __all__ = ["main"]
 
@@ -67,10 +72,44 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; how it ends is said here for all of them.
+
+        With 130 and one word by Ctrl-C; with 141 in silence where nobody reads its output any more, as by
+        SIGPIPE, since 0 and 1 mean something; with 70 and a traceback by a bug.
+        """
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+        except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise SystemExit(int(ExitCode.UNREAD)) from None
+            traceback.print_exception(error)
+            what = f"millrace {ctx.invoked_subcommand or ''}".rstrip()
+            click.echo(f"error: {what} met a bug of its own ({type(error).__name__}), told above", err=True)
+            raise SystemExit(int(ExitCode.BUG)) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_where, line) in sorted(_COMMANDS.items())])
+
+
+def _reader_is_gone() -> bool:
+    """Whether it is our output that nobody reads any more, and not another connection that broke."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # no file: a test's
+            poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))
 
 
 @click.group(cls=_LazyGroup)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -31,10 +31,11 @@ from millrace.kafka.state import read_state
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.printable import one_line
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 
 __all__ = ["deadletter"]
+
+_ERROR_WIDTH: Final = 300
 
 
 class _Settings(ServiceSettings):
@@ -235,7 +236,7 @@ class _Aside:
         for name, entry in self._entries.items():
             yield (
                 f"{name} is set aside since {entry.key}, {self._counts[name]} letters wait: "
-                f"{one_line(entry.error)}"
+                f"{_one_line(entry.error)}"
             )
 
 
@@ -271,6 +272,12 @@ def _key(key: bytes) -> str:
     return key.decode("ascii", "backslashreplace")
 
 
+def _one_line(text: str) -> str:
+    """Keep a message to one line of a bounded length, without control characters."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return plain if len(plain) <= _ERROR_WIDTH else plain[: _ERROR_WIDTH - 1] + "…"
+
+
 def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
     if isinstance(letter, Unreadable):
         service, table, error = "?", "-", letter.error
@@ -281,7 +288,7 @@ def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
         error = f"{content.error_class}: {content.error}"
     state = "waits" if waits else "-"
     head = f"{letter.offset:>8}  {_time(letter.timestamp_ms)}  {service:<9}  {state:<5}"
-    return f"{head}  {_key(key)}  {one_line(table)}  {one_line(error)}"
+    return f"{head}  {_key(key)}  {_one_line(table)}  {_one_line(error)}"
 
 
 def _as_json(letter: Letter | Unreadable, *, waits: bool, whole: bool = False) -> str:

@@ -114,6 +114,21 @@ SCRIPT = textwrap.dedent(
 )
 
 
+UNREAD = textwrap.dedent(
+    """
+    import sys
+    from millrace.runtime.service import run_service
+    from millrace.runtime.settings import ServiceSettings
+
+    def app(service):
+        while not service.stop.wait(0.01):
+            service.log.info("at work")
+
+    sys.exit(run_service("example", ServiceSettings, app))
+    """
+)
+
+
 def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
     (tmp_path / "script.py").write_text(SCRIPT)
     environment |= {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
@@ -135,6 +150,24 @@ def test_a_signal_ends_in_order(tmp_path: Path, number: int) -> None:
     with start(tmp_path) as process:
         process.send_signal(number)
         assert process.wait(120) == 0
+
+
+def test_a_log_that_nobody_reads(tmp_path: Path) -> None:
+    """The service stops in order, with one code and no traceback."""
+    (tmp_path / "script.py").write_text(UNREAD)
+    environment = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment | {"PYTHONUNBUFFERED": ""},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
