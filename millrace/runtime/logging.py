@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, TextIO
 
 import structlog
 
+from millrace.text import printable_json
+
 if TYPE_CHECKING:
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor
 
 __all__ = ["Logger", "configure_logging", "get_logger"]
 
@@ -71,6 +73,7 @@ def configure_logging(
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.JSONRenderer(ensure_ascii=False),
+                _printable,
             ],
         )
     )
@@ -79,6 +82,11 @@ def configure_logging(
     root.setLevel(level)
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.getLevelName(level), logging.WARNING))
+
+
+def _printable(_logger: object, _method: str, line: "EventDict") -> str:
+    """Escape in a rendered line what would act on a terminal, or cannot be encoded."""
+    return printable_json(str(line))
 
 
 def get_logger(name: str) -> Logger:
