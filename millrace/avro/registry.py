@@ -30,8 +30,8 @@ from millrace.avro.schemas import Schema
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
-from millrace.runtime.printable import one_line
 from millrace.runtime.settings import RegistrySettings
+from millrace.text import printable
 
 __all__ = [
     "RegistryError",
@@ -236,17 +236,17 @@ class SchemaRegistry:
         except ValueError as error:
             raise RegistryError(
                 f"the schema registry at {self._place} gives as schema {schema_id} what cannot be read by: "
-                f"{one_line(str(error))}"
+                f"{_short(str(error))}"
             ) from None
         return schema
 
     def compatibility(self) -> str:
         """Return the level that holds for subjects without one of their own: BACKWARD, NONE, …."""
-        return one_line(self._ask("compatibility level", "/config", _text_in("compatibilityLevel")))
+        return _short(self._ask("compatibility level", "/config", _text_in("compatibilityLevel")))
 
     def mode(self) -> str:
         """Return whether schemas may be registered: READWRITE, READONLY, …."""
-        return one_line(self._ask("mode", "/mode", _text_in("mode")))
+        return _short(self._ask("mode", "/mode", _text_in("mode")))
 
     def close(self) -> None:
         """Close the connection."""
@@ -306,7 +306,7 @@ class SchemaRegistry:
             found = understand(_of_bounded_size(answer.body) if whole else answer.body)
         except ValueError as error:
             raise RegistryError(
-                f"what answers at {self._place} is no schema registry ({one_line(str(error))}): {_URL_HINT}"
+                f"what answers at {self._place} is no schema registry ({_short(str(error))}): {_URL_HINT}"
             ) from None
         self._met = True
         return found
@@ -336,7 +336,7 @@ class SchemaRegistry:
 
     def _silence(self, error: Exception) -> RegistryError:
         hint = "is it running, and is MILLRACE_REGISTRY_URL right?"
-        reason = one_line(str(error)) or type(error).__name__
+        reason = _short(str(error)) or type(error).__name__
         match error:
             case TimeoutError():
                 reason = f"no whole answer within {_REQUEST_TIMEOUT_S:g} s"
@@ -345,6 +345,11 @@ class SchemaRegistry:
             case ssl.SSLError():
                 hint = "is it https:// or http:// in MILLRACE_REGISTRY_URL?"
         return RegistryError(f"the schema registry at {self._place} does not answer ({reason}): {hint}")
+
+
+def _short(text: str, most: int = 300) -> str:
+    """Return what a registry says, fit for a line."""
+    return printable(text) if len(text) <= most else printable(text[: most - 1]) + "…"
 
 
 def _of_bounded_size(body: bytes) -> bytes:
@@ -376,7 +381,7 @@ def _object(body: bytes) -> dict[str, Any]:
 def _number(value: Any, name: str) -> int:
     """Check an id or version: Java's int, from 0."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
-        raise ValueError(f"its {name} is {one_line(json.dumps(value), 40)}")
+        raise ValueError(f"its {name} is {_short(json.dumps(value), 40)}")
     return value
 
 
@@ -412,4 +417,4 @@ def _error_in(body: bytes) -> tuple[int | None, str]:
     except ValueError:
         return None, ""
     code, message = found.get("error_code"), found.get("message")
-    return code if isinstance(code, int) else None, one_line(message) if isinstance(message, str) else ""
+    return code if isinstance(code, int) else None, _short(message) if isinstance(message, str) else ""

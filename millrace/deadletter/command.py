@@ -252,8 +252,8 @@ def _fits(
     since: datetime | None,
     until: datetime | None,
 ) -> bool:
-    time = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).replace(tzinfo=None)
-    if (since is not None and time < since) or (until is not None and time >= until):
+    time = letter.timestamp_ms
+    if (since is not None and time < _ms(since)) or (until is not None and time >= _ms(until)):
         return False
     if isinstance(letter, Unreadable):
         return service is None and table is None and error is None and _begins(letter.key, key)
@@ -266,12 +266,20 @@ def _begins(key: bytes, wanted: str | None) -> bool:
     return wanted is None or key.startswith(wanted.encode())
 
 
+def _ms(time: datetime) -> float:
+    return time.replace(tzinfo=UTC).timestamp() * 1000
+
+
 def _time(timestamp_ms: int) -> str:
-    return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    """Write the time of a record, which may be any number of 64 bits."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return f"{timestamp_ms} ms"
 
 
 def _key(key: bytes) -> str:
-    return key.decode("ascii", "backslashreplace")
+    return printable(key.decode("ascii", "backslashreplace"))
 
 
 def _one_line(text: str) -> str:

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.kafka": ("millrace.kafka", "millrace.runtime", "millrace.contract"),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract"),
-        *("millrace.binlog", "millrace.kernel"),
+        *("millrace.binlog", "millrace.kernel", "millrace.text"),
     ),
     "millrace.mysql": (
         *("millrace.mysql", "millrace.runtime", "millrace.contract"),
