@@ -69,7 +69,7 @@ kernel: $(READY) ## Build the compiled hot path; else this happens by itself whe
 pins: ## Write requirements.txt anew, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
 	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,dev]'
-	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace; } > .make/requirements.txt
+	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace-cdc; } > .make/requirements.txt
 	@mv .make/requirements.txt requirements.txt
 
 clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)

