@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-import millrace
+from millrace import __version__, kernel
 from millrace.installation import install_command
 from millrace.runtime.exit_codes import ExitCode
 
@@ -114,7 +114,9 @@ def _reader_is_gone() -> bool:
 
 
 @click.group(cls=_LazyGroup)
-@click.version_option(millrace.__version__, prog_name="millrace")
+@click.version_option(
+    __version__, prog_name="millrace", message=f"%(prog)s, version %(version)s, kernel {kernel.state()}"
+)
 def main() -> None:
     """Carry the binary log of MySQL and MariaDB to Kafka, and read it there with Spark."""
 

@@ -29,7 +29,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from millrace import __version__
+from millrace import __version__, kernel
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
@@ -69,6 +69,11 @@ class ServiceMetrics(Collector):
             "millrace_service_ready",
             "1 while the service is at work, as /readyz says.",
             int(self._health.ready),
+        )
+        yield GaugeMetricFamily(
+            "millrace_service_kernel",
+            "1 where the compiled kernel does the work, 0 where the reference codec does, more slowly.",
+            int(kernel.state() == "on"),
         )
 
 

@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from millrace import __version__, kernel
 from millrace.binlog.errors import BinlogError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -75,7 +76,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         service = Service(name, settings, log, stop)
         ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _signals(service.stop, log), _http(service):
-            log.info("started", pid=os.getpid())
+            log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())
             _spare_garbage_collection()
             app(service)
             log.info("stopped")

@@ -23,7 +23,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
     "millrace.contract": (),
     "millrace.text": (),
-    "millrace.runtime": ("millrace.runtime", "millrace.contract", "millrace.binlog", "millrace.text"),
+    "millrace.runtime": (
+        *("millrace.runtime", "millrace.contract", "millrace.binlog"),
+        *("millrace.kernel", "millrace.text"),
+    ),
     "millrace.kafka": ("millrace.kafka", "millrace.runtime", "millrace.contract"),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract"),

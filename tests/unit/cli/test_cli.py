@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from millrace import __version__, cli
+from millrace import __version__, cli, kernel
 from millrace.cli import main
 
 
@@ -31,7 +31,8 @@ def test_every_command_has_help(name: str) -> None:
 
 
 def test_version() -> None:
-    assert CliRunner().invoke(main, ["--version"]).output == f"millrace, version {__version__}\n"
+    said = CliRunner().invoke(main, ["--version"]).output
+    assert said == f"millrace, version {__version__}, kernel {kernel.state()}\n"
 
 
 def test_an_unknown_command_is_an_error() -> None:

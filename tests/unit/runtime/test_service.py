@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import Counter, generate_latest
 
 import millrace
+from millrace import kernel
 from millrace.binlog.errors import TruncatedError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -47,6 +48,7 @@ def test_stopped_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
     lines = [json.loads(line) for line in captured.out.splitlines()]
     assert [line["event"] for line in lines] == ["started", "stopped"]
+    assert (lines[0]["version"], lines[0]["kernel"]) == (millrace.__version__, kernel.state())
     assert all(line["service"] == "example" and line["source"] == "shop" for line in lines)
 
 
@@ -93,6 +95,7 @@ def test_every_service_tells_who_it_is_and_whether_it_works() -> None:
     info = f'millrace_service_info{{service="example",source="shop",version="{millrace.__version__}"}} 1.0'
     assert info in before.splitlines()
     assert "millrace_service_ready 0.0" in before.splitlines()
+    assert f"millrace_service_kernel {float(kernel.state() == 'on')}" in before.splitlines()
     assert "millrace_service_ready 1.0" in after.splitlines()
 
 
