@@ -23,9 +23,10 @@ help: ## List the targets
 	[print(f"make {name:<12} {what}") for name, what in re.findall(r"(?m)^([\w-]+):.*## (.*)", text)]'
 
 # `exec` makes the demo a child of make itself: it ends when make does, and ends all that it started.
-demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
-	@exec $(BIN)/python -m millrace.cli demo --end-with-parent \
-	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
+# The address has a password, which a process's arguments would show to everybody.
+demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port make demo for yours
+	@export MILLRACE_DEMO_SOURCE="$$SOURCE"; exec $(BIN)/python -m millrace.cli demo --end-with-parent \
+	    $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
 	    $(if $(STAY),--stay) $(ARGS)
 
 # Three at a time, each with servers of its own (8 GB in all): tests of servers wait more than they compute.

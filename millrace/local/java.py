@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from millrace.installation import install_command
-from millrace.local.artifacts import cache_folder, made_folder
+from millrace.local.artifacts import cache_folder, made_folder, trusted
 from millrace.local.errors import LocalError
 
 __all__ = ["Java", "find_java", "spark_environment"]
@@ -103,8 +103,8 @@ for argument do
 done
 exec '{java.program}' "$@"
 """
-    root = cache_folder() / "java"
-    home = root / f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
+    root = trusted(cache_folder() / "java")
+    home = trusted(root / f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}")
     if not home.is_dir():
         staging = Path(tempfile.mkdtemp(dir=made_folder(root)))
         (staging / "bin").mkdir()

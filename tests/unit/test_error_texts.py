@@ -1,5 +1,6 @@
 """What is told to a person, where no test of the part itself reads it: the whole text, and the exit code."""
 
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -314,7 +315,25 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(local_processes.os, "getuid", lambda: 4242)
     with pytest.raises(LocalError) as caught:
         local_processes._base_folder()
-    assert str(caught.value) == f"{folder} belongs to another user; set TMPDIR to a folder of your own"
+    assert str(caught.value) == (
+        f"{folder} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+    )
+
+
+def test_a_folder_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in it is removed when its servers are gone: it must not be somewhere else."""
+    monkeypatch.setattr(local_processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"millrace-{os.getuid()}"
+    monkeypatch.setattr(local_processes, "_LONGEST_BASE", len(str(folder)))
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LocalError, match="or a link: set TMPDIR"):
+        local_processes._base_folder()
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    assert local_processes._base_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -325,7 +344,7 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (
             "importlib.util.find_spec",
             lambda _name: None,
-            "no Cython: it is among the packages of requirements.txt$",
+            "no Cython: the extra 'kernel' brings it$",
         ),
     ],
 )
