@@ -15,7 +15,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo test test-servers chaos fuzz lint types fmt bench memory local kernel pins clean
+.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -33,6 +33,9 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
 	@exec $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+check: lint types $(KERNEL) ## What to run while working: style, types and unit tests, in two minutes
+	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
+
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
 test-servers: $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
 	@exec $(BIN)/python -m pytest tests/servers/pipeline.py -n 0 -rA $(ARGS)
@@ -43,9 +46,10 @@ chaos: $(KERNEL) ## Let everything go wrong for an hour while rows are written; 
 fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
-lint: $(READY) ## Check style and formatting
+lint: $(READY) ## Check style, formatting and security rules
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive millrace services spark_jobs tools docs
 
 types: $(READY) ## Check types
 	$(BIN)/mypy

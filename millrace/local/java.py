@@ -67,7 +67,7 @@ def _major_version(home: Path) -> int:
         release = (home / "release").read_text()
     except OSError:
         command = [str(home / "bin" / "java"), "-version"]
-        release = subprocess.run(command, capture_output=True, text=True, check=False).stderr  # noqa: S603
+        release = subprocess.run(command, capture_output=True, text=True, check=False).stderr  # noqa: S603 - the Java that was found
     match = re.search(r'(?:JAVA_VERSION=|version )"(\d+)', release)
     return int(match[1]) if match else 0
 
