@@ -29,11 +29,6 @@ class _Lines(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._when_unread = when_unread
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; not what libraries say of a Ctrl-C, which is no error."""
-        if not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt)):
-            super().emit(record)
-
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Write to nowhere from here on if the reader has left; else say what is wrong with a record."""
         if not isinstance(sys.exc_info()[1], BrokenPipeError):

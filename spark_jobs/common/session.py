@@ -6,6 +6,7 @@ log turned down to errors.
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from millrace.text import printable
@@ -33,7 +34,13 @@ _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 @contextmanager
 def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
     """Start the session of the job ``name`` and stop it at the end."""
-    spark = SparkSession.builder.appName(name).config(conf=_conf(master)).getOrCreate()
+    interrupt = signal.getsignal(signal.SIGINT)
+    conf = _conf(master).setAppName(name)
+    SparkContext.getOrCreate(conf)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler asks Java, from the midst of whatever was being asked.
+        signal.signal(signal.SIGINT, interrupt)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         yield spark
     finally:

@@ -1,5 +1,6 @@
 """What is told to a person, where no test of the part itself reads it: the whole text, and the exit code."""
 
+import logging
 import os
 import socket
 import sys
@@ -524,3 +525,22 @@ def test_a_bug_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().err
     assert said.endswith("error: analytics met a bug of its own (KeyError), told above\n")
     assert "surprise" in said
+
+
+def test_a_job_that_is_interrupted_while_java_is_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    """Py4J logs the interrupt and says that the call has failed."""
+
+    def select() -> NoReturn:
+        logging.getLogger().error("while sending command", exc_info=KeyboardInterrupt())
+        raise KeyError("An error occurred while calling o73.select")
+
+    def stop() -> NoReturn:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise KeyError("stopping Spark")
+
+    for ask in (select, stop):
+        with pytest.raises(KeyboardInterrupt), job_errors("analytics"):
+            ask()
+    assert capfd.readouterr() == ("", "")

@@ -29,11 +29,3 @@ def test_what_comes_from_elsewhere_is_escaped() -> None:
     assert json.loads(ours)["table"] == "t\u202e\\xff\n"
     assert json.loads(theirs)["event"] == "ü \x7f"
     assert "\x7f" not in theirs
-
-
-def test_an_interrupt_is_no_error() -> None:
-    """Py4J logs one with its traceback."""
-    stream = io.StringIO()
-    configure_logging(stream=stream)
-    logging.getLogger("py4j").error("while sending a command", exc_info=KeyboardInterrupt())
-    assert stream.getvalue() == ""
