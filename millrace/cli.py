@@ -3,16 +3,21 @@
 Subcommands are imported when they are used, so that ``millrace --help`` is quick and works without any extra.
 """
 
+import contextlib
 import importlib
 import os
+import select
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 import click
 
-import millrace
+from millrace import __version__, kernel
+from millrace.installation import install_command
+from millrace.runtime.exit_codes import ExitCode
 
 __all__ = ["main"]
 
@@ -82,10 +87,35 @@ class _LazyGroup(click.Group):
                 raise
             raise click.ClickException(
                 f"'millrace {cmd_name}' needs the Python package {error.name!r}, which is not installed: "
-                "pip install 'millrace[local,spark]'"
+                + install_command("local", "spark")
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; how it ends is said here for all of them.
+
+        With 130 and one word by Ctrl-C; with 141 in silence where nobody reads its output any more, as by
+        SIGPIPE, since 0 and 1 mean something; with 70 and a traceback by a bug.
+        """
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+        except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise SystemExit(int(ExitCode.UNREAD)) from None
+            traceback.print_exception(error)
+            what = f"millrace {ctx.invoked_subcommand or ''}".rstrip()
+            click.echo(f"error: {what} met a bug of its own ({type(error).__name__}), told above", err=True)
+            raise SystemExit(int(ExitCode.BUG)) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands without importing any."""
@@ -97,8 +127,19 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _reader_is_gone() -> bool:
+    """Whether it is our output that nobody reads any more, and not another connection that broke."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # no file: a test's
+            poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))
+
+
 @click.group(cls=_LazyGroup)
-@click.version_option(millrace.__version__, prog_name="millrace")
+@click.version_option(
+    __version__, prog_name="millrace", message=f"%(prog)s, version %(version)s, kernel {kernel.state()}"
+)
 def main() -> None:
     """Carry the binary log of MySQL and MariaDB to Kafka, and read it there with Spark."""
 

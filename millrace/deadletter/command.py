@@ -32,6 +32,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.text import printable, printable_json
 
 __all__ = ["deadletter"]
 
@@ -179,13 +180,16 @@ def retry(
         if not outcomes and not stop.is_set():
             click.echo(f"no table of {settings.source} is set aside")
         for outcome in outcomes:
-            click.echo(f"{outcome.table}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows")
+            click.echo(
+                f"{printable(outcome.table)}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows"
+            )
         failed = [outcome for outcome in outcomes if outcome.failed]
         for outcome in failed:
             key, reason = outcome.failed
+            what = printable(f"{outcome.table} stays set aside from {key} on: {reason}")
             click.echo(
-                f"error: {outcome.table} stays set aside from {key} on: {reason}. Where its definition was "
-                "read too early, start the reader again, which reads it anew, then retry",
+                f"error: {what}. Where its definition was read too early, start the reader again, which "
+                "reads it anew, then retry",
                 err=True,
             )
         if failed:
@@ -235,7 +239,7 @@ class _Aside:
         """Say which tables are set aside."""
         for name, entry in self._entries.items():
             yield (
-                f"{name} is set aside since {entry.key}, {self._counts[name]} letters wait: "
+                f"{printable(name)} is set aside since {entry.key}, {self._counts[name]} letters wait: "
                 f"{_one_line(entry.error)}"
             )
 
@@ -250,8 +254,8 @@ def _fits(
     since: datetime | None,
     until: datetime | None,
 ) -> bool:
-    time = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).replace(tzinfo=None)
-    if (since is not None and time < since) or (until is not None and time >= until):
+    time = letter.timestamp_ms
+    if (since is not None and time < _ms(since)) or (until is not None and time >= _ms(until)):
         return False
     if isinstance(letter, Unreadable):
         return service is None and table is None and error is None and _begins(letter.key, key)
@@ -264,17 +268,25 @@ def _begins(key: bytes, wanted: str | None) -> bool:
     return wanted is None or key.startswith(wanted.encode())
 
 
+def _ms(time: datetime) -> float:
+    return time.replace(tzinfo=UTC).timestamp() * 1000
+
+
 def _time(timestamp_ms: int) -> str:
-    return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    """Write the time of a record, which may be any number of 64 bits."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return f"{timestamp_ms} ms"
 
 
 def _key(key: bytes) -> str:
-    return key.decode("ascii", "backslashreplace")
+    return printable(key.decode("ascii", "backslashreplace"))
 
 
 def _one_line(text: str) -> str:
-    """Keep a message to one line of a bounded length, without control characters."""
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Keep a message to one line of a bounded length."""
+    plain = printable(text)
     return plain if len(plain) <= _ERROR_WIDTH else plain[: _ERROR_WIDTH - 1] + "…"
 
 
@@ -294,14 +306,15 @@ def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
 def _as_json(letter: Letter | Unreadable, *, waits: bool, whole: bool = False) -> str:
     head = {"letter": letter.offset, "time": _time(letter.timestamp_ms)}
     if isinstance(letter, Unreadable):
-        return json.dumps(head | {"key": _key(letter.key), "unreadable": letter.error}, ensure_ascii=False)
+        head |= {"key": _key(letter.key), "unreadable": letter.error}
+        return printable_json(json.dumps(head, ensure_ascii=False))
     record = asdict(letter.content)
     value, context = record.pop("value"), record.pop("context")
     record |= {"key": _key(letter.content.key), "waits": waits, "size": len(value)}
     if whole:
         record["value"] = base64.b64encode(value).decode()
         record["context"] = None if context is None else base64.b64encode(context).decode()
-    return json.dumps(head | record, ensure_ascii=False)
+    return printable_json(json.dumps(head | record, ensure_ascii=False))
 
 
 def _show(letter: Letter) -> None:
@@ -320,6 +333,6 @@ def _show(letter: Letter) -> None:
         "size": f"{len(content.value)} bytes",
     }
     for name, value in fields.items():
-        click.echo(f"{name + ':':<11}{value}")
+        click.echo(f"{name + ':':<11}{printable(str(value))}")
     dump = hexdump(content.value, 0, HexdumpLayout.MYSQL, has_fields=False)
     click.echo(dump.decode("ascii").rstrip("\n"))

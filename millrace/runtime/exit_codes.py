@@ -24,3 +24,7 @@ class ExitCode(IntEnum):
     """The data stops us: a gap, another log without GTIDs."""
     BUG = 70
     """A bug of ours."""
+    INTERRUPTED = 130
+    """A command was ended by Ctrl-C."""
+    UNREAD = 141
+    """Nobody reads our output any more: the code of a process that SIGPIPE has ended."""

@@ -121,6 +121,7 @@ class RegistrySettings(SettingsGroup):
     """How the schema registry is reached: ``MILLRACE_REGISTRY_…``."""
 
     url: Annotated[str, AfterValidator(_url)] = Field(
+        repr=False,  # a password may stand in it
         description="address of the registry's Confluent API, as http(s)://host:port/path",
     )
     username: str | None = Field(None, description="user name for basic authentication")

@@ -35,7 +35,7 @@ def run(service: Service[DecoderSettings]) -> None:
     group = f"millrace-decoder-{settings.source}"
     admin = connect(settings.kafka)
     with (
-        SchemaRegistry(settings.registry) as registry,
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.raw, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):

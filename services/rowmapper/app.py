@@ -89,7 +89,7 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
     group = f"millrace-rowmapper-{settings.source}"
     admin = connect(settings.kafka)
     with (
-        SchemaRegistry(settings.registry) as registry,
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
         ThreadPoolExecutor(_REGISTERING, "registry") as pool,

@@ -5,6 +5,7 @@ A job is a function that is decorated with :func:`job_command` and gets a :class
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.text import printable
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
@@ -264,20 +266,41 @@ def _inputs(
 @contextmanager
 def errors_in_words(name: str) -> Iterator[None]:
     """End the process with one line and an exit code where a user can act; a bug is told in full."""
+    interrupts = _Interrupts()
+    loggers = [logging.getLogger(of) for of in (None, "py4j.clientserver")]
+    for logger in loggers:
+        logger.addFilter(interrupts)
     try:
         yield
     except UserError as error:
         for line in error.lines:
             _say(line)
         raise SystemExit(int(error.exit_code)) from None
-    except PySparkException as error:
+    except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
+        if interrupts.came or isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         text = str(error)
-        if EVENT_ERROR in text:
+        if isinstance(error, PySparkException) and EVENT_ERROR in text:
             _say(text.rpartition(EVENT_ERROR)[2].splitlines()[0])
             raise SystemExit(int(ExitCode.DATA)) from None
         _bug(name, error)
-    except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
-        _bug(name, error)
+    finally:
+        for logger in loggers:
+            logger.removeFilter(interrupts)
+
+
+class _Interrupts(logging.Filter):
+    """Notes a Ctrl-C while Java is asked: Py4J logs it, and raises something else."""
+
+    came = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep what is no Ctrl-C."""
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+        self.came = self.came or error is not None
+        return error is None
 
 
 class _Sigterm:
@@ -329,7 +352,7 @@ def _bug(name: str, error: Exception) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"error: {line}\n")
+    sys.stderr.write(f"error: {printable(line)}\n")
 
 
 def moment(seconds: int | None) -> str | None:

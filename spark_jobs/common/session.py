@@ -6,6 +6,7 @@ Started by ``spark-submit``, a job takes master, memory and jars from there. Sta
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import Field
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from millrace.runtime.settings import SettingsGroup
+from millrace.text import printable
 
 __all__ = ["SparkSettings", "Steps", "spark_session"]
 
@@ -44,7 +46,13 @@ class SparkSettings(SettingsGroup):
 @contextmanager
 def spark_session(name: str, master: str | None, settings: SparkSettings) -> Iterator[SparkSession]:
     """Start the session of the job ``name`` and stop it at the end."""
-    spark = SparkSession.builder.appName(name).config(conf=_conf(master, settings)).getOrCreate()
+    interrupt = signal.getsignal(signal.SIGINT)
+    conf = _conf(master, settings).setAppName(name)
+    SparkContext.getOrCreate(conf)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler asks Java, from the midst of whatever was being asked.
+        signal.signal(signal.SIGINT, interrupt)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         yield spark
     finally:
@@ -86,7 +94,7 @@ class Steps:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        sys.stderr.write(f"{self._job}: {text}\n")
+        sys.stderr.write(f"{self._job}: {printable(text)}\n")
         sys.stderr.flush()
 
     @contextmanager
@@ -114,6 +122,6 @@ class Steps:
             tasks = sum(stage.numTasks for stage in stages)
             finished = sum(stage.numCompletedTasks for stage in stages)
             progress = f" … {finished}/{tasks} tasks" if tasks else " …"
-            sys.stderr.write(f"\r\x1b[K{self._job}: {text}{progress}")
+            sys.stderr.write(f"\r\x1b[K{self._job}: {printable(text)}{progress}")
             sys.stderr.flush()
         sys.stderr.write("\r\x1b[K")

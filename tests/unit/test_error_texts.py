@@ -1,5 +1,7 @@
 """What is told to a person, where no test of the part itself reads it: the whole text, and the exit code."""
 
+import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.server import ServerLog
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
+from millrace.installation import install_command
+from millrace.jobs import _help as job_help
 from millrace.kafka.chunks import ChunkError, split_parts
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
@@ -301,7 +305,25 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(local_processes.os, "getuid", lambda: 4242)
     with pytest.raises(LocalError) as caught:
         local_processes._base_folder()
-    assert str(caught.value) == f"{folder} belongs to another user; set TMPDIR to a folder of your own"
+    assert str(caught.value) == (
+        f"{folder} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+    )
+
+
+def test_a_folder_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in it is removed when its servers are gone: it must not be somewhere else."""
+    monkeypatch.setattr(local_processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"millrace-{os.getuid()}"
+    monkeypatch.setattr(local_processes, "_LONGEST_BASE", len(str(folder)))
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LocalError, match="or a link: set TMPDIR"):
+        local_processes._base_folder()
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    assert local_processes._base_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -312,7 +334,7 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (
             "importlib.util.find_spec",
             lambda _name: None,
-            "no Cython: it is among the packages of requirements.txt$",
+            "no Cython: the extra 'kernel' brings it$",
         ),
     ],
 )
@@ -368,7 +390,14 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["job", "analytics", "--source", "shop"])
     assert done.exit_code == 2
     assert done.output.startswith("error: Spark is not installed (")
-    assert done.output.endswith("): pip install 'millrace[spark,local]'\n")
+    assert done.output.endswith(f"): {install_command('spark', 'local')}\n")
+    listed = CliRunner().invoke(main, ["job", "--help"])
+    assert listed.exit_code == 0
+    assert "  analytics       Report events per type and minute, rows per table" in listed.output
+    for name in ("analytics", "loop_detection", "loop-detection"):
+        done = CliRunner().invoke(main, ["job", name, "--help"])
+        assert done.exit_code == 0
+        assert done.output == job_help(name.replace("-", "_"))
 
 
 def test_no_service_has_run() -> None:
@@ -487,3 +516,22 @@ def test_a_bug_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().err
     assert said.endswith("error: analytics met a bug of its own (KeyError), told above\n")
     assert "surprise" in said
+
+
+def test_a_job_that_is_interrupted_while_java_is_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    """Py4J logs the interrupt and says that the call has failed."""
+
+    def select() -> NoReturn:
+        logging.getLogger().error("while sending command", exc_info=KeyboardInterrupt())
+        raise KeyError("An error occurred while calling o73.select")
+
+    def stop() -> NoReturn:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise KeyError("stopping Spark")
+
+    for ask in (select, stop):
+        with pytest.raises(KeyboardInterrupt), job_errors("analytics"):
+            ask()
+    assert capfd.readouterr() == ("", "")

@@ -183,7 +183,7 @@ class World:
         stack = ExitStack()
         stack.enter_context(self.broker.installed())
         for module in REGISTRY_USERS:
-            stack.enter_context(patch(f"{module}.SchemaRegistry", lambda _: self.registry))
+            stack.enter_context(patch(f"{module}.SchemaRegistry", lambda *_, **__: self.registry))
         stack.enter_context(patch.object(producer_module, "CommitPolicy", lambda: CommitPolicy(records=4)))
         return stack
 

@@ -54,7 +54,13 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
 def test_variables_that_are_named_exist(generator: ModuleType) -> None:
     known = {name for model in generator.SERVICES.values() for name, _ in generator.settings(model)}
     known |= {f"MILLRACE_SPARK_{name.upper()}" for name in SparkSettings.model_fields}
-    known |= {"MILLRACE_CONFIG", "MILLRACE_CACHE", "MILLRACE_KERNEL", "MILLRACE_SHARED"}
+    known |= {
+        "MILLRACE_CONFIG",
+        "MILLRACE_CACHE",
+        "MILLRACE_KERNEL",
+        "MILLRACE_SHARED",
+        "MILLRACE_DEMO_SOURCE",
+    }
     for page in PAGES:
         named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z](?![A-Z_])", page.read_text()))
         assert named <= known, page
