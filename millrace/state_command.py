@@ -118,8 +118,7 @@ def rebuild(
             guard.begin(None)
             last = last_record(settings.kafka, guard.topics.own)
             if last is not None:
-                key = last.key()
-                guard.note(None, (key.encode() if isinstance(key, str) else key, last.value()))
+                guard.note(None, (last.key, last.value))
             after = replace(rebuilt.state, continuity=guard.continuity)
             producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))
         click.echo(f"done; start the {service}")

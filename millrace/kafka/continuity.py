@@ -10,14 +10,15 @@ reports trouble.
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.service_state import Continuity, InputRecord, OutputRecord
 from millrace.contract import Topics
-from millrace.kafka.errors import answer_of, translated
+from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.kafka.input import InputReader
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.runtime.errors import UserError
@@ -28,6 +29,7 @@ __all__ = ["ContinuityGuard", "TopicChangedError", "topic_ids"]
 
 _TIMEOUT_S: Final = 30.0
 _LOOK_EVERY_S: Final = 10.0
+_LOOK_TIMEOUT_S: Final = 5.0
 _SECTION: Final = "docs/operations.md says what to do ('A topic that changed')"
 
 
@@ -38,13 +40,13 @@ class TopicChangedError(UserError):
         super().__init__(message, ExitCode.DATA)
 
 
-def topic_ids(admin: AdminClient, names: Sequence[str]) -> dict[str, str]:
+def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
     """Return Kafka's ids of topics, by name; those that do not exist are left out."""
     ids: dict[str, str] = {}
     with translated("looking up the ids of topics"):
         for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
             try:
-                ids[name] = str(answer_of(future, _TIMEOUT_S).topic_id)
+                ids[name] = str(answer_of(future, timeout_s).topic_id)
             except KafkaException as exception:
                 if exception.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
@@ -92,13 +94,17 @@ class ContinuityGuard:
         self.continuity = Continuity(known.topics, last_input or known.last_input, output)
 
     def look(self, *, now: bool = False) -> None:
-        """Compare the ids of the topics if that was not done for a while, or ``now``."""
+        """Compare the ids of the topics if that was not done for a while, or ``now``.
+
+        Where brokers do not answer, the next look tells: whoever writes or reads says so.
+        """
         if now or time.monotonic() - self._looked >= _LOOK_EVERY_S:
-            self._compare(self.continuity.topics)
+            with suppress(BrokerError):
+                self._compare(self.continuity.topics, _LOOK_TIMEOUT_S)
             self._looked = time.monotonic()
 
-    def _compare(self, expected: Mapping[str, str]) -> None:
-        found = topic_ids(self._admin, list(expected))
+    def _compare(self, expected: Mapping[str, str], timeout_s: float = _TIMEOUT_S) -> None:
+        found = topic_ids(self._admin, list(expected), timeout_s)
         for name, id_ in expected.items():
             if name not in found:
                 raise TopicChangedError(
@@ -113,16 +119,15 @@ class ContinuityGuard:
 
     def _check_output(self, expected: OutputRecord) -> None:
         topic = self.topics.own
-        message = last_record(self._settings, topic)
-        if message is None:
+        record = last_record(self._settings, topic)
+        if record is None:
             if newest_offset(self._settings, topic) > 0:
                 return  # all of its records were deleted on purpose, by retention or reprocessing
             found = "nothing"
         else:
-            key = _key(message)
-            if (key, zlib.crc32(message.value() or b"")) == (expected.key, expected.crc32):
+            if (record.key, zlib.crc32(record.value or b"")) == (expected.key, expected.crc32):
                 return
-            found = f"{_text(key)} at offset {message.offset()}"
+            found = f"{_text(record.key)} at offset {record.offset}"
         raise TopicChangedError(
             f"{topic} does not end as the {self._service} of {self._source} left it: the last record should "
             f"be {_text(expected.key)}, and is {found}. Its end was lost, or somebody else has written to "
@@ -158,11 +163,6 @@ def _first(reader: InputReader) -> InputRecord | None:
         if reader.read(1, 1.0):
             return reader.last
     return None
-
-
-def _key(message: Message) -> bytes | None:
-    key = message.key()
-    return key.encode() if isinstance(key, str) else key
 
 
 def _text(key: bytes | None) -> str:

@@ -9,7 +9,6 @@ stage yields; it is committed as soon as the input pauses, else at the limits of
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -193,8 +192,7 @@ class Committer(Generic[S]):
 
     def explain(self) -> None:
         """Raise :class:`TopicChangedError` where that is why Kafka refuses: a topic that is gone, say."""
-        with suppress(BrokerError):
-            self._guard.look(now=True)
+        self._guard.look(now=True)
 
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -11,12 +11,13 @@ from millrace.avro.service_state import InputRecord
 from millrace.kafka import client
 from millrace.kafka.client import consumer_config
 from millrace.kafka.errors import BrokerError, InputLostError, is_passing, translated
+from millrace.kafka.read import record_of
 from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Headers, Record
+from millrace.stage import Record
 
-__all__ = ["InputReader", "record_of", "reread"]
+__all__ = ["InputReader", "reread"]
 
 _LOG = get_logger(__name__)
 _REREAD_BATCH: Final = 100
@@ -76,14 +77,9 @@ class InputReader:
             messages = self._good(messages)
             if not messages:
                 return []
-        last = messages[-1]
-        key = last.key()
-        self.last = InputRecord(
-            cast("int", last.offset()),
-            _bytes(key),
-            _known(last.leader_epoch()),
-        )
-        return [record_of(message) for message in messages]
+        records = [record_of(message) for message in messages]
+        self.last = InputRecord(records[-1].offset, records[-1].key, _known(messages[-1].leader_epoch()))
+        return records
 
     def _good(self, messages: Sequence[Message]) -> list[Message]:
         """Leave out what is no record; raise for what does not mend by itself."""
@@ -138,21 +134,6 @@ class InputReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._consumer.close()
-
-
-def record_of(message: Message) -> Record:
-    """Give what a message holds; raises nothing."""
-    return Record(
-        cast("int", message.offset()),
-        message.timestamp()[1],
-        _bytes(message.key()),
-        message.value(),
-        cast("Headers", message.headers()),
-    )
-
-
-def _bytes(key: bytes | str | None) -> bytes | None:
-    return key.encode() if isinstance(key, str) else key
 
 
 def _known(leader_epoch: int | None) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -22,6 +22,7 @@ from millrace.kafka import client
 from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Headers, Record
 
 __all__ = [
     "earliest_offsets",
@@ -29,6 +30,7 @@ __all__ = [
     "held_offsets",
     "latest_offsets",
     "read_topic",
+    "record_of",
     "source_topics",
     "topic_names",
 ]
@@ -107,6 +109,21 @@ def read_topic(
                     )
     finally:
         consumer.close()
+
+
+def record_of(message: Message) -> Record:
+    """Give what a message holds, which is no error; raises nothing."""
+    return Record(
+        cast("int", message.offset()),
+        message.timestamp()[1],
+        _bytes(message.key()),
+        message.value(),
+        cast("Headers", message.headers()),
+    )
+
+
+def _bytes(key: bytes | str | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key
 
 
 def source_topics(admin: AdminClient, source: str) -> dict[str, int]:

@@ -3,11 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from confluent_kafka import Message
-
 from millrace.contract import HEADER_CHUNK
-from millrace.kafka.input import record_of
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
@@ -18,8 +15,8 @@ _FIRST_STRIDE: Final = 1000
 
 
 def last_whole(
-    settings: KafkaSettings, topic: str, wanted: Callable[[Message], bool] = lambda _: True
-) -> Message | None:
+    settings: KafkaSettings, topic: str, wanted: Callable[[Record], bool] = lambda _: True
+) -> Record | None:
     """Give the last record that is ``wanted``, of one in chunks the last chunk; None if there is none.
 
     Of a record in chunks the first must be wanted, and all must be there. The topic is read backwards in
@@ -30,7 +27,7 @@ def last_whole(
     while start > low:
         start = max(low, end - stride)
         found = None
-        for found in _whole(read_topic(settings, topic, start=start), wanted):  # noqa: B007 - the last counts
+        for found in _whole(map(record_of, read_topic(settings, topic, start=start)), wanted):  # noqa: B007 - the last counts
             pass
         if found is not None:
             return found
@@ -38,28 +35,28 @@ def last_whole(
     return None
 
 
-def _whole(messages: Iterator[Message], wanted: Callable[[Message], bool]) -> Iterator[Message]:
+def _whole(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[Record]:
     """Give records that are wanted, of those in chunks the last chunk."""
-    begun: dict[object, int] = {}
+    begun: dict[bytes | None, int] = {}
     """By key: the chunk that comes next. Two services may write theirs at the same time."""
-    for message in messages:
-        header = dict(message.headers() or ()).get(HEADER_CHUNK)
-        if not isinstance(header, bytes):
-            if wanted(message):
-                yield message
+    for record in records:
+        header = dict(record.headers or ()).get(HEADER_CHUNK)
+        if header is None:
+            if wanted(record):
+                yield record
             continue
         index, count = map(int, header.split(b"/"))
-        key = message.key()
+        key = record.key
         if index == 0:
             begun.pop(key, None)
-            if not wanted(message):
+            if not wanted(record):
                 continue
         elif begun.get(key) != index:
             continue
         begun[key] = index + 1
         if index + 1 == count:
             del begun[key]
-            yield message
+            yield record
 
 
 def first_reaching(
@@ -82,8 +79,7 @@ def first_reaching(
 
 def records_between(settings: KafkaSettings, topic: str, start: int, end: int) -> Iterator[Record]:
     """Give the committed records from offset ``start`` to before ``end``."""
-    for message in read_topic(settings, topic, start=start):
-        record = record_of(message)
+    for record in map(record_of, read_topic(settings, topic, start=start)):
         if record.offset >= end:
             return
         yield record

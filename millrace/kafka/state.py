@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, cast
 
-from confluent_kafka import IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
 from millrace.contract import Topics
 from millrace.kafka import client
 from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, translated
-from millrace.kafka.read import earliest_offsets, held_offsets, latest_offsets
+from millrace.kafka.read import earliest_offsets, held_offsets, latest_offsets, record_of
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Target
+from millrace.stage import Record, Target
 
 __all__ = [
     "HEADER_OWNER",
@@ -70,37 +70,31 @@ _STARTED: Final = datetime.now(UTC)
 def read_state(settings: KafkaSettings, source: str, service: str) -> StoredState | None:
     """Read the newest committed state of a service; None if there never was one."""
     key = state_key(service)
-    message = last_record(settings, Topics(source).state, lambda found: found.key() == key)
-    if message is None:
+    record = last_record(settings, Topics(source).state, lambda found: found.key == key)
+    if record is None:
         return None
-    owner = dict(message.headers() or ()).get(HEADER_OWNER)
-    offset = message.offset()
-    assert offset is not None
-    return StoredState(
-        message.value(),
-        owner.decode() if isinstance(owner, bytes) else "another process",
-        offset,
-        message.timestamp()[1],
-    )
+    owner = dict(record.headers or ()).get(HEADER_OWNER)
+    name = "another process" if owner is None else owner.decode("utf-8", "replace")
+    return StoredState(record.value, name, record.offset, record.timestamp_ms)
 
 
 def last_record(
-    settings: KafkaSettings, topic: str, wanted: Callable[[Message], bool] = lambda _: True
-) -> Message | None:
+    settings: KafkaSettings, topic: str, wanted: Callable[[Record], bool] = lambda _: True
+) -> Record | None:
     """Read the last committed record of partition 0 that is ``wanted``; None if there is none."""
     return last_records(settings, {topic: 1}, wanted).get((topic, 0))
 
 
 def last_records(
-    settings: KafkaSettings, topics: Mapping[str, int], wanted: Callable[[Message], bool] = lambda _: True
-) -> dict[Target, Message]:
+    settings: KafkaSettings, topics: Mapping[str, int], wanted: Callable[[Record], bool] = lambda _: True
+) -> dict[Target, Record]:
     """Read the last committed record that is ``wanted`` of each partition that has one.
 
     ``topics`` gives the number of partitions of each. Everything that lies in a partition when this is called
     is waited for: what other services have written but not yet committed may hide what is wanted. Partitions
     are read backwards in growing strides, so that their length does not matter.
     """
-    found: dict[Target, Message] = {}
+    found: dict[Target, Record] = {}
     config = consumer_config(settings, "millrace-read") | {"enable.partition.eof": True}
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
@@ -139,11 +133,11 @@ def _last_between(
     consumer: client.Consumer,
     held: Mapping[Target, range],
     starts: Mapping[Target, int],
-    wanted: Callable[[Message], bool],
-) -> dict[Target, Message]:
+    wanted: Callable[[Record], bool],
+) -> dict[Target, Record]:
     """Give the last records that are wanted, from ``starts`` to before the ends of what is ``held``."""
     consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
-    found: dict[Target, Message] = {}
+    found: dict[Target, Record] = {}
     left = set(held)
     heard = time.monotonic()
     while left:
@@ -154,8 +148,8 @@ def _last_between(
             offset, end = cast("int", message.offset()), held[at].stop
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise BrokerError(f"{at[0]} cannot be read: {error.str()}")
-            if error is None and offset < end and wanted(message):
-                found[at] = message
+            if error is None and offset < end and wanted(record := record_of(message)):
+                found[at] = record
             if offset >= end or (error is None and offset == end - 1):
                 left.discard(at)
         if time.monotonic() - heard > _TIMEOUT_S:

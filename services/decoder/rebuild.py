@@ -7,8 +7,6 @@ time, until what comes out is what the topic ends with.
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
-from confluent_kafka import Message
-
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
@@ -95,9 +93,8 @@ def _stage(settings: DecoderSettings, registry: SchemaRegistry, topics: Topics, 
     return stage
 
 
-def _key_of(message: Message | None) -> EventKey | None:
-    key = None if message is None else message.key()
-    return EventKey.parse(_event_key(key)) if isinstance(key, bytes) else None
+def _key_of(record: Record | None) -> EventKey | None:
+    return None if record is None or record.key is None else EventKey.parse(_event_key(record.key))
 
 
 def _event_key(key: bytes) -> bytes:
@@ -109,8 +106,8 @@ def _event_key(key: bytes) -> bytes:
     return key
 
 
-def _is_ours(message: Message) -> bool:
-    return (message.value() or b"")[_SERVICE_AT] == _DECODER
+def _is_ours(record: Record) -> bool:
+    return (record.value or b"")[_SERVICE_AT] == _DECODER
 
 
 def _start(settings: KafkaSettings, topics: Topics, raw: range, target: EventKey) -> int:

@@ -85,9 +85,8 @@ class _Rebuild:
         )
 
     def _last_key(self, end: int) -> RawKey | None:
-        message = last_record(self._settings, self._topic, lambda found: (found.offset() or 0) < end)
-        key = None if message is None else message.key()
-        return RawKey.parse(key) if isinstance(key, bytes) else None
+        record = last_record(self._settings, self._topic, lambda found: found.offset < end)
+        return None if record is None or record.key is None else RawKey.parse(record.key)
 
     def _first_of(self, order: tuple[int, int, int], end: int) -> int:
         return first_reaching(

@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
-
-from confluent_kafka import Message
+from typing import Final
 
 from millrace.avro.binary import long
 from millrace.avro.events import EventDeserializer
@@ -107,15 +105,15 @@ class _Rebuild:
         tails: dict[Target, _Tail | None] = {
             at: None for at, held in held_offsets(self._admin, ours).items() if held.stop == 0
         }
-        for at, message in last_records(self._settings.kafka, ours, _is_in_order).items():
-            tails[at] = self._tail(at[0], message)
+        for at, record in last_records(self._settings.kafka, ours, _is_in_order).items():
+            tails[at] = self._tail(at[0], record)
         letter = last_whole(self._settings.kafka, topics.deadletter, _is_ours)
         if letter is not None:
             tails[topics.deadletter, 0] = self._tail(topics.deadletter, letter)
         return tails
 
-    def _tail(self, topic: str, message: Message) -> "_Tail":
-        return _Tail(self._registry, self._topics, topic, message)
+    def _tail(self, topic: str, record: Record) -> "_Tail":
+        return _Tail(self._registry, self._topics, topic, record)
 
     def _find_redriven(self) -> dict[str, tuple[_Order, int | None]]:
         """Give by table how far its dead letters were redriven, and the first that waits, if any."""
@@ -129,8 +127,8 @@ class _Rebuild:
         partitions = source_topics(self._admin, self._settings.source)
         rows = {name: count for name, count in partitions.items() if name.count(".") == 2}
         found: dict[str, _Order] = {}
-        for (topic, _), message in last_records(self._settings.kafka, rows, _is_redriven).items():
-            tail = self._tail(topic, message)
+        for (topic, _), record in last_records(self._settings.kafka, rows, _is_redriven).items():
+            tail = self._tail(topic, record)
             found[tail.table] = max(tail.order, found.get(tail.table, tail.order))
         return {
             table: (order, next((offset for at, offset in letters[table] if at > order), None))
@@ -231,11 +229,11 @@ class _Tail:
     Of a record of a row topic, ``order`` is that of its event, and ``table`` its table.
     """
 
-    def __init__(self, registry: SchemaRegistry, topics: Topics, topic: str, message: Message) -> None:
-        key, value = message.key(), message.value() or b""
+    def __init__(self, registry: SchemaRegistry, topics: Topics, topic: str, record: Record) -> None:
+        value = record.value or b""
         self.order: _Order = (0, 0, 0)
         self.table = ""
-        self._key = key.encode() if isinstance(key, str) else key
+        self._key = record.key
         self._registry = registry
         self._identify: Callable[[bytes], object] | None = None
         self._needle = b""
@@ -269,21 +267,17 @@ class _Tail:
         return tuple(boundary[name] for name in ("status", "id", "epoch", "file", "pos"))
 
 
-def _headers_of(message: Message) -> dict[str, Any]:
-    return dict(message.headers() or ())
-
-
-def _is_in_order(message: Message) -> bool:
+def _is_in_order(record: Record) -> bool:
     """Tell whether a record is no tombstone, and in the order of the events."""
-    return message.value() is not None and HEADER_REDRIVEN not in _headers_of(message)
+    return record.value is not None and HEADER_REDRIVEN not in dict(record.headers or ())
 
 
-def _is_redriven(message: Message) -> bool:
-    return message.value() is not None and HEADER_REDRIVEN in _headers_of(message)
+def _is_redriven(record: Record) -> bool:
+    return record.value is not None and HEADER_REDRIVEN in dict(record.headers or ())
 
 
-def _is_ours(message: Message) -> bool:
-    return (message.value() or b"")[_SERVICE_AT] == _ROW_MAPPER
+def _is_ours(record: Record) -> bool:
+    return (record.value or b"")[_SERVICE_AT] == _ROW_MAPPER
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
