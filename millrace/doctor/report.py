@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from millrace.doctor.finding import Finding, Level
+from millrace.text import printable
 
 __all__ = ["as_json", "as_lines", "summary"]
 
@@ -24,15 +25,15 @@ def as_lines(found: Iterable[Finding], width: int) -> Iterable[str]:
             if place is not None:
                 yield ""
             place = finding.place
-            yield click.style(place, bold=True)
+            yield click.style(printable(place), bold=True)
         outcome = finding.outcome
         level = click.style(f"{outcome.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[outcome.level])
-        text = f"{finding.check}: {outcome.text}"
+        text = printable(f"{finding.check}: {outcome.text}")
         first, *more = textwrap.wrap(text, max(40, width - _INDENT), break_on_hyphens=False) or [""]
         yield f"  {level}  {first}"
         if outcome.advice:
             more += textwrap.wrap(
-                f"→ {outcome.advice}",
+                f"→ {printable(outcome.advice)}",
                 max(40, width - _INDENT),
                 subsequent_indent="  ",
                 break_on_hyphens=False,
@@ -50,12 +51,12 @@ def as_json(found: Iterable[Finding]) -> str:
             "warnings": warnings,
             "findings": [
                 {
-                    "place": finding.place,
+                    "place": printable(finding.place),
                     "check": finding.check,
                     "level": str(finding.outcome.level),
-                    "text": finding.outcome.text,
-                    "advice": finding.outcome.advice,
-                    "items": list(finding.outcome.items),
+                    "text": printable(finding.outcome.text),
+                    "advice": printable(finding.outcome.advice),
+                    "items": [printable(item) for item in finding.outcome.items],
                 }
                 for finding in listed
             ],

@@ -6,16 +6,21 @@ are secrets.
 
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import structlog
 
+from millrace.text import printable
+
 if TYPE_CHECKING:
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
 __all__ = ["Logger", "configure_logging", "get_logger"]
 
 Logger = structlog.stdlib.BoundLogger
+
+_WITH_LINES: Final = ("exception", "stack")
+"""Of a record, what has lines: tracebacks."""
 
 
 def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None:
@@ -44,6 +49,7 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
             foreign_pre_chain=stamps,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _without_control_characters,
                 structlog.processors.JSONRenderer(ensure_ascii=False),
             ],
         )
@@ -59,3 +65,21 @@ def get_logger(name: str) -> Logger:
     """Give the logger of a module."""
     logger: Logger = structlog.get_logger(name)
     return logger
+
+
+def _without_control_characters(_logger: "WrappedLogger", _method: str, event: "EventDict") -> "EventDict":
+    """Let no name and no message of another side reach a terminal raw, by way of a tool that prints logs."""
+    return {
+        key: "\n".join(map(printable, value.split("\n"))) if key in _WITH_LINES else _shown(value)
+        for key, value in event.items()
+    }
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in value]
+    if isinstance(value, dict):
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    return value

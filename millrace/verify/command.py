@@ -30,6 +30,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.text import printable
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
 from millrace.verify.tables import Comparison, compare_tables, table_names
@@ -38,6 +39,11 @@ __all__ = ["verify"]
 
 _DIFFERENT: Final = 1
 _SYSTEM: Final = {"information_schema", "mysql", "performance_schema", "sys"}
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """Print a line; names and values in it are other people's."""
+    click.echo(printable(text), err=err)
 
 
 class _Settings(ServiceSettings):
@@ -87,11 +93,11 @@ def raw(
         outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
         topic = Topics(settings.source).raw
         if outcome.difference is not None:
-            click.echo(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
+            _say(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
             sys.exit(_DIFFERENT)
         if not outcome.bytes:
             raise UserError(f"{topic} holds no events of epoch {wanted}", ExitCode.SETTINGS)
-        click.echo(
+        _say(
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
             f"{outcome.first} to {outcome.last}"
         )
@@ -205,7 +211,7 @@ def rows(
                 file,
                 position,
                 timeout_s=wait_s,
-                say=partial(click.echo, err=True),
+                say=partial(_say, err=True),
             )
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
             for database, names in chosen.items():
@@ -220,7 +226,7 @@ def rows(
                 ):
                     equal = equal and found.equal
                     _tell(found)
-        click.echo(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
+        _say(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
         if not equal:
             sys.exit(_DIFFERENT)
 
@@ -233,10 +239,10 @@ def _tell(found: Comparison) -> None:
     name = f"{found.database}.{found.table}"
     counts = f"{found.records:,} records, {found.rows:,} rows"
     if found.equal:
-        click.echo(f"{name}: {counts}: equal")
+        _say(f"{name}: {counts}: equal")
         return
-    click.echo(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
-    click.echo(f"  first: {found.first}")
+    _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
+    _say(f"  first: {found.first}")
 
 
 def _chosen(
@@ -256,7 +262,7 @@ def _chosen(
             known[database] = found
     seen = {Topics(settings.source).table(*pair) for pair in _pairs(known)}
     for topic in sorted(topics - seen) if not names else ():
-        click.echo(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
+        _say(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
     if not known:
         raise UserError(
             "nothing to compare: no table that this user of the server may SELECT has a row topic",

@@ -58,6 +58,26 @@ def test_a_users_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in captured.out
 
 
+def test_what_others_say_reaches_no_terminal_raw(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "db1 says \x1b[2J\nerror: all is well\u202e, \udcff"
+    assert run(UserError(words, ExitCode.SOURCE)) == 3
+    captured = capsys.readouterr()
+    shown = r"db1 says \x1b[2J\x0aerror: all is well\u202e, \udcff"
+    assert captured.err == f"error: {shown}\n"
+    assert json.loads(captured.out.splitlines()[-1])["reason"] == shown
+
+
+def test_what_others_say_is_logged_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    def app(service: Service[ServiceSettings]) -> None:
+        service.log.info("tables", names=["a\x1bb", "c"], of={"db\x9b": "\x07"}, count=2)
+        raise ZeroDivisionError("\x1b")
+
+    assert run_service("example", ServiceSettings, app, **VALUES) == 70
+    _, told, bug = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (told["names"], told["of"], told["count"]) == ([r"a\x1bb", "c"], {r"db\x9b": r"\x07"}, 2)
+    assert bug["exception"].endswith("\nZeroDivisionError: \\x1b")
+
+
 def test_wrong_settings_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_service("example", ServiceSettings, lambda service: None) == 2
     lines = capsys.readouterr().err.splitlines()
