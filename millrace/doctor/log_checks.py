@@ -6,6 +6,7 @@ from typing import Final
 
 from millrace.doctor.finding import Level, Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.mysql.connection import Row
 from millrace.mysql.dump import WRITE_TIMEOUT_S
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import semi_sync_findings
@@ -66,7 +67,7 @@ def sessions(server: Server) -> Iterator[Outcome]:
             doing="look at other sessions",
         )
         if rows:
-            names = [f"{row['user']} ({row['id']}, {row['format']})" for row in rows]
+            names = [f"{row.text('user')} ({row.text('id')}, {row.text('format')})" for row in rows]
             yield warning(
                 f"sessions log statements, whose changes come without rows: {listed(names)}",
                 "make them reconnect; if they set binlog_format themselves, change the program",
@@ -78,7 +79,7 @@ def sessions(server: Server) -> Iterator[Outcome]:
         "OR ROUTINE_DEFINITION LIKE '%sql\\_log\\_bin%')",
         doing="look at routines",
     )
-    names = [f"{row['database']}.{row['name']}" for row in rows]
+    names = [f"{row.text('database')}.{row.text('name')}" for row in rows]
     if "binlog_format" in server.variables.get("init_connect", "") or "sql_log_bin" in server.variables.get(
         "init_connect", ""
     ):
@@ -156,8 +157,8 @@ def binlog_filters(server: Server) -> Iterator[Outcome]:
     rows = server.connection.first_of(
         "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS", doing="ask where the binary log ends"
     )
-    row = rows[0] if rows else {}
-    only, without = str(row.get("Binlog_Do_DB") or ""), str(row.get("Binlog_Ignore_DB") or "")
+    row = rows[0] if rows else Row()
+    only, without = (row.text(name) if row else "" for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     if only:
         yield warning(f"binlog_do_db: only changes in {only} are logged", "remove it if you want the others")
     if without:
@@ -313,10 +314,10 @@ def _first_place(server: Server) -> Iterator[Outcome]:
 def _purged_but(server: Server, gtid_set: str) -> str:
     """Return which transactions that are not in ``gtid_set`` a MySQL has purged."""
     purged = server.variables.get("gtid_purged", "").replace("\n", "")
-    (row,) = server.connection.query(
+    row = server.connection.row(
         "SELECT GTID_SUBTRACT(%s, %s) AS missing", [purged, gtid_set], doing="compare GTID sets"
     )
-    return str(row["missing"]).replace("\n", "")
+    return row.text("missing").replace("\n", "")
 
 
 def net_write_timeout(server: Server) -> Iterator[Outcome]:
@@ -324,8 +325,8 @@ def net_write_timeout(server: Server) -> Iterator[Outcome]:
     server.connection.query(
         f"SET SESSION net_write_timeout = {WRITE_TIMEOUT_S}", doing="wait for slow writes"
     )
-    (row,) = server.connection.query("SELECT @@SESSION.net_write_timeout AS value", doing="read a variable")
-    yield ok(f"{row['value']} s for the reader, {server.number('net_write_timeout')} s for others")
+    row = server.connection.row("SELECT @@SESSION.net_write_timeout AS value", doing="read a variable")
+    yield ok(f"{row.text('value')} s for the reader, {server.number('net_write_timeout')} s for others")
 
 
 def max_allowed_packet(server: Server) -> Iterator[Outcome]:
@@ -396,8 +397,7 @@ def _kept_s(server: Server) -> int | None:
     seconds = server.number("binlog_expire_logs_seconds")
     if seconds:
         return seconds
-    days = float(server.variables.get("expire_logs_days") or 0)
-    return int(days * _DAY_S) or None
+    return int((server.amount("expire_logs_days") or 0) * _DAY_S) or None
 
 
 def _set(name: str, value: str) -> str:

@@ -7,6 +7,7 @@
     │   ├── UnreachableError      no connection comes about: name, port, network, server down
     │   └── LinkLostError         a connection that stood is gone, or was silent for too long
     ├── RefusedError              the server says no, or is not set up for replication; a person must act
+    │   ├── ProtocolError         what it sends is not what MySQL's protocol has there, or has no end
     │   ├── DuplicateReplicaError another replica has our server id or uuid, and threw us out
     │   ├── PurgedError           the log that we need is no longer, or was never, on this server
     │   └── PositionRefusedError  the log is there, our place in it is not: another log, or one cut short
@@ -17,6 +18,8 @@
 decides. :func:`from_server` turns an error packet of the server into one of these.
 """
 
+from millrace.text import printable, shortened
+
 __all__ = [
     "CONNECT",
     "DuplicateReplicaError",
@@ -24,6 +27,7 @@ __all__ = [
     "LinkLostError",
     "OtherLogError",
     "PositionRefusedError",
+    "ProtocolError",
     "PurgedError",
     "RefusedError",
     "RetriableError",
@@ -34,7 +38,10 @@ __all__ = [
 
 
 class SourceError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package; what a server put into the message is shown as escapes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class RetriableError(SourceError):
@@ -51,6 +58,10 @@ class LinkLostError(RetriableError):
 
 class RefusedError(SourceError):
     """The server refuses, and will again until somebody changes something."""
+
+
+class ProtocolError(RefusedError):
+    """The server sends what it may not: malformed, of a wrong kind, or more than any answer can be."""
 
 
 class DuplicateReplicaError(RefusedError):
@@ -150,10 +161,18 @@ _READING_BINLOG: tuple[tuple[str, type[SourceError], str], ...] = (
     ("server_id is not set", RefusedError, "the server has no server_id; set one in its configuration"),
 )
 
+_LONGEST_TEXT = 512
+"""Of a server's message; its own limit is MYSQL_ERRMSG_SIZE, 512 bytes."""
+
 CONNECT = "connect"
 """What :func:`from_server` is told we were about while logging in: only there the password is in question."""
 
 _DENIED = "check user and password (MILLRACE_MYSQL_USER, MILLRACE_MYSQL_PASSWORD)"
+
+_NO_TLS = (
+    "the server offers no TLS, which MILLRACE_MYSQL_SSL_MODE, _SSL_CA or _SSL_CERT ask for; set it up on the "
+    "server, or on a network that you trust set MILLRACE_MYSQL_SSL_MODE=PREFERRED"
+)
 
 _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
     1040: (RetriableError, "the server has no free connection (max_connections)"),
@@ -181,7 +200,7 @@ _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
     1927: (LinkLostError, "the connection was killed on the server"),
     2006: (LinkLostError, "the server has gone away"),
     2013: (LinkLostError, "the connection was lost"),
-    2026: (RefusedError, "TLS does not come about; see MILLRACE_MYSQL_SSL_CA, _SSL_VERIFY and _SSL_DISABLED"),
+    2026: (RefusedError, _NO_TLS),
     2055: (LinkLostError, "the connection was lost"),
     2059: (RefusedError, "the user's authentication plugin is not supported; use caching_sha2_password"),
     3118: (RefusedError, "the account is locked; ALTER USER … ACCOUNT UNLOCK"),
@@ -197,7 +216,7 @@ def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> 
     ``server`` is "host:port", ``user`` the account in use, ``doing`` what we were about ("connect", "dump").
     The server's own text is always part of the message.
     """
-    said = f"(error {code}: {text.rstrip('. ')})"
+    said = f"(error {code}: {shortened(printable(text.rstrip('. ')), _LONGEST_TEXT)})"
     if code == 1227 or (code in (1044, 1045) and doing != CONNECT):
         return RefusedError(
             f"{server}: user {user!r} lacks a privilege to {doing}; run {grant_for(text, user)} {said}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
+from millrace.mysql.names import log_file_name
 
 __all__ = ["LogFile", "LogStatus", "binary_logs", "gtids_at", "log_status"]
 
@@ -27,8 +28,11 @@ class LogStatus:
 
 def binary_logs(connection: MysqlConnection) -> list[LogFile]:
     """Return the server's binary log files, oldest first; needs REPLICATION CLIENT (BINLOG MONITOR)."""
-    rows = connection.query("SHOW BINARY LOGS", doing="list the binary logs")
-    return [LogFile(str(row["Log_name"]), int(row["File_size"])) for row in rows]
+    doing = "list the binary logs"
+    return [
+        LogFile(log_file_name(row.text("Log_name"), row.where), row.number("File_size"))
+        for row in connection.query("SHOW BINARY LOGS", doing=doing)
+    ]
 
 
 def log_status(connection: MysqlConnection) -> LogStatus:
@@ -38,16 +42,18 @@ def log_status(connection: MysqlConnection) -> LogStatus:
     )
     if not rows:
         raise RefusedError(f"{connection.address}: the binary log is off; start the server with log_bin")
-    log_file, position = str(rows[0]["File"]), int(rows[0]["Position"])
+    row = rows[0]
+    log_file, position = log_file_name(row.text("File"), row.where), row.number("Position")
     if connection.flavour is Flavour.MARIADB:
         return LogStatus(log_file, position, gtids_at(connection, log_file, position) or "")
-    gtid_set = rows[0].get("Executed_Gtid_Set")
-    return LogStatus(log_file, position, str(gtid_set or "").replace("\n", ""))
+    # MySQL 5.5 has no such column.
+    gtid_set = row.text("Executed_Gtid_Set") if "Executed_Gtid_Set" in row else ""
+    return LogStatus(log_file, position, gtid_set.replace("\n", ""))
 
 
 def gtids_at(connection: MysqlConnection, log_file: str, position: int) -> str | None:
     """Return the GTIDs of all that lies before a place in MariaDB's log, None where it has no such place."""
-    rows = connection.query(
+    row = connection.row(
         "SELECT BINLOG_GTID_POS(%s, %s) AS gtids", [log_file, position], doing="ask for GTIDs"
     )
-    return None if rows[0]["gtids"] is None else str(rows[0]["gtids"])
+    return None if row["gtids"] is None else row.text("gtids")

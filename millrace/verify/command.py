@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
-import pymysql
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.state import ReaderState
@@ -103,16 +101,6 @@ def raw(
         )
 
 
-@contextmanager
-def _server_in_words() -> Iterator[None]:
-    """Say what the server says of a SELECT: a right is missing, or the table was dropped meanwhile."""
-    try:
-        yield
-    except pymysql.err.MySQLError as error:
-        number, text = (*error.args, "", "")[:2]
-        raise UserError(f"the server cannot be compared: {text} ({number})", ExitCode.SOURCE) from error
-
-
 def _latest_epoch(settings: ServiceSettings) -> int:
     stored = read_state(settings.kafka, settings.source, "reader")
     if stored is None or stored.value is None:
@@ -190,7 +178,7 @@ def rows(
     tables are read in one consistent snapshot, and the topics folded up to its place in the log.
     """
     configure_logging("ERROR")
-    with errors_in_words(), _server_in_words():
+    with errors_in_words():
         settings = load_settings(
             _RowsSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
@@ -216,7 +204,7 @@ def rows(
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
             for database, names in chosen.items():
                 for found in compare_tables(
-                    connection.client,
+                    connection,
                     settings.kafka,
                     registry,
                     source=settings.source,
@@ -256,7 +244,7 @@ def _chosen(
     databases = {unescape_name(name.removeprefix(prefix).partition(".")[0]) for name in topics}
     known: dict[str, list[str]] = {}
     for database in sorted(databases - _SYSTEM):
-        tables = table_names(connection.client, database)
+        tables = table_names(connection, database)
         found = [table for table in tables if Topics(settings.source).table(database, table) in topics]
         if found:
             known[database] = found

@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.state import ReaderState
@@ -23,7 +23,7 @@ from millrace.mysql.errors import (
     RetriableError,
     SourceError,
 )
-from millrace.mysql.identity import ServerNames, read_head, server_names
+from millrace.mysql.identity import LogHead, ServerNames, read_head, server_names
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
@@ -38,9 +38,6 @@ from services.reader.place import Place, seconds_of
 from services.reader.settings import ReaderSettings
 from services.reader.walk import begun, gtids_before_place, place_of_time
 from services.reader.writer import RawWriter
-
-if TYPE_CHECKING:
-    from millrace.binlog.table import TableDefinition
 
 __all__ = ["LiveSource"]
 
@@ -85,7 +82,7 @@ class LiveSource:
         # Whether what Kafka has is to be acknowledged, though nothing that has come asks for it.
         self._goes_on = False
         # What was written last, with its epoch, and what is to be written with the first events.
-        self._catalog: tuple[int, list[TableDefinition]] | None = None
+        self._catalog: tuple[int, bytes] | None = None
         self._unwritten: CatalogReading | None = None
         self._read_again_at: float | None = None
         self._warned: set[str] = set()
@@ -122,14 +119,14 @@ class LiveSource:
         raise kind("no server can be read: " + "; ".join(map(str, failures)))
 
     def _open(self, address: MysqlAddress) -> None:
-        self._connection = connection = MysqlConnection(address)
+        self._connection = connection = MysqlConnection(address, self._beat)
         self._check(connection)
         names = server_names(connection)
         state = self._writer.state
         if state is None:
             self._start(connection, names)
             return
-        other = another_log(connection, self._replica, names, state)
+        other = another_log(connection, self._replica, names, state, self._beat)
         if other is None:
             self._go_on(connection, names, state)
         else:
@@ -140,7 +137,7 @@ class LiveSource:
         assert self._dump is not None
         self.settle()
         if self._read_again_at is not None and time.monotonic() >= self._read_again_at:
-            with MysqlConnection(self._addresses[self._at]) as connection:
+            with MysqlConnection(self._addresses[self._at], self._beat) as connection:
                 self._read_catalog(connection)
         pieces = self._dump.read(timeout_s)
         if pieces and self._goes_on:
@@ -235,7 +232,7 @@ class LiveSource:
         """Find where to start for a time; logs of that time must not have been purged."""
         since, logs = seconds_of(time_text), _logs(connection)
         oldest = logs[0].name
-        if begun(connection, self._replica, logs[0]) > since and not _is_first(oldest):
+        if begun(connection, self._replica, logs[0], self._beat) > since and not _is_first(oldest):
             words = f"what was written between {time_text} and the oldest log, {oldest}, is purged"
             self._gap_allowed(connection, words, oldest)
             _LOG.error("changes are missing", reason=words)
@@ -254,7 +251,7 @@ class LiveSource:
         """Go on where the state says, in the log that it speaks of; the server may be told that place."""
         self._goes_on = self._settings.semi_sync
         if state.left_out:
-            before = gtids_before(read_head(connection.address, self._replica, state.log_file))
+            before = gtids_before(self._head(connection, state.log_file))
             if missing(before, state.left_out):
                 # What the epoch leaves out may lie behind our place as well, where a dump by position has it.
                 self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
@@ -286,7 +283,7 @@ class LiveSource:
         elif other.followed_by is None:
             history = gone
         else:
-            history = gtids_before(read_head(address, self._replica, other.followed_by.name))
+            history = gtids_before(self._head(connection, other.followed_by.name))
         lost = lacking(state.gtid_set, history)
         if lost:
             raise OtherLogError(
@@ -330,7 +327,10 @@ class LiveSource:
 
     def _gone(self, connection: MysqlConnection) -> str:
         """Return the GTIDs of what no log of the server holds any more."""
-        return purged(connection, read_head(connection.address, self._replica, _logs(connection)[0].name))
+        return purged(connection, self._head(connection, _logs(connection)[0].name))
+
+    def _head(self, connection: MysqlConnection, log_file: str) -> LogHead:
+        return read_head(connection.address, self._replica, log_file, self._beat)
 
     def _dump_at(
         self,
@@ -413,16 +413,17 @@ class LiveSource:
         """Write the definitions of all tables, unless they are there already."""
         status, definitions = reading.status, reading.definitions
         epoch = self._writer.session_epoch
-        if self._catalog == (epoch, definitions):
+        written = epoch, definitions.digest()
+        if self._catalog == written:
             return
         now_ms = int(time.time() * 1000)
         topic = Topics(self._settings.source).catalog
         for definition in definitions:
             entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
             self._producer.produce(topic, entry.key, entry.to_bytes(), now_ms)
-        self._catalog = epoch, definitions
+        self._catalog = written
         _LOG.info("catalogue read", tables=len(definitions))
-        if all(definition.database == "mysql" for definition in definitions):
+        if definitions.databases() <= {"mysql"}:
             user = self._settings.mysql.user
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
 

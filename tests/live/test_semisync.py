@@ -65,7 +65,7 @@ class Writer:
 
 
 def address(server: MySQL | MariaDB) -> MysqlAddress:
-    return MysqlAddress(server.host, server.port, server.user, server.password)
+    return server.address
 
 
 def waiting(server: MariaDB) -> int:
