@@ -155,7 +155,9 @@ class EventSplitter:
             sequence = (sequence + 1) & 0xFF
             start = stop
         self._start, self._sequence = start, sequence
-        return end - start >= 5 and self._odd_packet()
+        # An empty packet has no status byte to wait for.
+        complete = end - start >= 5 or buffer[start:end] == _LENGTH.pack(sequence << 24)
+        return complete and self._odd_packet()
 
     def _odd_packet(self) -> bool:
         """Look at a packet that holds no whole event; return whether one begins that comes in parts."""

@@ -119,6 +119,7 @@ class LiveSource:
         raise kind("no server can be read: " + "; ".join(map(str, failures)))
 
     def _open(self, address: MysqlAddress) -> None:
+        _LOG.info("connecting", server=str(address))
         self._connection = connection = MysqlConnection(address, self._beat)
         self._check(connection)
         names = server_names(connection)

@@ -169,7 +169,7 @@ class MysqlServer:
         self.received: list[bytes] = []
         self.reached: dict[str, threading.Event] = {}
         self.variables = dict(VARIABLES)
-        self.tables: Iterable[Sequence[str | None]] = ()
+        self.tables: Iterable[Sequence[str | None]] = [("shop", "t", "BASE TABLE", "InnoDB", None)]
         self.column_rows: Iterable[Sequence[str | None]] = ()
         self.tls = tls
         if tls is not None:
@@ -329,8 +329,7 @@ class MysqlServer:
             self.step("catalogue").set()
             self.master_status(peer)
         elif "information_schema.TABLES" in sql:
-            names = ("database", "table", "type", "engine", "collation")
-            peer.result(names, self.tables)
+            self.catalogue_tables(peer)
         elif "information_schema.COLUMNS" in sql:
             self.catalogue_columns(peer)
         elif "COLLATION_CHARACTER_SET" in sql:
@@ -350,6 +349,9 @@ class MysqlServer:
     def master_status(self, peer: Peer) -> None:
         names = ("File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB", "Executed_Gtid_Set")
         peer.result(names, [(*self.logs[-1], "", "", "")])
+
+    def catalogue_tables(self, peer: Peer) -> None:
+        peer.result(("database", "table", "type", "engine", "collation"), self.tables)
 
     def catalogue_columns(self, peer: Peer) -> None:
         names = ("database", "table", "ordinal", "name", "column_type", "nullable", "charset")
