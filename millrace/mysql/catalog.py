@@ -6,17 +6,19 @@ its definition, packed: 10,000 tables of 100 columns take some 40 MiB. What woul
 """
 
 import hashlib
+import itertools
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal
 
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.mysql.connection import MysqlConnection, Row
+from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.status import LogStatus, log_status
+from millrace.text import shortened
 
 __all__ = ["CatalogReading", "Definitions", "enum_members", "read_catalog", "read_definitions"]
 
@@ -24,9 +26,13 @@ _KEPT_BYTES: Final = 128 << 20
 """Memory that all definitions may take together."""
 _TABLE_BYTES: Final = 500
 """What is kept of a table beside its columns."""
+_PIECE_BYTES: Final = 100
+"""What is kept of a packed piece beside its bytes."""
 _KEY_BYTES: Final = 250
 """What is kept of a column of a primary key."""
 
+_MOST_ROWS: Final = 10_000_000
+"""Of a list, those of views among them: ten times what 10,000 tables of 100 columns have."""
 _MOST_COLUMNS: Final = 4096
 _LARGEST_TABLE: Final = 16 << 20
 """Bytes of all columns of a table, as the server lists them."""
@@ -134,7 +140,8 @@ class Definitions:
     """Definitions of tables, packed, in the order of their names."""
 
     def __init__(self, definitions: Iterable[TableDefinition] = ()) -> None:
-        self._packed: dict[_TableName, bytes] = {}
+        # A table in pieces, where a server lists its columns in several places.
+        self._packed: dict[_TableName, list[bytes]] = {}
         for definition in definitions:
             self.add(definition)
 
@@ -143,13 +150,18 @@ class Definitions:
 
     def __iter__(self) -> Iterator[TableDefinition]:
         for name in sorted(self._packed):
-            yield self._unpacked(name)
+            first, *more = (
+                TableDefinition.from_dict(json.loads(zlib.decompress(piece))) for piece in self._packed[name]
+            )
+            columns = itertools.chain(first.columns, *(piece.columns for piece in more))
+            yield replace(first, columns=tuple(sorted(columns, key=_ordinal))) if more else first
 
     def digest(self) -> bytes:
         """Return what other definitions have only if they say the same."""
         digest = hashlib.sha256()
         for name in sorted(self._packed):
-            digest.update(hashlib.sha256(self._packed[name]).digest())
+            for piece in sorted(self._packed[name]):
+                digest.update(hashlib.sha256(piece).digest())
         return digest.digest()
 
     def databases(self) -> set[str]:
@@ -158,18 +170,9 @@ class Definitions:
 
     def add(self, definition: TableDefinition) -> int:
         """Add a table, or columns to one that is there; return how many bytes that takes."""
-        name = definition.database, definition.table
-        before = b""
-        if name in self._packed:
-            before = self._packed[name]
-            columns = self._unpacked(name).columns + definition.columns
-            definition = replace(definition, columns=tuple(sorted(columns, key=_ordinal)))
         packed = zlib.compress(json.dumps(definition.to_dict()).encode("ascii"), 1)
-        self._packed[name] = packed
-        return len(packed) - len(before)
-
-    def _unpacked(self, name: _TableName) -> TableDefinition:
-        return TableDefinition.from_dict(json.loads(zlib.decompress(self._packed[name])))
+        self._packed.setdefault((definition.database, definition.table), []).append(packed)
+        return len(packed) + _PIECE_BYTES
 
 
 def _read(connection: MysqlConnection, *, wait: bool) -> tuple[Definitions, list[int]]:
@@ -187,6 +190,7 @@ class _Table:
     collation: str | None
     key: dict[str, tuple[int, int]] = field(default_factory=dict)
     period: bool = False
+    columns: int = 0
 
 
 class _Reader:
@@ -201,21 +205,19 @@ class _Reader:
         self._tables: dict[_TableName, _Table] = {}
 
     def read(self) -> Definitions:
-        for row in self._rows(_TABLES, "database", "table", "type", "engine", "collation"):
-            self._keep(_TABLE_BYTES + 4 * (len(row["database"] or "") + len(row["table"] or "")))
-            self._tables[_name(row)] = _Table(
-                row.text("type"), _optional(row, "engine"), _optional(row, "collation")
-            )
-        for row in self._rows(_KEYS, "database", "table", "name", "position", "prefix"):
-            table = self._tables.get(_name(row))
-            if table is not None:
-                self._keep(_KEY_BYTES + 4 * len(row["name"] or ""))
-                table.key[row.text("name")] = row.number("position") - 1, row.number("prefix")
+        for database, table, kind, engine, collation in self._rows(_TABLES, 5):
+            self._keep(_TABLE_BYTES + 4 * (len(database) + len(table)))
+            self._tables[database, table] = _Table(kind, engine or None, collation or None)
+        for database, table, column, position, prefix in self._rows(_KEYS, 5):
+            known = self._tables.get((database, table))
+            if known is not None:
+                self._keep(_KEY_BYTES + 4 * len(column))
+                known.key[column] = self._number(position) - 1, self._number(prefix)
         if any(table.kind == _VERSIONED for table in self._tables.values()):
-            names = map(_name, self._rows(_PERIODS, "database", "table"))
+            names = map(_name_of, self._rows(_PERIODS, 2))
             with_period = {name for name in names if name in self._tables}
-            for name, table in self._tables.items():
-                table.period = table.kind == _VERSIONED and name not in with_period
+            for name, listed in self._tables.items():
+                listed.period = listed.kind == _VERSIONED and name not in with_period
         # MariaDB has collations without a character set of their own, and lists them as NULL.
         charsets = {
             row.text("collation"): row.text("charset")
@@ -224,44 +226,74 @@ class _Reader:
         }
         definitions = Definitions()
         for name, columns in self._columns():
-            # A table dropped or created between the queries comes with the next reading.
-            table = self._tables.get(name)
-            if table is not None:
-                self._keep(definitions.add(_definition(name, table, columns, charsets)))
+            self._keep(definitions.add(_definition(name, self._tables[name], columns, charsets)))
         return definitions
 
-    def _columns(self) -> Iterator[tuple[_TableName, list[Row]]]:
-        """Give the columns of a table at a time; in all servers that we know these come together."""
-        rows = self._rows(
-            _COLUMNS,
-            *(
-                "database",
-                "table",
-                "ordinal",
-                "name",
-                "column_type",
-                "nullable",
-                "charset",
-                "collation",
-                "extra",
-            ),
-        )
-        for name, group in groupby(rows, key=_name):
-            columns: list[Row] = []
-            size = 0
-            for row in group if name in self._tables else ():
-                columns.append(row)
-                size += sum(map(len, filter(None, row.values())))
-                if len(columns) > _MOST_COLUMNS or size > _LARGEST_TABLE:
-                    raise ProtocolError(f"{self._where}: the table {'.'.join(name)} has no end of columns")
-            if columns:
-                yield name, columns
+    def _columns(self) -> Iterator[tuple[_TableName, list[ColumnDefinition]]]:
+        """Give columns by table; those of a table come together, or in some places that are no more than few.
 
-    def _rows(self, sql: str, *names: str) -> Iterator[Row]:
-        for values in self._connection.rows(sql, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S):
-            yield Row(zip(names, values, strict=False), self._where)
+        A table dropped or created between the queries is left out, and comes with the next reading.
+        """
+        for name, rows in groupby(self._rows(_COLUMNS, 9), key=_name_of):
+            table = self._tables.get(name)
+            if table is None:
+                continue
+            columns: list[ColumnDefinition] = []
+            size = 0
+            for row in rows:
+                size += sum(map(len, row))
+                columns.append(self._column(row, table.key))
+                table.columns += 1
+                if table.columns > _MOST_COLUMNS or size > _LARGEST_TABLE:
+                    raise ProtocolError(f"{self._where}: the table {'.'.join(name)} has no end of columns")
+            yield name, columns
+
+    def _column(self, row: Sequence[str], keys: Mapping[str, tuple[int, int]]) -> ColumnDefinition:
+        _, _, ordinal, name, column_type, nullable, charset, collation, extra = row
+        extra = extra.upper()
+        generated: Literal["VIRTUAL", "STORED"] | None = None
+        if "STORED GENERATED" in extra or "PERSISTENT" in extra:
+            generated = "STORED"
+        elif "VIRTUAL" in extra:
+            generated = "VIRTUAL"
+        lower = column_type.lower()
+        listed = lower.startswith(("enum(", "set("))
+        position, prefix = keys.get(name, (None, 0))
+        return ColumnDefinition(
+            ordinal=self._number(ordinal) - 1,
+            name=name,
+            column_type=column_type,
+            nullable=nullable == "YES",
+            unsigned=" unsigned" in lower and not listed,
+            charset=charset or None,
+            collation=collation or None,
+            members=enum_members(column_type) if listed else None,
+            key_position=position,
+            key_prefix=prefix,
+            generated=generated,
+            hidden="INVISIBLE" in extra,
+        )
+
+    def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
+        """Give rows of so many texts, "" for NULL; MySQL 8 has some of them as BLOB."""
+        rows = self._connection.rows(sql, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S)
+        for number, row in enumerate(rows):
+            if len(row) != width:
+                raise ProtocolError(f"{self._where}: a row has {len(row)} values where {width} are due")
+            if number == _MOST_ROWS:
+                raise ProtocolError(f"{self._where}: it lists more than {_MOST_ROWS} of what tables have")
+            yield [
+                value if isinstance(value, str) else value.decode("utf-8", "replace") if value else ""
+                for value in row
+            ]
         warnings = [] if self._wait else self._connection.query("SHOW WARNINGS", doing=_DOING)
         self.skipped.append(sum(row.number("Code") == _SKIPPED for row in warnings))
+
+    def _number(self, text: str) -> int:
+        try:
+            return int(text or 0)
+        except ValueError:
+            raise ProtocolError(f"{self._where}: {shortened(repr(text), 60)} is no number") from None
 
     def _keep(self, size: int) -> None:
         self._left -= size
@@ -272,12 +304,8 @@ class _Reader:
             )
 
 
-def _name(row: Row) -> _TableName:
-    return row.text("database"), row.text("table")
-
-
-def _optional(row: Row, name: str) -> str | None:
-    return None if row[name] is None else row.text(name)
+def _name_of(row: Sequence[str]) -> _TableName:
+    return row[0], row[1]
 
 
 def _ordinal(column: ColumnDefinition) -> int:
@@ -285,42 +313,18 @@ def _ordinal(column: ColumnDefinition) -> int:
 
 
 def _definition(
-    name: _TableName, table: _Table, rows: Iterable[Row], charsets: Mapping[str, str]
+    name: _TableName, table: _Table, columns: list[ColumnDefinition], charsets: Mapping[str, str]
 ) -> TableDefinition:
-    columns = sorted((_column(row, table.key.get(row.text("name"))) for row in rows), key=_ordinal)
+    columns.sort(key=_ordinal)
     if table.period:
         columns += _period(columns)
+        table.period = False
     return TableDefinition(
         *name,
         columns=tuple(columns),
         engine=table.engine,
         charset=charsets.get(table.collation or ""),
         collation=table.collation,
-    )
-
-
-def _column(row: Row, key: tuple[int, int] | None) -> ColumnDefinition:
-    column_type = row.text("column_type")
-    extra = row.text("extra").upper()
-    generated: Literal["VIRTUAL", "STORED"] | None = None
-    if "STORED GENERATED" in extra or "PERSISTENT" in extra:
-        generated = "STORED"
-    elif "VIRTUAL" in extra:
-        generated = "VIRTUAL"
-    position, prefix = key or (None, 0)
-    return ColumnDefinition(
-        ordinal=row.number("ordinal") - 1,
-        name=row.text("name"),
-        column_type=column_type,
-        nullable=row["nullable"] == "YES",
-        unsigned=" unsigned" in column_type.lower() and not column_type.lower().startswith(("enum(", "set(")),
-        charset=_optional(row, "charset"),
-        collation=_optional(row, "collation"),
-        members=enum_members(column_type),
-        key_position=position,
-        key_prefix=prefix,
-        generated=generated,
-        hidden="INVISIBLE" in extra,
     )
 
 

@@ -196,14 +196,11 @@ class MysqlConnection:
                 return
             yield tuple(column[0] for column in result.description)
             try:
-                while True:
-                    if until is not None and time.monotonic() > until:
-                        raise ProtocolError(f"{self.address}: cannot {doing}: its answer does not end")
-                    with self._in_words(doing):
-                        row = result._read_rowdata_packet_unbuffered()
-                    if row is None:
-                        return
-                    yield row
+                with self._in_words(doing):
+                    while (row := result._read_rowdata_packet_unbuffered()) is not None:
+                        if until is not None and time.monotonic() > until:
+                            raise ProtocolError(f"{self.address}: cannot {doing}: its answer does not end")
+                        yield row
             finally:
                 client.forget(result)
         finally:

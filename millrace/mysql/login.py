@@ -50,6 +50,10 @@ _LARGEST_COLUMN: Final = 8 << 10
 _MOST_COLUMNS: Final = 4096
 """Columns of a result: the most that a table can have."""
 
+_NULL: Final = 0xFB
+_LENGTHS: Final = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+"""Bytes of a length-encoded integer, by the byte before it; none has 0xFF."""
+
 _AT_ONCE: Final = {"mysql_native_password", "caching_sha2_password"}
 """Methods that may be begun with, since they begin with a scramble. The server asks for others."""
 
@@ -212,6 +216,30 @@ class _Result(_Answer):  # type: ignore[misc]  # as said above
         super()._get_descriptions()
         if not self._convert:
             self.converters = [(encoding, None) for encoding, _ in self.converters]
+
+    def _read_row_from_packet(self, packet: Any) -> tuple[Any, ...]:
+        if self._convert:
+            return tuple(super()._read_row_from_packet(packet))
+        # As PyMySQL does it, without conversions, and strictly: what must be there is, and nothing else.
+        data: bytes = packet.get_all_data()
+        row: list[str | bytes | None] = []
+        at = 0
+        for encoding, _ in self.converters:
+            size = data[at]
+            at += 1
+            if size == _NULL:
+                row.append(None)
+                continue
+            if size > _NULL:
+                width = _LENGTHS[size]
+                size = int.from_bytes(data[at : at + width], "little")
+                at += width
+            value = data[at : at + size]
+            at += size
+            row.append(value if encoding is None else value.decode(encoding))
+        if at != len(data):
+            raise ValueError(f"a row of {len(data)} bytes has values of {at}")
+        return tuple(row)
 
     def _read_load_local_packet(self, _first_packet: MysqlPacket) -> None:
         raise ProtocolError(

@@ -422,6 +422,10 @@ class LiveSource:
         for definition in definitions:
             entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
             self._producer.produce(topic, entry.key, entry.to_bytes(), now_ms)
+            if self._producer.due:
+                # 10,000 tables take longer than a transaction of Kafka lasts.
+                self._beat()
+                self._writer.commit()
         self._catalog = written
         _LOG.info("catalogue read", tables=len(definitions))
         if definitions.databases() <= {"mysql"}:

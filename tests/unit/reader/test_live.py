@@ -48,7 +48,7 @@ def session(source: LiveSource, monkeypatch: pytest.MonkeyPatch, table: str) -> 
 def test_the_catalogue_of_a_session_that_never_began_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be of an epoch in which another server is read then, or of a place that proved wrong."""
     written: list[tuple[str, bytes]] = []
-    producer = SimpleNamespace(produce=lambda topic, key, *_: written.append((topic, key)))
+    producer = SimpleNamespace(produce=lambda topic, key, *_: written.append((topic, key)), due=False)
     settings = load_settings(
         ReaderSettings, source="s", kafka={"bootstrap_servers": "localhost:1"}, mysql={"host": "db"}
     )

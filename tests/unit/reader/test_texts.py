@@ -176,7 +176,7 @@ def live_source(host: str) -> live.LiveSource:
         kafka={"bootstrap_servers": "localhost:1"},
         mysql={"host": host, "connect_timeout_s": 1},
     )
-    producer = cast("TransactionalProducer", SimpleNamespace(produce=lambda *_: None))
+    producer = cast("TransactionalProducer", SimpleNamespace(produce=lambda *_: None, due=False))
     return live.LiveSource(settings, make(Recorder()), producer, lambda: None)
 
 
@@ -190,9 +190,7 @@ def test_no_server_of_a_topology_can_be_read() -> None:
         for port in (1, 2)
     ]
     assert str(caught.value) == f"no server can be read: {'; '.join(reasons)}"
-    assert [(entry["event"], entry["reason"]) for entry in found] == [
-        ("a server of the topology cannot be read", reason) for reason in reasons
-    ]
+    assert [entry["reason"] for entry in found if entry["log_level"] == "warning"] == reasons
 
 
 def test_what_could_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
