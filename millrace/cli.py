@@ -32,6 +32,10 @@ _COMMANDS: Final = {
         "millrace.recompute_command:recompute",
         "Have decoder and row mapper make events and rows anew from the raw topic.",
     ),
+    "source": (
+        "millrace.source_command:source",
+        "Move a source to another place in its log, on purpose.",
+    ),
     "status": (
         "millrace.status.command:status",
         "Print where the services stand, and what lies between them.",

@@ -57,6 +57,7 @@ class ReaderState:
     left_out: str = ""
     open_gtid: str | None = None
     last_timestamp: int = 0
+    reset: str | None = None
 
     def to_bytes(self) -> bytes:
         """Encode as a single object."""

@@ -10,6 +10,7 @@ from millrace.mysql.connection import Row
 from millrace.mysql.dump import WRITE_TIMEOUT_S
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import semi_sync_findings
+from millrace.mysql.status import first_with_gtids
 
 __all__ = ["CHECKS"]
 
@@ -264,9 +265,14 @@ def reader_position(server: Server) -> Iterator[Outcome]:
     """Look whether the log that the reader needs next is still there, and for how long."""
     state = server.state
     if state is None:
-        yield from _first_place(server)
+        text = f"the reader has not run yet, and begins at {server.start}"
+        yield from _first_place(server, server.start, text)
         return
     place = f"{state.log_file}:{state.position}"
+    if state.reset is not None:
+        text = f"the reader was moved from {place}, and starts at {state.reset} the next time"
+        yield from _first_place(server, state.reset, text)
+        return
     uuid = server.variables.get("server_uuid")
     if state.identity is not None and state.identity.server_uuid and uuid != state.identity.server_uuid:
         yield from _other_server(server, f"the reader stood at {place} of another server")
@@ -289,26 +295,44 @@ def reader_position(server: Server) -> Iterator[Outcome]:
             "let the reader catch up now, or keep logs for longer until it has",
         )
     else:
-        yield ok(text)
+        unread = later if state.position < later[0].size else later[1:]
+        yield _with_gtids(server, unread[0].name if unread else None, text)
 
 
-def _first_place(server: Server) -> Iterator[Outcome]:
-    """Look whether a reader that has not run yet finds the place that MILLRACE_START names."""
-    text = f"the reader has not run yet, and begins at {server.start}"
-    kind, _, rest = server.start.partition(":")
+def _with_gtids(server: Server, log_file: str | None, text: str) -> Outcome:
+    """Look whether what is to be read from a file on has GTIDs, where the server sends nothing else."""
+    names = [log.name for log in server.logs]
+    if server.is_mariadb or server.variables.get("gtid_mode") != "ON" or log_file not in names:
+        return ok(text)
+    index = first_with_gtids(server.connection, server.logs)
+    if names.index(log_file) >= index:
+        return ok(text)
+    first = f"{names[index]}:4" if index < len(names) else "latest"
+    return error(
+        f"{text}, and the logs before {first} hold transactions without GTIDs, which a server with "
+        "gtid_mode=ON sends to no replica",
+        "SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader has passed them, then ON again; or go on "
+        f"without them: MILLRACE_START={first}, or 'millrace source reset' where there is a state",
+    )
+
+
+def _first_place(server: Server, start: str, text: str) -> Iterator[Outcome]:
+    """Look whether a reader that has not run yet, or was moved, finds the place that it is to start at."""
+    kind, _, rest = start.partition(":")
+    log_file = server.logs[0].name if kind == "earliest" and server.logs else None
     if kind == "gtid":
         missing = "" if server.is_mariadb else _purged_but(server, rest)
         if missing:
             yield error(f"{text}: of what follows, this is purged: {missing}", "set MILLRACE_START anew")
             return
     elif kind != "time" and rest:
-        log_file, _, position = server.start.rpartition(":")
+        log_file, _, position = start.rpartition(":")
         size = next((log.size for log in server.logs if log.name == log_file), None)
         if size is None or size < int(position):
             why = f"there is no {log_file}" if size is None else f"{log_file} ends at {size}"
             yield error(f"{text}, but {why}", "set MILLRACE_START to a place that SHOW BINARY LOGS lists")
             return
-    yield ok(text)
+    yield _with_gtids(server, log_file, text)
 
 
 def _purged_but(server: Server, gtid_set: str) -> str:

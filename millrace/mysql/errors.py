@@ -9,6 +9,7 @@
     ├── RefusedError              the server says no, or is not set up for replication; a person must act
     │   ├── ProtocolError         what it sends is not what MySQL's protocol has there, or has no end
     │   ├── DuplicateReplicaError another replica has our server id or uuid, and threw us out
+    │   ├── AnonymousError        a transaction without GTID, which gtid_mode=ON keeps the server from sending
     │   ├── PurgedError           the log that we need is no longer, or was never, on this server
     │   └── PositionRefusedError  the log is there, our place in it is not: another log, or one cut short
     ├── OtherLogError             it is not the log that was read so far, and cannot be gone on with
@@ -22,6 +23,7 @@ from millrace.text import printable, shortened
 
 __all__ = [
     "CONNECT",
+    "AnonymousError",
     "DuplicateReplicaError",
     "GapError",
     "LinkLostError",
@@ -66,6 +68,10 @@ class ProtocolError(RefusedError):
 
 class DuplicateReplicaError(RefusedError):
     """Another replica with our server id or uuid has connected; the server serves the last to come."""
+
+
+class AnonymousError(RefusedError):
+    """The log holds transactions without GTIDs, which a server with gtid_mode=ON sends to no replica."""
 
 
 class PurgedError(RefusedError):
@@ -146,6 +152,22 @@ _READING_BINLOG: tuple[tuple[str, type[SourceError], str], ...] = (
     ),
     ("same server_uuid/server_id", DuplicateReplicaError, _DUPLICATE_ID),
     ("same server_uuid", DuplicateReplicaError, _DUPLICATE_ID),
+    (
+        "cannot replicate anonymous transaction",
+        AnonymousError,
+        (
+            "its log holds transactions without GTIDs, from before gtid_mode was turned ON, and in that mode "
+            "it sends them to no replica; SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader has passed them"
+        ),
+    ),
+    (
+        "cannot replicate gtid-transaction",
+        RefusedError,
+        (
+            "its log holds transactions with GTIDs, and with gtid_mode=OFF it sends them to no replica; SET "
+            "GLOBAL gtid_mode=OFF_PERMISSIVE until the reader has passed them"
+        ),
+    ),
     (
         "auto_position",
         RefusedError,

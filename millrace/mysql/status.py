@@ -1,12 +1,17 @@
 """Where a server's binary log stands, and which files of it are there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.names import log_file_name
 
-__all__ = ["LogFile", "LogStatus", "binary_logs", "gtids_at", "log_status"]
+__all__ = ["LogFile", "LogStatus", "binary_logs", "first_with_gtids", "gtids_at", "log_status"]
+
+_EVENTS_BEFORE_THE_FIRST: Final = 4
+"""Events at the head of a file that are part of no transaction, and some to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,32 @@ def log_status(connection: MysqlConnection) -> LogStatus:
     # MySQL 5.5 has no such column.
     gtid_set = row.text("Executed_Gtid_Set") if "Executed_Gtid_Set" in row else ""
     return LogStatus(log_file, position, gtid_set.replace("\n", ""))
+
+
+def first_with_gtids(connection: MysqlConnection, logs: Sequence[LogFile]) -> int:
+    """Return from which of a MySQL's logs on each begins with a transaction that has a GTID.
+
+    Needs REPLICATION SLAVE. A server begins a new file whenever gtid_mode is changed, so that those of a
+    time are of one kind; but a replica may mix them in the modes between OFF and ON. The number of logs says
+    that not even the last is so.
+    """
+    if logs and not _begins_anonymous(connection, logs[0].name):
+        return 0
+    for index in range(len(logs) - 1, -1, -1):
+        if _begins_anonymous(connection, logs[index].name):
+            return index + 1
+    return 0
+
+
+def _begins_anonymous(connection: MysqlConnection, log_file: str) -> bool:
+    """Tell whether the first transaction of a file has no GTID."""
+    rows = connection.query(
+        f"SHOW BINLOG EVENTS IN %s LIMIT {_EVENTS_BEFORE_THE_FIRST + 1}",
+        [log_file],
+        doing="look into the binary log",
+    )
+    kinds = (row.text("Event_type") for row in rows)
+    return next((kind for kind in kinds if kind in {"Anonymous_Gtid", "Gtid"}), "") == "Anonymous_Gtid"
 
 
 def gtids_at(connection: MysqlConnection, log_file: str, position: int) -> str | None:

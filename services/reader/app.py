@@ -72,6 +72,8 @@ def run(service: Service[ReaderSettings]) -> None:
 
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
         state = stored_state(ReaderState, producer.open(), topics.state)
+        if state is not None:
+            _say_where(service, state)
         writer = RawWriter(
             producer,
             topics.raw,
@@ -96,6 +98,19 @@ def run(service: Service[ReaderSettings]) -> None:
                 f"{error}. Nothing behind that place was written; look at the log there with mysqlbinlog",
                 ExitCode.DATA,
             ) from error
+
+
+def _say_where(service: Service[ReaderSettings], state: ReaderState) -> None:
+    """Say that the state, and not MILLRACE_START, tells where to start."""
+    settings, log = service.settings, service.log
+    if state.reset is not None:
+        log.warning("the source was moved", to=state.reset, from_=f"{state.log_file}:{state.position}")
+    elif "start" in settings.model_fields_set:
+        log.info(
+            "MILLRACE_START is not used",
+            reason=f"the state of {settings.source} says where to resume: {state.log_file}:{state.position}",
+            advice=f"'millrace source reset {settings.source} --to …' moves it",
+        )
 
 
 class _Loop:

@@ -244,6 +244,9 @@ class RawWriter:
         self._confirmed = False
         self._session_began = self._began = time.monotonic()
         self._bytes = 0
+        if gap:
+            # What was read so far is not all that lies before; what is, must be said anew.
+            self._gtids = GtidProgress()
         if gtid_set is not None:
             self._gtids.replace(gtid_set)
         self._next_left_out = left_out or ""
@@ -251,6 +254,11 @@ class RawWriter:
             self._left_out = left_out
         if changed is None and state is not None:
             self._skip_file, self._skip_to, self._skip_chunks = state.log_file, state.position, state.chunk
+
+    def announce(self) -> None:
+        """Begin the new epoch at once, where ``changed`` asked for one and no event will tell when."""
+        if self._announcement is not None:
+            self._announce(self._announcement, int(time.time() * 1000))
 
     # -- events -------------------------------------------------------------------------------------
 

@@ -236,6 +236,11 @@ SERVER = cast(
 REPLICA = ReplicaIdentity(7, "a-b", "millrace")
 
 
+def start_at(start: str) -> None:
+    """Look for the place where a reader is to start the first time."""
+    live_source(start)._start(SERVER, ServerNames(None, None), start, None)
+
+
 def test_what_a_server_has_purged() -> None:
     with pytest.raises(PurgedError) as caught:
         live_source("earliest")._gap_allowed(SERVER, "the server no longer has bin.000001", "bin.000007")
@@ -248,7 +253,7 @@ def test_what_a_server_has_purged() -> None:
 
 def test_a_position_that_cannot_be_asked_for() -> None:
     with pytest.raises(UserError) as caught:
-        live_source("bin.000001:5000000000")._start(SERVER, ServerNames(None, None))
+        start_at("bin.000001:5000000000")
     assert caught.value.message == (
         "MILLRACE_START leads to bin.000001:5000000000, and a server without GTIDs can be asked for "
         "positions below 4 GiB only; start at an earlier one"
@@ -258,7 +263,7 @@ def test_a_position_that_cannot_be_asked_for() -> None:
 def test_a_set_of_gtids_to_start_at_that_is_none() -> None:
     """Where a server is of another kind than the settings think."""
     with pytest.raises(UserError) as caught:
-        live_source("gtid:0-1-5")._start(SERVER, ServerNames(None, None))
+        start_at("gtid:0-1-5")
     assert caught.value.message == "MILLRACE_START is wrong: 0-1-5 is no GTID set of MySQL, which db:3306 is"
 
 
@@ -341,7 +346,7 @@ def test_what_the_kernel_lacks(
 
 def test_gtids_to_start_at_that_are_none() -> None:
     with pytest.raises(UserError) as caught:
-        live_source("gtid:yesterday")._start(SERVER, ServerNames(None, None))
+        start_at("gtid:yesterday")
     assert caught.value.message.startswith("MILLRACE_START is wrong: ")
     assert "yesterday" in caught.value.message
     assert caught.value.exit_code is ExitCode.SETTINGS

