@@ -239,6 +239,12 @@ def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> 
     The server's own text is always part of the message.
     """
     said = f"(error {code}: {shortened(printable(text.rstrip('. ')), _LONGEST_TEXT)})"
+    if code in (1142, 1143):
+        # The text names the table, and the address that we come from.
+        return RefusedError(
+            f"{server}: user {user!r} lacks SELECT to {doing}; run GRANT SELECT ON *.* TO '{user}'@'%', or "
+            f"on the tables that are wanted {said}"
+        )
     if code == 1227 or (code in (1044, 1045) and doing != CONNECT):
         return RefusedError(
             f"{server}: user {user!r} lacks a privilege to {doing}; run {grant_for(text, user)} {said}"
@@ -271,6 +277,7 @@ def grant_for(text: str, user: str) -> str:
         "REPLICATION CLIENT",
         "BINLOG MONITOR",
         "REPLICATION MASTER ADMIN",
+        "RELOAD",
     ):
         if privilege in upper:
             return f"GRANT {privilege} ON *.* TO '{user}'@'%'"

@@ -176,6 +176,9 @@ def rows(
 
     Without a name all tables are compared that have a topic. The server may be written to meanwhile: the
     tables are read in one consistent snapshot, and the topics folded up to its place in the log.
+
+    The user needs SELECT on the tables; in MySQL also REPLICATION CLIENT ON *.*, and without --idle RELOAD ON
+    *.*, to hold all writes for the moment of the snapshot.
     """
     configure_logging("ERROR")
     with errors_in_words():

@@ -70,8 +70,7 @@ def take_snapshot(connection: MysqlConnection, *, idle: bool) -> tuple[str, int]
     if not idle:
         connection.query(
             "FLUSH TABLES WITH READ LOCK",
-            doing="hold writes for the moment of a snapshot; it needs RELOAD, and --idle does without "
-            "it where nobody writes",
+            doing="hold writes for the moment of a snapshot (--idle does without it, where nobody writes)",
         )
     try:
         connection.query(begin, doing=doing)

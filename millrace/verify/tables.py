@@ -32,6 +32,7 @@ from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
+from millrace.text import shortened
 
 __all__ = [
     "Column",
@@ -47,6 +48,9 @@ __all__ = [
 _KEY_PREFIX: Final = 5  # magic byte and schema id: not part of what the key says
 _NO_DEFAULT: Final = 1364
 _EXAMPLES: Final = 3
+_KEY_VALUE: Final = 80
+_LONG_VALUE: Final = 200
+_LONG_ROW: Final = 300
 _LARGEST_ROW: Final = (1 << 30) + (1 << 20)
 """Bytes: max_allowed_packet at its greatest, and its lengths."""
 _NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
@@ -367,7 +371,8 @@ def _compare(
     unequal = ((row, count) for row, count in difference.items() if count)
     for row, count in itertools.islice(unequal, _EXAMPLES):
         where = "only in the topic" if count > 0 else "only in the table"
-        comparison.examples.append(f"{where}: {row!r:.300}")
+        values = ", ".join(_shown(value, _LONG_VALUE) for value in row)
+        comparison.examples.append(f"{where}: {shortened(values, _LONG_ROW)}")
     comparison.first = _first_difference(columns, difference)
     return comparison
 
@@ -388,7 +393,8 @@ def _first_difference(columns: Sequence[Column], difference: Counter[Row]) -> st
         if in_table != in_topic
     )
     return (
-        f"{_named(columns, missing)}, column {name}: {ours!r:.200} in the topic, {theirs!r:.200} in the table"
+        f"{_named(columns, missing)}, column {name}: {_shown(ours, _LONG_VALUE)} in the topic, "
+        f"{_shown(theirs, _LONG_VALUE)} in the table"
     )
 
 
@@ -401,4 +407,13 @@ def _key_of(columns: Sequence[Column], row: Row) -> Row:
 def _named(columns: Sequence[Column], row: Row) -> str:
     pairs = list(zip(columns, row, strict=True))
     key = [(column, value) for column, value in pairs if column.in_key] or pairs
-    return "row " + ", ".join(f"{column.name}={value!r:.80}" for column, value in key)
+    return "row " + ", ".join(f"{column.name}={_shown(value, _KEY_VALUE)}" for column, value in key)
+
+
+def _shown(value: Any, limit: int) -> str:
+    """Write a value as SQL has it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return shortened(f"0x{value[:limit].hex().upper()}" if value else "''", limit)
+    return shortened(repr(value) if isinstance(value, str) else str(value), limit)

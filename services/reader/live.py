@@ -21,6 +21,7 @@ from millrace.mysql.errors import (
     AnonymousError,
     DuplicateReplicaError,
     OtherLogError,
+    ProtocolError,
     PurgedError,
     RefusedError,
     RetriableError,
@@ -127,7 +128,12 @@ class LiveSource:
     def _open(self, address: MysqlAddress) -> None:
         _LOG.info("connecting", server=str(address))
         with self._anonymous_in_words():
-            self._find_place(address)
+            try:
+                self._find_place(address)
+            except BinlogError as error:
+                raise ProtocolError(
+                    f"{address}: what it says of its log and its GTIDs cannot be read: {error}"
+                ) from error
 
     def _find_place(self, address: MysqlAddress) -> None:
         self._connection = connection = MysqlConnection(address, self._beat)

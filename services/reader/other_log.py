@@ -103,7 +103,8 @@ def _difference(identity: LogIdentity, head: LogHead) -> str | None:
         decoded = decode_event(head.format_description, state, verify=False)
         description = decoded.event
         if not isinstance(description, FormatDescriptionEvent):
-            return f"the first event is a {type(description).__name__}"
+            code = decoded.header.type_code
+            return f"the first event is of type {code}, no FORMAT_DESCRIPTION_EVENT"
         seen = {
             "server_id": (identity.server_id, decoded.header.server_id),
             "server_version": (identity.server_version, description.server_version),

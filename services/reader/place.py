@@ -177,4 +177,4 @@ class PlaceFinder:
         try:
             return progress.note(type_code, server_id, data, end)
         except (IndexError, struct.error) as error:
-            raise InvalidValueError(f"an event of type {type_code} is too short: {error}") from error
+            raise InvalidValueError(f"an event of type {type_code} is too short") from error
