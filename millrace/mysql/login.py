@@ -9,8 +9,8 @@ password. So a method is used only where its answer is no use to anybody but the
 ``caching_sha2_password``             the scramble always; where the server then asks for the password itself
                                       as ``sha256_password`` does
 ``sha256_password``                   the password itself, over TLS with a verified certificate or a Unix
-                                      socket. Encrypted with the server's RSA key over plain TCP, if that key
-                                      is pinned (``server_public_key_path``) or may be taken on trust
+                                      socket. Without TLS encrypted with the server's RSA key, if that is
+                                      pinned (``server_public_key_path``) or may be taken on trust
                                       (``get_server_public_key``). Over TLS whose certificate is not verified
                                       the server wants it plain: again only if its key may be taken on trust
 ``mysql_clear_password``, ``dialog``  the password itself, over TLS with a verified certificate alone
@@ -370,7 +370,7 @@ def _password(client: Client, method: str, key_request: bytes) -> bytes:
             "docs/security.md tells other ways (MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH, "
             "_GET_SERVER_PUBLIC_KEY)"
         )
-    if not password or wire.tls or wire.private:
+    if not password or wire.tls or (wire.private and method == "caching_sha2_password"):
         return password + b"\0"
     if address.server_public_key_path is not None:
         whose = str(address.server_public_key_path)

@@ -211,10 +211,9 @@ class Wire:
                 return data
 
     def sendall(self, data: bytes) -> None:
-        """Send bytes, all of them."""
+        """Send bytes, all of them; what can be sent at once is, also by who was told to stop."""
         rest = memoryview(data)
         while rest:
-            self._check()
             try:
                 rest = rest[self._link.send(rest) :]
             except (BlockingIOError, ssl.SSLWantWriteError):

@@ -115,6 +115,13 @@ def endless_heads(self: MysqlServer, peer: Peer, wait: bool) -> None:
         self.rotate(peer)
 
 
+def nonsense_as_gtids(self: MysqlServer, peer: Peer, sql: str) -> None:
+    if "gtid_purged" in sql:
+        peer.result(("value",), [("all\x1b[2Jof them",)])
+    else:
+        self.answer(peer, sql)
+
+
 @pytest.mark.parametrize(
     ("server", "words"),
     [
@@ -145,6 +152,13 @@ def test_it_refuses(kafka: Kafka, source_name: str, server: MysqlServer, words: 
     with server:
         done = run("-m", "services.reader", settings=settings(kafka, source_name, server))
     done.says(3, words)
+
+
+def test_gtids_that_are_none(kafka: Kafka, source_name: str) -> None:
+    with MysqlServer(query=nonsense_as_gtids) as server:
+        start = {"MILLRACE_START": "gtid:d808318d-e5b4-11f1-a5c4-02fc00000001:1"}
+        done = run("-m", "services.reader", settings=settings(kafka, source_name, server) | start)
+    done.says(3, "what it says of its log and its GTIDs cannot be read: ")
 
 
 def test_a_server_that_behaves(kafka: Kafka, source_name: str) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
@@ -103,6 +104,32 @@ def test_only_a_search_for_gtids_may_begin_with_silence() -> None:
         placed = Dump(connection, 0.05, 4096)
         with pytest.raises(LinkLostError, match="not even a heartbeat"):
             [placed.read(0.05) for _ in range(100)]
+
+
+def test_bytes_that_drip_are_no_sign_of_life() -> None:
+    """A part of an event that never becomes one; a heartbeat's worth of bytes at a time."""
+    ours, server = socket.socketpair()
+    with ours, server:
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
+        dump = Dump(cast("MysqlConnection", connection), 0.05, 1 << 20)
+        server.sendall(packet(1, b"\0" + event(50_000))[:100])
+        with pytest.raises(LinkLostError, match="not even a heartbeat"):
+            [dump.read(0.05) for _ in range(100) if server.send(b"x")]
+
+
+def test_a_server_is_not_silent_while_nobody_listens() -> None:
+    """Kafka may make us wait for minutes; what comes first then may be a part of an event."""
+    ours, server = socket.socketpair()
+    with ours, server:
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
+        dump = Dump(cast("MysqlConnection", connection), 0.05, 4096)
+        whole = packet(1, b"\0" + event(30))
+        server.sendall(whole[:10])
+        assert dump.read(0) == []
+        time.sleep(0.5)
+        assert dump.read(0) == []
+        server.sendall(whole[10:])
+        assert [piece.data for piece in dump.read(1)] == [event(30)]
 
 
 def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
