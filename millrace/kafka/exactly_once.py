@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState, stored_state
 from millrace.contract import Topics
-from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
+from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_ids
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import last_record
+from millrace.kafka.state import last_record, read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -28,7 +28,7 @@ from millrace.runtime.health import Health
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Output, Stage
 
-__all__ = ["Committer", "Started", "run_stage", "take_over"]
+__all__ = ["Committer", "Started", "committed_state", "run_stage", "take_over"]
 
 S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
 
@@ -43,6 +43,18 @@ class Started(Generic[S]):
     state: S | None
     infos: dict[str, TopicInfo]
     guard: ContinuityGuard
+
+
+def committed_state(settings: ServiceSettings, admin: AdminClient, service: str, kind: type[S]) -> S | None:
+    """Read the state of a service as anybody may, without taking over; None where there is none.
+
+    It may be one from before what another process is writing now, and is not waited for.
+    """
+    topic = Topics(settings.source).state
+    if topic not in topic_ids(admin, [topic]):
+        return None
+    stored = read_state(settings.kafka, settings.source, service, undecided=False)
+    return stored_state(kind, None if stored is None else stored.value, topic)
 
 
 def take_over(
