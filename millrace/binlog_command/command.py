@@ -23,7 +23,17 @@ from millrace.binlog_command.options import (
     option,
 )
 from millrace.binlog_command.records import LogDecoder, LogRecord, Output, RawEvent
-from millrace.binlog_command.terminal import Buffer, coloured, deliver, note, progress, use_colour, use_pager
+from millrace.binlog_command.terminal import (
+    Buffer,
+    coloured,
+    deliver,
+    note,
+    progress,
+    shown,
+    tell,
+    use_colour,
+    use_pager,
+)
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -250,17 +260,17 @@ def binlog(logs: tuple[str, ...], **given: Any) -> None:
         _forget_output()  # whoever read this has seen enough
         sys.exit(0)
     except OSError as error:
-        _tell(f"{error.filename or 'the output'} cannot be written: {error.strerror or error}")
+        tell(f"{error.filename or 'the output'} cannot be written: {error.strerror or error}")
         sys.exit(_FAILED)
     except KeyboardInterrupt:
         _forget_output()
         sys.exit(_INTERRUPTED)
     except UserError as error:
         for line in error.lines:
-            _tell(line)
+            tell(line)
         sys.exit(error.exit_code)
     except SourceError as error:
-        _tell(str(error))
+        tell(str(error))
         sys.exit(ExitCode.SOURCE)
 
 
@@ -270,10 +280,6 @@ def _forget_output() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _tell(message: str) -> None:
-    click.echo(f"error: {message}", err=True)
 
 
 def _check(options: Options, logs: tuple[str, ...]) -> None:
@@ -334,11 +340,13 @@ def _run(options: Options, logs: tuple[str, ...]) -> int:
         colour = use_colour(options.color, to_file=to_file)
         is_text = not (options.json or options.stats or options.verify)
         pager = is_text and not options.follow and use_pager(wanted=options.pager, to_file=to_file)
-        plain = not (pager or options.follow or (is_text and colour))
-        run = _Run(options, inputs, Buffer(stream if plain else None))
+        screen = is_text and (pager or colour or stream.isatty())
+        run = _Run(options, inputs, Buffer(None if screen or options.follow else stream))
         chunks = run.chunks()
-        if is_text and colour:
-            chunks = coloured(chunks)
+        if screen:
+            chunks = shown(chunks)
+            if colour:
+                chunks = coloured(chunks)
         deliver(chunks, stream, pager=pager, colour=colour, live=options.follow)
         return run.exit_code
 
@@ -489,7 +497,7 @@ class _Run:
         if self._options.verify or (self._options.flashback and not self._options.force_read):
             return True  # a finding; or refused by the output, for nothing can be undone across a gap
         self.exit_code = _FAILED
-        _tell(str(error))
+        tell(str(error))
         return self._options.force_read
 
 

@@ -21,6 +21,7 @@ from millrace.binlog.gtid import GtidSet
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_text import in_comment, sql_string
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
 __all__ = ["COMMIT_ALTER", "GtidText", "xid_text"]
@@ -81,11 +82,10 @@ class GtidText:
         if self._page.options.short_form:
             return
         self._page.titled(record, header, b"Previous-GTIDs")
-        text = encode_text(str(GtidSet.from_event(event)))
+        text = in_comment(encode_text(str(GtidSet.from_event(event))))
         self._page.parts.append(b"# %b\n" % (text.replace(b",", b",\n# ") or b"[empty]"))
 
     def _gtid(self, record: LogRecord, header: EventHeader, event: GtidEvent | GtidTaggedLogEvent) -> None:
-        out = self._page.parts
         anonymous = isinstance(event, AnonymousGtidLogEvent)
         rbr_only = not event.gtid_flags & _MAY_HAVE_SBR
         name = b"Anonymous_GTID" if anonymous else b"GTID"
@@ -106,7 +106,7 @@ class GtidText:
             if self._page.generation is Generation.MYSQL_8_0:
                 self._commit_details(event)
         value = b"ANONYMOUS" if anonymous else encode_text(event.gtid)
-        out.append(b"SET @@SESSION.GTID_NEXT= '%b'%b" % (value, END))
+        self._page.sql(b"SET @@SESSION.GTID_NEXT= %b" % sql_string(value))
         self.is_set = True
 
     @staticmethod

@@ -27,6 +27,7 @@ from millrace.binlog.rows import Row, Values
 from millrace.binlog.stream import BinlogEvent
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rows import RowReader, TableRows
+from millrace.text import printable_json
 
 __all__ = ["JsonOutput", "dump", "event_fields"]
 
@@ -129,18 +130,11 @@ class JsonOutput:
 
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_encode_escaped: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def dump(content: Any) -> str:
-    """Write JSON in one line of valid UTF-8; a name with other bytes has these as escapes of surrogates."""
-    text = _encode(content)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return _encode_escaped(content)
-    return text
+    """Write JSON in one line, in which nothing acts on a terminal; see :func:`printable_json`."""
+    return printable_json(_encode(content))
 
 
 def event_fields(event: Event) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog_command.load_files import LoadFiles
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_text import quoted_name, sql_string
+from millrace.binlog_command.session_text import ended
 from millrace.binlog_command.statement_text import StatementText
-from millrace.binlog_command.text_page import END, TextPage, Writers
+from millrace.binlog_command.text_page import TextPage, Writers
 
 __all__ = ["LoadText"]
 
@@ -121,7 +122,7 @@ class LoadText:
             replace = b" REPLACE" if event.dup_handling == _REPLACE else b""
             start, rest = query[: event.fn_pos_start], query[event.fn_pos_end :]
             query = b"%b LOCAL INFILE %b%b INTO%b" % (start, name, replace, rest)
-        self._page.parts.append(b"%b\n%b" % (query, END))
+        self._page.parts.append(ended(query + b"\n"))
         if not self._page.options.short_form:
             self._page.parts.append(b"# file_id: %d \n" % event.file_id)
 
@@ -153,4 +154,4 @@ class LoadText:
         as_query = QueryEvent(event.thread_id, event.exec_time, 0, None, event.database, b"")
         database = self._page.options.rewrite_db.name(event.database)
         self._page.parts += self._page.session.lines(as_query, header, database, controls=False)
-        self._page.parts.append(b"%b\n%b" % (_load_data(event, infile), END))
+        self._page.parts.append(ended(_load_data(event, infile) + b"\n"))

@@ -33,8 +33,9 @@ from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
+from millrace.text import printable
 
-__all__ = ["RowPrinter", "comment_text", "quoted_bytes", "quoted_name", "sql_string"]
+__all__ = ["RowPrinter", "comment_text", "in_comment", "quoted_bytes", "quoted_name", "sql_string"]
 
 Print = Callable[[Any], bytes]
 """Writes the payload of a value (what :meth:`ColumnCodec.decode` takes)."""
@@ -455,7 +456,18 @@ def sql_string(data: bytes) -> bytes:
 
 def comment_text(text: str) -> bytes:
     """Write text for a comment, where a line break would end it and what follows would be SQL."""
-    return " ".join(text.split()).encode("utf-8", "backslashreplace")
+    return printable(" ".join(text.split())).encode()
+
+
+_HARMLESS = bytes((9, *range(0x20, 0x7F)))
+
+
+def in_comment(data: bytes) -> bytes:
+    """Make names and the like fit for a line of a comment: no byte of them ends it or acts on a terminal."""
+    if not data.translate(None, _HARMLESS):
+        return data
+    text = data.replace(b"\n", b"\\n").decode("utf-8", "surrogateescape")
+    return "\t".join(map(printable, text.split("\t"))).encode()
 
 
 def quoted_name(name: str) -> bytes:
@@ -490,8 +502,7 @@ class RowPrinter:
         self._template = b"".join(
             line.before.replace(b"%", b"%%") + b"%b" + line.after.replace(b"%", b"%%") for line in lines
         )
-        table = b"%b.%b" % (quoted_name(database), quoted_name(table_map.table))
-        table = table.replace(b"\n", b"\\n")
+        table = in_comment(b"%b.%b" % (quoted_name(database), quoted_name(table_map.table)))
         before_head, after_head = {
             RowsOperation.WRITE: (b"", b"### INSERT INTO %b\n### SET\n" % table),
             RowsOperation.UPDATE: (b"### UPDATE %b\n### WHERE\n" % table, b"### SET\n"),

@@ -4,8 +4,10 @@ Only what differs from what was printed before is printed, in the order and the 
 ``Query_log_event::print_query_header`` of the generation.
 """
 
+import re
 from functools import cache
 from importlib.resources import files
+from itertools import count
 
 from millrace.binlog.columns.charsets import charset_of_collation
 from millrace.binlog.errors import UnsupportedError
@@ -16,9 +18,10 @@ from millrace.binlog.types import HeaderFlag, QueryFlag2
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.row_text import quoted_name, sql_string
 
-__all__ = ["DELIMITER", "SessionText", "charset_name", "collation_name"]
+__all__ = ["DELIMITER", "SessionText", "charset_name", "collation_name", "ended"]
 
 DELIMITER = b"/*!*/;"
+_OWN_DELIMITERS = re.compile(rb"/\*(\d{1,9})\*/;")
 _SUPPRESS_USE, _THREAD_SPECIFIC = int(HeaderFlag.SUPPRESS_USE_F), int(HeaderFlag.THREAD_SPECIFIC_F)
 _SHORT_FORM_THREAD = 999999999
 _DROPPED_MODES = 0x1003FF00
@@ -85,6 +88,19 @@ def _flags(generation: Generation, server_version: tuple[int, int, int]) -> tupl
     return (*flags, _INSERT_HISTORY) if generation is Generation.MARIADB_10_11 else flags
 
 
+def ended(statement: bytes) -> bytes:
+    """Write a statement and its end; one whose text holds the delimiter gets another for itself alone.
+
+    Clients look for the delimiter in what they take for SQL: in the body of a routine too, where nothing is
+    quoted. The programs of the servers share that weakness.
+    """
+    if DELIMITER not in statement:
+        return statement + DELIMITER + b"\n"
+    taken = set(map(int, _OWN_DELIMITERS.findall(statement)))
+    own = b"/*%d*/;" % next(number for number in count(1) if number not in taken)
+    return b"DELIMITER %b\n%b%b\nDELIMITER %b\n" % (own, statement, own, DELIMITER)
+
+
 class SessionText:
     """What the statements printed so far have set."""
 
@@ -135,7 +151,7 @@ class SessionText:
             self._previous = variables
             lines += self._changes(variables)
         lines += self._always(variables)
-        return [line + DELIMITER + b"\n" for line in lines]
+        return list(map(ended, lines))
 
     def thread_line(self, thread_id: int) -> bytes:
         """Write the change to another session, by whose number temporary tables are told apart."""

@@ -20,7 +20,7 @@ from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import COMMIT_ALTER, GtidText, xid_text
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_text import quoted_name
-from millrace.binlog_command.session_text import charset_name, collation_name
+from millrace.binlog_command.session_text import charset_name, collation_name, ended
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
 __all__ = ["StatementText"]
@@ -104,7 +104,7 @@ class StatementText:
         if self._gtids.two_phase_alter:
             self._alter_in_two_phases(event)
             return
-        self._page.parts.append(b"%b\n%b" % (event.query, END))
+        self._page.parts.append(ended(event.query + b"\n"))
         statement = record.transaction.statement if record.transaction is not None else None
         if statement is not None:
             self._follow(statement)
@@ -137,7 +137,7 @@ class StatementText:
             out.append(base64.encodebytes(self._page.data))
             out.append(b"' */%b" % END if comment else b"'%b" % END)
         if self._page.options.verbose:
-            out.append(b"### %b\n" % event.query)
+            out.append(b"### %b\n" % event.query.replace(b"\n", b"\n### "))
 
     def drop_temporary_tables(self) -> None:
         """Drop what the sessions before a restart of the server left, as the server did."""

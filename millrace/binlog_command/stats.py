@@ -22,6 +22,7 @@ from millrace.binlog.types import EventType
 from millrace.binlog_command.json_output import dump
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rows import RowReader
+from millrace.text import printable
 
 __all__ = ["StatsOutput"]
 
@@ -367,6 +368,7 @@ def _grid(titles: list[str], rows: list[list[str]]) -> Iterable[str]:
     if not rows:
         return
     yield ""
+    rows = [list(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     numeric = [all(cell.isdecimal() for cell in column) for column in zip(*rows, strict=True)]
     for row in (titles, *rows):

@@ -1,4 +1,8 @@
-"""How output reaches people and programs: plain to a file or pipe, coloured and paged on a terminal."""
+"""How output reaches people and programs: plain to a file or pipe, coloured and paged on a terminal.
+
+A log may hold anything in names and statements, sequences that act on a terminal too. To a file or a pipe the
+SQL text goes out exactly, since it is there to be run; on a terminal it is shown (:func:`shown`).
+"""
 
 import os
 import re
@@ -8,7 +12,20 @@ from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
 import click
 
-__all__ = ["Buffer", "Measured", "coloured", "deliver", "note", "progress", "use_colour", "use_pager"]
+from millrace.text import printable
+
+__all__ = [
+    "Buffer",
+    "Measured",
+    "coloured",
+    "deliver",
+    "note",
+    "progress",
+    "shown",
+    "tell",
+    "use_colour",
+    "use_pager",
+]
 
 
 class Buffer:
@@ -30,8 +47,8 @@ class Buffer:
         return len(data)
 
     def line(self, text: str) -> None:
-        """Take a line of text, given without its end; what is no UTF-8 in it goes out as it came in."""
-        self.write(text.encode("utf-8", "surrogateescape") + b"\n")
+        """Take a line of text, given without its end."""
+        self.write(text.encode() + b"\n")
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -45,7 +62,12 @@ class Buffer:
 
 def note(message: str) -> None:
     """Tell something on standard error that is no error."""
-    click.echo(f"note: {message}", err=True)
+    click.echo(f"note: {printable(message)}", err=True)
+
+
+def tell(message: str) -> None:
+    """Tell an error on standard error, in one line."""
+    click.echo(f"error: {printable(message)}", err=True)
 
 
 def use_colour(choice: str, *, to_file: bool) -> bool:
@@ -85,6 +107,19 @@ def _texts(chunks: Iterable[bytes], failures: list[Exception]) -> Iterator[str]:
     except Exception as error:  # noqa: BLE001 - raised again by who called
         failures.append(error)
 
+
+def shown(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Make text fit for a terminal: what would act there, or is no UTF-8, becomes an escape."""
+    for chunk in chunks:
+        if not chunk.translate(None, _ORDINARY):
+            yield chunk
+            continue
+        text = chunk.decode("utf-8", "surrogateescape")
+        yield _LINES_AND_TABS.sub(lambda match: printable(match[0]), text).encode()
+
+
+_ORDINARY: Final = bytes((9, 10, *range(0x20, 0x7F)))
+_LINES_AND_TABS: Final = re.compile("[^\t\n]+")
 
 _STYLES: Final[tuple[tuple[re.Pattern[bytes], dict[str, Any]], ...]] = (
     (re.compile(rb"# at \d"), {"fg": "yellow"}),

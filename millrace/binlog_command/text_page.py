@@ -15,7 +15,8 @@ from millrace.binlog_command.generation import Generation, generation_of, versio
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
-from millrace.binlog_command.session_text import DELIMITER, SessionText
+from millrace.binlog_command.row_text import in_comment
+from millrace.binlog_command.session_text import DELIMITER, SessionText, ended
 
 __all__ = ["END", "TextOptions", "TextPage", "Writers", "clock"]
 
@@ -137,7 +138,7 @@ class TextPage:
 
     def title(self, record: LogRecord, header: EventHeader, title: bytes) -> bytes:
         """Give the first line of an event with its title, in which no name may break the line."""
-        return b"%b\t%b\n" % (self.head(record, header), title.replace(b"\n", b"\\n"))
+        return b"%b\t%b\n" % (self.head(record, header), in_comment(title))
 
     def titled(self, record: LogRecord, header: EventHeader, title: bytes) -> None:
         """Write the first line of an event with its title."""
@@ -146,4 +147,4 @@ class TextPage:
 
     def sql(self, statement: bytes) -> None:
         """Write a statement of one line."""
-        self.parts.append(statement + END)
+        self.parts.append(ended(statement))

@@ -19,6 +19,7 @@ from millrace.binlog.stream import BinlogEvent, encode_event
 from millrace.binlog.types import HeaderFlag
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rows import RowReader, TableRows
+from millrace.text import printable
 
 __all__ = ["VerifyOutput"]
 
@@ -162,7 +163,7 @@ class VerifyOutput:
         self._say(f"{_place(record)}: note: {message}")
 
     def _say(self, line: str) -> None:
-        self._write_line(line)
+        self._write_line(printable(line))
 
 
 def _is_of_a_relay_log(record: LogRecord, decoded: BinlogEvent) -> bool:

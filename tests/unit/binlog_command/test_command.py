@@ -1,5 +1,6 @@
 """``millrace binlog`` as a command: help, options that contradict, errors, endings, colours."""
 
+import json
 import os
 import pty
 import re
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from millrace.binlog.events import QueryEvent, StatusVariables, StopEvent, TableMapEvent, WriteRowsEvent
 from millrace.binlog_command.command import binlog
 from millrace.binlog_command.terminal import coloured
 from millrace.cli import main
+
+from .made_logs import ALL, TABLE_MAP, MadeLog, rows
 
 LOGS = Path(__file__).parent / "logs"
 MYSQL = str(LOGS / "mysql.000001")
@@ -247,6 +251,64 @@ def test_text_is_coloured_and_paged_on_a_terminal(tmp_path: Path) -> None:
     assert "\x1b[33m# PAGED\x1b[0m\n" in shown
     assert "# PAGED" not in read_terminal(environment, "--no-pager", MYSQL)
     assert "\x1b[" not in read_terminal(environment | {"NO_COLOR": "1"}, "--no-pager", MYSQL)
+
+
+HARMFUL = "DO 'x\x1b]0;owned\x07\x9b31m\u202e', 'caf\udce9'\n\t, 'naïve\r'"
+HARMFUL_BYTES = HARMFUL.encode("utf-8", "surrogateescape")
+
+
+@pytest.fixture
+def harmful(tmp_path: Path) -> str:
+    """A log with names and statements that would act on a terminal."""
+    log = MadeLog("8.0.30\x1b[2J")
+    log.add(QueryEvent(9, 0, 0, StatusVariables(), "d\x1b[31m", HARMFUL_BYTES))
+    evil = TableMapEvent(
+        7, 1, "d\x1b[31m", "t\u202e", TABLE_MAP.column_types, TABLE_MAP.column_metadata, b"\2"
+    )
+    row = WriteRowsEvent(7, 1, b"", 2, b"", ALL, rows((None, (1, "\x1b[2J"))))
+    log.add(evil, row, StopEvent())
+    log.append(b"\0" * 4 + b"\x04" + b"\0" * 8)
+    path = tmp_path / "a\x1b[2Jb.000001"
+    path.write_bytes(b"\xfebin" + b"".join(data for _, data in log.events))
+    return str(path)
+
+
+FORMS = ((), ("-vv",), ("-vv", "--hexdump"), ("--json",), ("--stats",), ("--stats", "--json"), ("--verify",))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_in_a_log_acts_on_a_terminal(form: tuple[str, ...], harmful: str) -> None:
+    shown = read_terminal({"TERM": "dumb", "NO_COLOR": "1"}, "--no-pager", *form, harmful)
+    shown = re.sub("\r.{0,200}%\x1b?(\\[K)?|\x1b\\[\\?25[hl]", "", shown)  # the bar of --stats and --verify
+    assert re.findall("[^\t\n -~ïü]", shown) == []
+    assert "x1b[2J" in shown or "u001b[2J" in shown
+
+
+@pytest.mark.parametrize(
+    "form", [("--color", "always"), ("--flashback", "--force-read", "--color", "always")]
+)
+def test_coloured_text_is_for_the_eye_wherever_it_goes(form: tuple[str, ...], harmful: str) -> None:
+    text = subprocess.run(command(*form, harmful), capture_output=True, check=False).stdout.decode()
+    assert re.findall("[^\t\n -~ïü]", re.sub("\x1b\\[[0-9]+m", "", text)) == []
+
+
+def test_text_that_is_piped_is_exact(harmful: str) -> None:
+    outcome = subprocess.run(command(harmful), capture_output=True, check=False)
+    assert b"\n" + HARMFUL_BYTES + b"\n/*!*/;\n" in outcome.stdout
+    assert b"use `d\x1b[31m`/*!*/;\n" in outcome.stdout
+    message = outcome.stderr.decode()
+    assert message.startswith("error: ")
+    assert re.findall("[^\n -~]", message) == []
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", [("--json", "--force-read"), ("--stats", "--json")])
+def test_json_is_valid_whatever_a_log_holds(form: tuple[str, ...], harmful: str) -> None:
+    output = subprocess.run(command(*form, harmful), capture_output=True, check=False).stdout.decode()
+    assert re.findall("[^\n -~ï]", output) == []
+    for line in output.splitlines():
+        json.dumps(json.loads(line)).encode()
+        assert "\\ud" not in line
 
 
 def test_progress_is_shown_on_a_terminal() -> None:

@@ -106,11 +106,13 @@ def test_text_that_is_no_utf8_is_base64() -> None:
     assert written(RotateEvent(4, "bin\udcff.1"))["event"]["new_log_ident"] == {"base64": "Ymlu/y4x"}
 
 
-def test_names_as_keys_survive_as_escapes() -> None:
-    text = dump({"a\udcffb": 1})
-    assert text == '{"a\\udcffb":1}'
-    assert json.loads(text) == {"a\udcffb": 1}
+def test_json_is_valid_and_harmless_whatever_a_name_holds() -> None:
     assert dump({"ü": 1}) == '{"ü":1}'
+    assert dump({"a\udcffb": 1}) == r'{"a\\xffb":1}'
+    harmful = {"\x1b[2J": "\x9b31m\x7f\u202e\u2028"}
+    text = dump(harmful)
+    assert text == r'{"\u001b[2J":"\u009b31m\u007f\u202e\u2028"}'
+    assert json.loads(text) == harmful
 
 
 def test_binary_fields_are_base64_and_sids_are_uuids() -> None:

@@ -19,7 +19,9 @@ from millrace.binlog.events import (
     DeleteRowsEvent,
     ExecLoadEvent,
     ExecuteLoadQueryEvent,
+    GtidInterval,
     GtidLogEvent,
+    GtidSetEntry,
     GtidTaggedLogEvent,
     IncidentEvent,
     IntvarEvent,
@@ -28,6 +30,7 @@ from millrace.binlog.events import (
     MariadbXid,
     NewLoadEvent,
     PartialRowDataEvent,
+    PreviousGtidsLogEvent,
     QueryCompressedEvent,
     QueryEvent,
     RandEvent,
@@ -600,8 +603,56 @@ def test_no_name_breaks_out_of_a_comment() -> None:
     evil = TableMapEvent(
         7, 1, "shop", "t\nDROP DATABASE shop;", TABLE_MAP.column_types, TABLE_MAP.column_metadata, b"\x02"
     )
-    log = MadeLog()
+    log = MadeLog("8.0.30\nDROP DATABASE a;")
+    tagged = GtidSetEntry(bytes(16), "t\nDROP DATABASE b;", (GtidInterval(1, 2),))
+    log.add(PreviousGtidsLogEvent(1, (tagged,)))
     log.add(evil, DELETE, RotateEvent(4, "bin\nDROP DATABASE shop;"))
     log.add(RowsQueryLogEvent(1, b"DO 1\nDROP DATABASE shop;"))
+    log.append(b"\0" * 19)
     text = text_of(log, options=DECODE_ROWS)
-    assert all(line.startswith("#") for line in text.split("\n") if "DROP" in line)
+    lines = [line for line in text.split("\n") if "DROP" in line]
+    assert len(lines) == 6
+    assert all(line.startswith("#") for line in lines)
+
+
+def test_no_name_in_a_comment_acts_on_a_terminal() -> None:
+    name = "t\x1b[2J\x9b\u202e\udc9b"
+    evil = TableMapEvent(7, 1, name, name, TABLE_MAP.column_types, TABLE_MAP.column_metadata, b"\x02")
+    log = MadeLog(f"8.0.30{name}")
+    log.add(evil, DELETE, RotateEvent(4, name))
+    text = text_of(log, options=DECODE_ROWS)
+    assert re.findall("[^\t\n -~]", text) == []
+    assert text.count(r"`t\x1b[2J\x9b\u202e\x9b`") == 4
+
+
+def test_a_name_stays_as_it_is_where_it_is_sql() -> None:
+    name = "t\x1b[2J\x9b\u202e\udc9b\n"
+    assert f"use `{name}`/*!*/;\n" in text_of(MadeLog().query("DO 1", database=name))
+
+
+def test_the_tag_of_a_gtid_does_not_end_its_literal() -> None:
+    log = MadeLog("9.7.4")
+    log.add(GtidTaggedLogEvent(1, bytes(16), 5, "a'/*!*/;\nDROP DATABASE shop"))
+    text = text_of(log)
+    assert "DELIMITER /*1*/;\nSET @@SESSION.GTID_NEXT= '00000000-" in text
+    assert r":a\'/*!*/;\nDROP DATABASE shop:5'/*1*/;" in text
+
+
+@pytest.mark.parametrize(
+    ("statement", "own"),
+    [
+        ("CREATE PROCEDURE p() BEGIN DO 1 /*!*/; DO 2; END", "/*1*/;"),
+        ("CREATE PROCEDURE p() BEGIN DO 1 /*!*/; /*1*/; /*3*/; DO 2; END", "/*2*/;"),
+        ("DO '/*!*/;'", "/*1*/;"),
+    ],
+)
+def test_a_statement_that_holds_the_delimiter_has_one_of_its_own(statement: str, own: str) -> None:
+    text = text_of(MadeLog().query(statement).query("DO 3"))
+    assert f"\nDELIMITER {own}\n{statement}\n{own}\nDELIMITER /*!*/;\n" in text
+    assert "\nDO 3\n/*!*/;\n" in text
+
+
+def test_the_comment_on_a_part_of_an_alter_stays_a_comment() -> None:
+    log = MadeLog("10.11.6-MariaDB")
+    log.add(MariadbGtidEvent(5, 0, 0, flags_extra=2, padding=bytes(5))).query("ALTER TABLE t\nADD x INT")
+    assert "\n### ALTER TABLE t\n### ADD x INT\n" in text_of(log, options=TextOptions(verbose=1))

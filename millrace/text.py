@@ -1,0 +1,46 @@
+"""Text from outside, made fit to be shown: names, statements and messages of servers, logs and registries."""
+
+import re
+from typing import Final
+
+__all__ = ["printable", "printable_json"]
+
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # marks, overrides and isolates of bidirectional text
+    "\u2028\u2029"  # separators of lines and paragraphs
+    "\ud800-\udfff]"  # surrogates, which a string of Python has alone where bytes were no UTF-8
+)
+_BYTES: Final = range(0xDC80, 0xDD00)
+"""The surrogates by which Python's ``surrogateescape`` stands for single bytes."""
+
+
+def printable(text: str) -> str:
+    r"""Give a text in which nothing acts on a terminal, breaks a line or cannot be encoded.
+
+    Control characters become ``\x1b`` and the like, marks of text direction and separators ``\u202e``, lone
+    surrogates ``\ud800``; one that stands for a byte that is not UTF-8 is shown as that byte, ``\xff``.
+    """
+    return text if text.isascii() and text.isprintable() else _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code in _BYTES:
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable_json(text: str) -> str:
+    r"""Give JSON text, as :mod:`json` writes it, with the same characters as escapes; the content stays the same.
+
+    A lone surrogate, which JSON text must not have, becomes what :func:`printable` shows: ``\\xff``.
+    """
+    return text if text.isascii() and text.isprintable() else _UNPRINTABLE.sub(_escape_json, text)
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return match[0]  # between values; within them json has escaped it
+    return "\\" + _escape(match) if 0xD800 <= code < 0xE000 else f"\\u{code:04x}"

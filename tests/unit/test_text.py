@@ -1,0 +1,47 @@
+"""What is shown of texts from outside."""
+
+import json
+
+import pytest
+
+from millrace.text import printable, printable_json
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("plain ASCII ~", "plain ASCII ~"),
+        ("Größe 表 😀 \N{ZERO WIDTH JOINER}", "Größe 表 😀 \N{ZERO WIDTH JOINER}"),
+        ("a\nb\tc\r", r"a\x0ab\x09c\x0d"),
+        ("\x1b]0;title\x07\x1b[2J", r"\x1b]0;title\x07\x1b[2J"),
+        ("\0\x7f\x80\x9b31m\x9f", r"\x00\x7f\x80\x9b31m\x9f"),
+        ("user\u202egnp.exe\u2066\u200f\u061c", r"user\u202egnp.exe\u2066\u200f\u061c"),
+        ("one\u2028two\u2029", r"one\u2028two\u2029"),
+        (b"caf\xe9".decode("utf-8", "surrogateescape"), r"caf\xe9"),
+        ("\ud800\udfff", r"\ud800\udfff"),
+    ],
+)
+def test_what_acts_on_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_every_character_can_be_printed_and_stays_on_its_line() -> None:
+    for code in range(0x110000):
+        shown = printable(chr(code))
+        shown.encode()
+        assert len(shown.splitlines()) == 1
+        assert shown == chr(code) or shown.isascii()
+
+
+def test_json_text_keeps_its_content() -> None:
+    for code in range(0x110000):
+        written = printable_json(json.dumps([chr(code)], ensure_ascii=False))
+        assert printable(written) == written
+        surrogate = 0xD800 <= code < 0xE000
+        assert json.loads(written) == [printable(chr(code)) if surrogate else chr(code)]
+
+
+def test_json_text_keeps_its_lines() -> None:
+    text = json.dumps({"a": "\n\x9b"}, indent=2, ensure_ascii=False)
+    assert printable_json(text) == text.replace("\x9b", "\\u009b")
