@@ -14,6 +14,7 @@ from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import ServiceSettings
+from millrace.text import printable
 
 __all__ = [
     "check_topics",
@@ -69,11 +70,15 @@ def errors_in_words() -> Iterator[None]:
         yield
     except UserError as error:
         for line in error.lines:
-            click.echo(f"error: {line}", err=True)
+            _tell(line)
         sys.exit(error.exit_code)
     except SourceError as error:
-        click.echo(f"error: {error}", err=True)
+        _tell(str(error))
         sys.exit(ExitCode.SOURCE)
     except SingleObjectError as error:
-        click.echo(f"error: a state cannot be read: {error}", err=True)
+        _tell(f"a state cannot be read: {error}")
         sys.exit(ExitCode.DATA)
+
+
+def _tell(message: str) -> None:
+    click.echo(f"error: {printable(message)}", err=True)

@@ -15,13 +15,16 @@ _BYTES: Final = range(0xDC80, 0xDD00)
 """The surrogates by which Python's ``surrogateescape`` stands for single bytes."""
 
 
-def printable(text: str) -> str:
+def printable(text: str, *, lines: bool = False) -> str:
     r"""Give a text in which nothing acts on a terminal, breaks a line or cannot be encoded.
 
     Control characters become ``\x1b`` and the like, marks of text direction and separators ``\u202e``, lone
-    surrogates ``\ud800``; one that stands for a byte that is not UTF-8 is shown as that byte, ``\xff``.
+    surrogates ``\ud800``; one that stands for a byte that is not UTF-8 is shown as that byte, ``\xff``. With
+    ``lines`` line feeds and tabs stay.
     """
-    return text if text.isascii() and text.isprintable() else _UNPRINTABLE.sub(_escape, text)
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNPRINTABLE.sub(_escape_in_lines if lines else _escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -31,8 +34,12 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def _escape_in_lines(match: re.Match[str]) -> str:
+    return match[0] if match[0] in "\n\t" else _escape(match)
+
+
 def printable_json(text: str) -> str:
-    r"""Give JSON text, as :mod:`json` writes it, with the same characters as escapes; the content stays the same.
+    r"""Give JSON text, as :mod:`json` writes it, with such characters as escapes; its content stays the same.
 
     A lone surrogate, which JSON text must not have, becomes what :func:`printable` shows: ``\\xff``.
     """

@@ -20,6 +20,7 @@ from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, load_settings
+from millrace.text import printable, printable_json
 
 __all__ = ["topic"]
 
@@ -55,7 +56,7 @@ def _lines(kafka: KafkaSettings, registry: SchemaRegistry, name: str) -> Iterato
             "key": _decoded(registry, message.key()),
             "value": _event(message) if name.endswith(".raw") else _decoded(registry, message.value()),
         }
-        yield json.dumps(record, ensure_ascii=False, default=_plain)
+        yield printable_json(json.dumps(record, ensure_ascii=False, default=_plain))
 
 
 def _headers(message: Message) -> dict[str, Any]:
@@ -118,5 +119,5 @@ def _plain(value: Any) -> Any:
 
 
 def _fail(message: str) -> None:
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     raise SystemExit(1)

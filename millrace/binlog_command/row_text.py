@@ -467,7 +467,7 @@ def in_comment(data: bytes) -> bytes:
     if not data.translate(None, _HARMLESS):
         return data
     text = data.replace(b"\n", b"\\n").decode("utf-8", "surrogateescape")
-    return "\t".join(map(printable, text.split("\t"))).encode()
+    return printable(text, lines=True).encode()
 
 
 def quoted_name(name: str) -> bytes:

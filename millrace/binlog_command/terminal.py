@@ -111,15 +111,8 @@ def _texts(chunks: Iterable[bytes], failures: list[Exception]) -> Iterator[str]:
 def shown(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Make text fit for a terminal: what would act there, or is no UTF-8, becomes an escape."""
     for chunk in chunks:
-        if not chunk.translate(None, _ORDINARY):
-            yield chunk
-            continue
-        text = chunk.decode("utf-8", "surrogateescape")
-        yield _LINES_AND_TABS.sub(lambda match: printable(match[0]), text).encode()
+        yield printable(chunk.decode("utf-8", "surrogateescape"), lines=True).encode()
 
-
-_ORDINARY: Final = bytes((9, 10, *range(0x20, 0x7F)))
-_LINES_AND_TABS: Final = re.compile("[^\t\n]+")
 
 _STYLES: Final[tuple[tuple[re.Pattern[bytes], dict[str, Any]], ...]] = (
     (re.compile(rb"# at \d"), {"fg": "yellow"}),

@@ -32,6 +32,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.text import printable, printable_json
 
 __all__ = ["deadletter"]
 
@@ -179,13 +180,14 @@ def retry(
         if not outcomes and not stop.is_set():
             click.echo(f"no table of {settings.source} is set aside")
         for outcome in outcomes:
-            click.echo(f"{outcome.table}: {outcome.letters} letters mapped, {outcome.rows} rows")
+            click.echo(f"{printable(outcome.table)}: {outcome.letters} letters mapped, {outcome.rows} rows")
         failed = [outcome for outcome in outcomes if outcome.failed]
         for outcome in failed:
             key, reason = outcome.failed
+            what = printable(f"{outcome.table} stays set aside from {key} on: {reason}")
             click.echo(
-                f"error: {outcome.table} stays set aside from {key} on: {reason}. Where its definition was "
-                "read too early, start the reader again, which reads it anew, then retry",
+                f"error: {what}. Where its definition was read too early, start the reader again, which "
+                "reads it anew, then retry",
                 err=True,
             )
         if failed:
@@ -235,7 +237,7 @@ class _Aside:
         """Say which tables are set aside."""
         for name, entry in self._entries.items():
             yield (
-                f"{name} is set aside since {entry.key}, {self._counts[name]} letters wait: "
+                f"{printable(name)} is set aside since {entry.key}, {self._counts[name]} letters wait: "
                 f"{_one_line(entry.error)}"
             )
 
@@ -273,8 +275,8 @@ def _key(key: bytes) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Keep a message to one line of a bounded length, without control characters."""
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Keep a message to one line of a bounded length."""
+    plain = printable(text)
     return plain if len(plain) <= _ERROR_WIDTH else plain[: _ERROR_WIDTH - 1] + "…"
 
 
@@ -294,14 +296,15 @@ def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
 def _as_json(letter: Letter | Unreadable, *, waits: bool, whole: bool = False) -> str:
     head = {"letter": letter.offset, "time": _time(letter.timestamp_ms)}
     if isinstance(letter, Unreadable):
-        return json.dumps(head | {"key": _key(letter.key), "unreadable": letter.error}, ensure_ascii=False)
+        head |= {"key": _key(letter.key), "unreadable": letter.error}
+        return printable_json(json.dumps(head, ensure_ascii=False))
     record = asdict(letter.content)
     value, context = record.pop("value"), record.pop("context")
     record |= {"key": _key(letter.content.key), "waits": waits, "size": len(value)}
     if whole:
         record["value"] = base64.b64encode(value).decode()
         record["context"] = None if context is None else base64.b64encode(context).decode()
-    return json.dumps(head | record, ensure_ascii=False)
+    return printable_json(json.dumps(head | record, ensure_ascii=False))
 
 
 def _show(letter: Letter) -> None:
@@ -320,6 +323,6 @@ def _show(letter: Letter) -> None:
         "size": f"{len(content.value)} bytes",
     }
     for name, value in fields.items():
-        click.echo(f"{name + ':':<11}{value}")
+        click.echo(f"{name + ':':<11}{printable(str(value))}")
     dump = hexdump(content.value, 0, HexdumpLayout.MYSQL, has_fields=False)
     click.echo(dump.decode("ascii").rstrip("\n"))

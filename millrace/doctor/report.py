@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from millrace.doctor.finding import Finding, Level
+from millrace.text import printable, printable_json
 
 __all__ = ["as_json", "as_lines", "summary"]
 
@@ -24,15 +25,15 @@ def as_lines(found: Iterable[Finding], width: int) -> Iterable[str]:
             if place is not None:
                 yield ""
             place = finding.place
-            yield click.style(place, bold=True)
+            yield click.style(printable(place), bold=True)
         outcome = finding.outcome
         level = click.style(f"{outcome.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[outcome.level])
-        text = f"{finding.check}: {outcome.text}"
+        text = printable(f"{finding.check}: {outcome.text}")
         first, *more = textwrap.wrap(text, max(40, width - _INDENT), break_on_hyphens=False) or [""]
         yield f"  {level}  {first}"
         if outcome.advice:
             more += textwrap.wrap(
-                f"→ {outcome.advice}",
+                printable(f"→ {outcome.advice}"),
                 max(40, width - _INDENT),
                 subsequent_indent="  ",
                 break_on_hyphens=False,
@@ -44,7 +45,7 @@ def as_json(found: Iterable[Finding]) -> str:
     """Give one object: all findings, and how many of them are errors and warnings."""
     listed = list(found)
     errors, warnings = _count(listed)
-    return json.dumps(
+    text = json.dumps(
         {
             "errors": errors,
             "warnings": warnings,
@@ -63,6 +64,7 @@ def as_json(found: Iterable[Finding]) -> str:
         ensure_ascii=False,
         indent=2,
     )
+    return printable_json(text)
 
 
 def summary(found: Iterable[Finding]) -> str:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TextIO
 
 import structlog
 
+from millrace.text import printable_json
+
 if TYPE_CHECKING:
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor
 
 __all__ = ["Logger", "configure_logging", "get_logger"]
 
@@ -45,6 +47,7 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.JSONRenderer(ensure_ascii=False),
+                _printable,
             ],
         )
     )
@@ -53,6 +56,11 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
     root.setLevel(level)
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.getLevelName(level), logging.WARNING))
+
+
+def _printable(_logger: object, _method: str, line: "EventDict") -> str:
+    """Escape in a rendered line what would act on a terminal, or cannot be encoded."""
+    return printable_json(str(line))
 
 
 def get_logger(name: str) -> Logger:

@@ -32,6 +32,7 @@ from millrace.runtime.health import Health
 from millrace.runtime.logging import Logger, configure_logging, get_logger
 from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
+from millrace.text import printable
 
 __all__ = ["Service", "StopRequestedError", "run_service"]
 
@@ -99,7 +100,7 @@ def _spare_garbage_collection() -> None:
 def _say(*lines: str) -> None:
     with contextlib.suppress(OSError):
         for line in lines:
-            print(f"error: {line}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"error: {printable(line)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import CONFIG_VARIABLE, load_settings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
 from millrace.status.report import as_dict, as_lines
+from millrace.text import printable_json
 
 __all__ = ["status"]
 
@@ -71,7 +72,7 @@ def _print(found: list[SourceStatus], *, json_output: bool, clear: bool) -> None
 
 
 def _json(found: list[SourceStatus]) -> Iterator[str]:
-    return (json.dumps(as_dict(status), ensure_ascii=False) for status in found)
+    return (printable_json(json.dumps(as_dict(status), ensure_ascii=False)) for status in found)
 
 
 def _text(found: list[SourceStatus]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import click
 
 from millrace.status.collect import Place, SourceStatus
 from millrace.status.lag import Lag
+from millrace.text import printable
 
 __all__ = ["as_dict", "as_lines"]
 
@@ -57,12 +58,12 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
     yield click.style(status.source, bold=True)
     server = status.server
     if server is not None and server.error:
-        yield f"  {'server':<10} {click.style(server.error, fg='red')}"
+        yield f"  {'server':<10} {click.style(printable(server.error), fg='red')}"
     elif server is not None:
-        yield f"  {'server':<10} {server.log_file}:{server.position}  {server.address}"
+        yield f"  {'server':<10} {printable(server.log_file)}:{server.position}  {server.address}"
     for service in status.services:
-        place = service.error or _placed(service.place)
-        yield f"  {service.name:<10} {place}  {service.owner}, last wrote {_ago(service.written_ms)}"
+        place = f"{service.error or _placed(service.place)}  {service.owner}"
+        yield f"  {service.name:<10} {printable(place)}, last wrote {_ago(service.written_ms)}"
     if status.hops:
         yield ""
         yield "  " + f"{'not through':<18}" + "".join(f"{column:>15}" for column in _COLUMNS)
@@ -72,14 +73,14 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
     if status.hops:
         yield ""
     for table in status.quarantined:
-        name = click.style(table.name, fg="red")
-        yield f"  set aside: {name} since {table.key}: {table.error}"
+        name = click.style(printable(table.name), fg="red")
+        yield f"  set aside: {name} since {printable(f'{table.key}: {table.error}')}"
     letters = f"{'' if status.dead_letters_exact else 'at least '}{status.dead_letters:,}"
     yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)
     if status.pending_xa:
         yield f"  XA transactions prepared and not decided: {status.pending_xa}"
     for problem in status.problems:
-        yield f"  {click.style(problem, fg='yellow')}"
+        yield f"  {click.style(printable(problem), fg='yellow')}"
 
 
 def _cells(lag: Lag) -> Iterator[str]:

@@ -30,6 +30,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.text import printable
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
 from millrace.verify.tables import Comparison, compare_tables, table_names
@@ -87,13 +88,13 @@ def raw(
         outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
         topic = Topics(settings.source).raw
         if outcome.difference is not None:
-            click.echo(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
+            click.echo(f"{topic}, epoch {wanted}: DIFFERENT: {printable(outcome.difference)}")
             sys.exit(_DIFFERENT)
         if not outcome.bytes:
             raise UserError(f"{topic} holds no events of epoch {wanted}", ExitCode.SETTINGS)
         click.echo(
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
-            f"{outcome.first} to {outcome.last}"
+            f"{printable(f'{outcome.first} to {outcome.last}')}"
         )
 
 
@@ -230,13 +231,13 @@ def _pairs(tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
 
 
 def _tell(found: Comparison) -> None:
-    name = f"{found.database}.{found.table}"
+    name = printable(f"{found.database}.{found.table}")
     counts = f"{found.records:,} records, {found.rows:,} rows"
     if found.equal:
         click.echo(f"{name}: {counts}: equal")
         return
     click.echo(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
-    click.echo(f"  first: {found.first}")
+    click.echo(f"  first: {printable(str(found.first))}")
 
 
 def _chosen(

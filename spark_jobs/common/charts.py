@@ -5,11 +5,13 @@ classes ``axis`` and ``grid``; so a chart follows the page's light or dark schem
 ``<title>`` that a browser shows as a tooltip and a screen reader reads.
 """
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
 from typing import Final
+
+from millrace.text import printable
 
 __all__ = [
     "SERIES_COLOURS",
@@ -18,6 +20,7 @@ __all__ = [
     "column_width",
     "columns",
     "count",
+    "escape",
     "fill",
     "legend",
     "size",
@@ -49,6 +52,11 @@ class Series:
 
     name: str
     values: Sequence[int]
+
+
+def escape(text: str) -> str:
+    """Write text from data into markup, without what acts on whoever shows it."""
+    return html.escape(printable(text, lines=True))
 
 
 def count(value: float) -> str:

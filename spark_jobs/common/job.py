@@ -29,6 +29,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.text import printable
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import Steps, spark_session
@@ -270,7 +271,7 @@ def _bug(name: str, error: Exception) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"error: {line}\n")
+    sys.stderr.write(f"error: {printable(line)}\n")
 
 
 def moment(seconds: int | None) -> str | None:

@@ -7,11 +7,10 @@ markup of :mod:`spark_jobs.common.charts`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Final
 
-from spark_jobs.common.charts import count, size
+from spark_jobs.common.charts import count, escape, size
 
 __all__ = ["Bytes", "Code", "Report"]
 

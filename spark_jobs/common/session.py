@@ -17,6 +17,8 @@ from typing import Final
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from millrace.text import printable
+
 __all__ = ["JARS_VARIABLE", "Steps", "spark_session"]
 
 JARS_VARIABLE: Final = "MILLRACE_SPARK_JARS"
@@ -73,7 +75,7 @@ class Steps:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        sys.stderr.write(f"{self._job}: {text}\n")
+        sys.stderr.write(f"{self._job}: {printable(text)}\n")
         sys.stderr.flush()
 
     @contextmanager
@@ -101,6 +103,6 @@ class Steps:
             tasks = sum(stage.numTasks for stage in stages)
             finished = sum(stage.numCompletedTasks for stage in stages)
             progress = f" … {finished}/{tasks} tasks" if tasks else " …"
-            sys.stderr.write(f"\r\x1b[K{self._job}: {text}{progress}")
+            sys.stderr.write(f"\r\x1b[K{self._job}: {printable(text)}{progress}")
             sys.stderr.flush()
         sys.stderr.write("\r\x1b[K")

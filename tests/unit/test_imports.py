@@ -22,16 +22,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
     "millrace.contract": (),
-    "millrace.runtime": ("millrace.runtime", "millrace.contract", "millrace.binlog"),
+    "millrace.text": (),
+    "millrace.runtime": ("millrace.runtime", "millrace.contract", "millrace.binlog", "millrace.text"),
     "millrace.kafka": ("millrace.kafka", "millrace.runtime", "millrace.contract"),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract"),
         *("millrace.binlog", "millrace.kernel"),
     ),
-    "millrace.mysql": ("millrace.mysql", "millrace.runtime", "millrace.contract", "millrace.binlog"),
+    "millrace.mysql": (
+        *("millrace.mysql", "millrace.runtime", "millrace.contract"),
+        *("millrace.binlog", "millrace.text"),
+    ),
     "spark_jobs": (
         *("spark_jobs", "millrace.binlog", "millrace.avro", "millrace.kernel"),
-        *("millrace.contract", "millrace.runtime"),
+        *("millrace.contract", "millrace.runtime", "millrace.text"),
     ),
 }
 """Which of the project's own packages a package may import; those not listed are free."""

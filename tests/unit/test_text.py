@@ -26,8 +26,15 @@ def test_what_acts_on_a_terminal_is_shown_as_an_escape(text: str, shown: str) ->
     assert printable(text) == shown
 
 
+EVERYTHING = (*range(0x3000), *range(0xD700, 0xE100), 0xFEFF, 0x1F600, 0x10FFFF)
+
+
+def test_lines_and_tabs_stay_where_they_are_wanted() -> None:
+    assert printable("a\n\tb\r\x0b\x85", lines=True) == "a\n\tb\\x0d\\x0b\\x85"
+
+
 def test_every_character_can_be_printed_and_stays_on_its_line() -> None:
-    for code in range(0x110000):
+    for code in EVERYTHING:
         shown = printable(chr(code))
         shown.encode()
         assert len(shown.splitlines()) == 1
@@ -35,7 +42,7 @@ def test_every_character_can_be_printed_and_stays_on_its_line() -> None:
 
 
 def test_json_text_keeps_its_content() -> None:
-    for code in range(0x110000):
+    for code in EVERYTHING:
         written = printable_json(json.dumps([chr(code)], ensure_ascii=False))
         assert printable(written) == written
         surrogate = 0xD800 <= code < 0xE000

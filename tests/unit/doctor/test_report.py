@@ -1,6 +1,7 @@
 """Findings as lines and as JSON, and checks that cannot look."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import click
@@ -33,6 +34,14 @@ def test_lines() -> None:
 def test_lines_fit_a_terminal() -> None:
     long = [Finding("here", "check", warning("word " * 40, "do " * 40))]
     assert max(len(click.unstyle(line)) for line in as_lines(long, 60)) <= 60
+
+
+def test_nothing_that_a_server_says_acts_on_the_terminal() -> None:
+    evil = "x\x1b[2J\x9b\u202e\udcff\n"
+    found = [Finding(evil, evil, warning(evil, evil, [evil]))]
+    assert re.findall("[^ -~→]", "".join(map(click.unstyle, as_lines(found, 1000)))) == []
+    assert re.findall("[^\n -~→]", as_json(found)) == []
+    assert json.loads(as_json(found))["findings"][0]["items"] == ["x\x1b[2J\x9b\u202e\\xff\n"]
 
 
 def test_json() -> None:

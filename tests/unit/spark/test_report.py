@@ -94,3 +94,14 @@ def test_an_empty_table_and_no_section() -> None:
     report = Report("empty", [])
     report.table(["a", "b"], [])
     check_self_contained(report.html(""))
+
+
+def test_nothing_in_data_acts_on_whoever_shows_the_page() -> None:
+    evil = "x\x1b[2J\x9b\u202e\udcff"
+    report = Report(evil, [evil])
+    report.table([evil], [[evil], [Code(evil)]])
+    report.chart(bars(evil, [evil], [Series(evil, [1])]))
+    page = report.html(evil)
+    page.encode()
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page) == []
+    assert page.count(r"x\x1b[2J\x9b\u202e\xff") >= 6

@@ -49,6 +49,19 @@ def test_all_that_may_be_wrong() -> None:
     ]
 
 
+def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
+    evil = "x\x1b[2J\x9b\u202e\udcff\n"
+    aside = QuarantinedTable(evil, evil, evil, 6, 7, evil)
+    status = SourceStatus(
+        "shop",
+        ServerStatus(evil, error=evil),
+        [Service("reader", evil, 0, Place(1, evil, 4)), Service("decoder", evil, 0, None, error=evil)],
+        quarantined=(aside,),
+        problems=[evil],
+    )
+    assert all(line.isascii() and line.isprintable() for line in lines(status))
+
+
 def test_nothing_has_run() -> None:
     assert lines(SourceStatus("shop", problems=["no service of shop has run"])) == [
         "shop",
