@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import re
 import time
 import zlib
@@ -10,7 +11,9 @@ from typing import BinaryIO, Final, cast
 
 import zstandard
 
-__all__ = ["PACKING_ERRORS", "file_order", "listed_files", "plain_name", "unpacked"]
+from millrace.text import printable
+
+__all__ = ["PACKING_ERRORS", "file_order", "is_log_name", "listed_files", "plain_name", "unpacked"]
 
 PACKING_ERRORS: Final = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a packed file raises where it is damaged or cut short."""
@@ -18,6 +21,9 @@ PACKING_ERRORS: Final = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdE
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _PACKED: Final = (".gz", ".zst", ".zstd")
+
+_LOG_NAME: Final = re.compile(r"[^./\\][^/\\]*\.[0-9]+")
+_NAME_LIMIT: Final = 255
 
 _INDEX_ATTEMPTS: Final = 20
 _INDEX_WAIT_S: Final = 0.05
@@ -27,6 +33,16 @@ def file_order(path: Path) -> tuple[str, int, str]:
     """Give a key by which log.1000000 comes behind log.999999."""
     suffix = path.suffix[1:]
     return path.stem, int(suffix) if suffix.isdecimal() else -1, suffix
+
+
+def is_log_name(name: str) -> bool:
+    """Tell whether a name that comes from outside is that of a log file: base name, dot and number, no path.
+
+    Servers name their logs so; nothing else may be written, or looked for, because a server or a log says it.
+    """
+    return bool(
+        _LOG_NAME.fullmatch(name) and printable(name) == name and len(os.fsencode(name)) <= _NAME_LIMIT
+    )
 
 
 def listed_files(index: Path) -> list[Path]:

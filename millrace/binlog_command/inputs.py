@@ -21,7 +21,14 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType
 from millrace.binlog_command.records import RawEvent
-from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
+from millrace.log_files import (
+    PACKING_ERRORS,
+    file_order,
+    is_log_name,
+    listed_files,
+    plain_name,
+    unpacked,
+)
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -199,7 +206,8 @@ def _rotated_to(name: str, rotate: bytes) -> str | None:
     except BinlogError:
         return None
     assert isinstance(event, RotateEvent)
-    return str(Path(name).parent / Path(event.new_log_ident).name)
+    following = Path(event.new_log_ident).name  # relay logs name the next one with its folder
+    return str(Path(name).parent / following) if is_log_name(following) else None
 
 
 def _numbered_successor(path: Path) -> Path | None:

@@ -508,6 +508,28 @@ def test_files_that_are_not_loaded_are_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_to_load_are_new_for_their_owner_alone_and_no_links(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"p")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "SQL_LOAD_MB-3-0").symlink_to(precious)
+    (folder / "SQL_LOAD_MB-3-1").symlink_to(tmp_path / "nothing")
+    text_of(_load_log(), options=TextOptions(local_load=folder))
+    made = folder / "SQL_LOAD_MB-3-2"
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert precious.read_bytes() == b"p"
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_files_that_begin_again_and_again_leave_one(tmp_path: Path) -> None:
+    log = _load_log()
+    begin = log.events.pop(1)[1]
+    log.events[1:1] = [(0, begin)] * 300
+    text_of(log, options=TextOptions(local_load=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["SQL_LOAD_MB-3-12b"]
+
+
 def test_load_data_without_its_file_is_a_comment(tmp_path: Path) -> None:
     log = _load_log()
     del log.events[1]
