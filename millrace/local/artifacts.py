@@ -254,10 +254,14 @@ def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
 
 
 def _untar(tar: tarfile.TarFile, target: Path) -> None:
-    # The digest is pinned, so the archive is trusted; the filter keeps the archive's owner ids out (as root).
+    # The digest is pinned, so the archive is trusted; the filter keeps the archive's owner ids out (as root),
+    # and what would lie elsewhere.
     if hasattr(tarfile, "data_filter"):
         tar.extraction_filter = tarfile.data_filter
-    tar.extractall(target)  # noqa: S202 - see above
+    try:
+        tar.extractall(target)  # noqa: S202 - see above
+    except tarfile.TarError as error:
+        raise LocalError(f"{tar.name!r} cannot be unpacked: {error}") from error
 
 
 def _unzip(archive: zipfile.ZipFile, prefix: str, target: Path) -> None:
@@ -265,6 +269,8 @@ def _unzip(archive: zipfile.ZipFile, prefix: str, target: Path) -> None:
         if not info.filename.startswith(prefix) or info.is_dir():
             continue
         path = target / info.filename.removeprefix(prefix)
+        if not path.resolve().is_relative_to(target.resolve()):
+            raise LocalError(f"{archive.filename} cannot be unpacked: {info.filename!r} would lie outside it")
         path.parent.mkdir(parents=True, exist_ok=True)
         with archive.open(info) as source, path.open("wb") as destination:
             shutil.copyfileobj(source, destination)

@@ -122,6 +122,26 @@ def test_a_part_of_a_zip_is_unpacked_and_programs_can_run(monkeypatch: pytest.Mo
     assert (folder / "bin" / "server").stat().st_mode & 0o111 == 0o111
 
 
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "{outside}/evil", "bin/../../../evil"])
+@pytest.mark.parametrize("layout", ["zip", "tar"])
+def test_an_archive_unpacks_into_its_own_folder_alone(
+    name: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    name = name.replace("{outside}", str(outside))
+    content = zip_of(**{name: b"x"}) if layout == "zip" else tar_of(name, b"x")
+    FakeMaven(monkeypatch, {"g:a:1:jar": content})
+    use(monkeypatch, Bundle("x", "1", layout, "", "", (pin("g:a:1:jar", content),)))
+    if layout == "tar" and name.startswith("/"):
+        assert (fetch("x") / name[1:]).read_bytes() == b"x"  # as tar does: without the slash
+    else:
+        with pytest.raises(LocalError, match="cannot be unpacked"):
+            fetch("x")
+        assert list(cache_folder().rglob("evil")) == []
+    assert list(outside.iterdir()) == []
+
+
 def test_two_at_once_download_once(monkeypatch: pytest.MonkeyPatch) -> None:
     maven = FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
     maven.delay_s = 0.2
