@@ -11,11 +11,13 @@ import click
 
 from millrace.binlog.encryption import KeyId, LogKeys
 from millrace.binlog.errors import BinlogError
-from millrace.binlog_command.filters import Criteria, Filter
+from millrace.binlog_command.criteria import Criteria
+from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput, find_files
 from millrace.binlog_command.options import (
     EVENT_TYPE,
     GTIDS,
+    OPERATIONS,
     PLACE,
     TIME,
     GroupedCommand,
@@ -56,7 +58,7 @@ _EXAMPLES: Final = (
     ("What fills the logs? Compressed ones too", "millrace binlog --stats binlog.0000*.gz"),
     (
         "Deletes from one table, for jq",
-        "millrace binlog --json --table shop.orders --type DELETE_ROWS binlog.000042 | jq .rows",
+        "millrace binlog --json --table shop.orders --op delete binlog.000042 | jq .rows",
     ),
     (
         "Undo what a transaction did",
@@ -180,6 +182,14 @@ class Input(Protocol):
     multiple=True,
     metavar="[DB.]NAME",
     help="Rows and DDL of this table; * and ? as wildcards; repeatable.",
+)
+@option(
+    _EVENTS,
+    "--op",
+    "operation",
+    multiple=True,
+    type=OPERATIONS,
+    help="Rows that were inserted, updated, deleted, and statements that do so; commas between; repeatable.",
 )
 @option(
     _EVENTS, "--server-id", multiple=True, type=click.IntRange(0), help="Events of this origin; repeatable."
@@ -481,6 +491,8 @@ class _Run:
             self.exit_code = _INTERRUPTED
         if self._filter.missed is not None:
             note(f"no event that was read begins at or behind {self._filter.missed}")
+        for message in self._filter.unmatched():
+            note(f"{message}, in what was read")
         self._output.close()
         yield self._buffer.take()
         if getattr(self._output, "findings", 0):

@@ -7,15 +7,17 @@ from typing import Any, TypeVar
 import click
 
 from millrace.binlog.errors import BinlogError
-from millrace.binlog_command.filters import (
+from millrace.binlog.events import RowsOperation
+from millrace.binlog_command.criteria import (
     Criteria,
     Gtids,
+    NamePattern,
     Place,
     TablePattern,
     parse_event_type,
     parse_gtids,
+    parse_operations,
     parse_time,
-    wildcard,
 )
 
 __all__ = ["GroupedCommand", "Options", "option"]
@@ -48,6 +50,7 @@ class Options:
     exclude_gtids: Gtids | None
     database: tuple[str, ...]
     table: tuple[str, ...]
+    operation: tuple[frozenset[RowsOperation], ...]
     server_id: tuple[int, ...]
     event_type: tuple[int, ...]
     transaction: str | None
@@ -72,8 +75,9 @@ class Options:
             stop_time=self.stop_datetime,
             include_gtids=self.include_gtids,
             exclude_gtids=self.exclude_gtids,
-            databases=tuple(map(wildcard, self.database)),
+            databases=tuple(map(NamePattern, self.database)),
             tables=tuple(map(TablePattern.parse, self.table)),
+            operations=frozenset().union(*self.operation),
             server_ids=frozenset(self.server_id),
             types=frozenset(self.event_type),
             transaction=self.transaction,
@@ -146,3 +150,4 @@ PLACE = Parsed("[file:]position", Place.parse)
 TIME = Parsed("time", parse_time)
 GTIDS = Parsed("gtids", parse_gtids)
 EVENT_TYPE = Parsed("type", parse_event_type)
+OPERATIONS = Parsed("insert,update,delete", parse_operations)
