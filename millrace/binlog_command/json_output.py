@@ -269,7 +269,9 @@ def _member_conversion(codec: ColumnCodec) -> Convert:
         known = members is not None and not (
             value > len(members) if codec.column.type is ColumnType.ENUM else value >> len(members)
         )
-        return text if known else value
+        if not known:
+            return value
+        return _base64(text) if isinstance(text, bytes) else text
 
     return convert
 

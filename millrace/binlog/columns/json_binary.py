@@ -25,10 +25,10 @@ from millrace.binlog.columns.temporals import Date, DateTime, time_text
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, MalformedError, TruncatedError, UnrepresentableError
 
-__all__ = ["JsonValue", "Opaque", "decode_json", "json_text", "text_of_json"]
+__all__ = ["MAX_DEPTH", "JsonValue", "Opaque", "decode_json", "json_text", "text_of_json"]
 
-_MAX_DEPTH = 100
-"""The servers refuse to store documents that are deeper (JSON_DOCUMENT_MAX_DEPTH)."""
+MAX_DEPTH = 100
+"""The servers refuse to store documents that are deeper (JSON_DOCUMENTMAX_DEPTH)."""
 
 
 class Opaque(NamedTuple):
@@ -64,7 +64,7 @@ class _Document:
         """Read the value of type ``kind`` that lies at ``start`` and ends at ``end`` at the latest."""
         # Offsets may overlap in a crafted document; no honest one has more values than bytes.
         self.values_left -= 1
-        if self.values_left < 0 or depth > _MAX_DEPTH:
+        if self.values_left < 0 or depth > MAX_DEPTH:
             raise InvalidValueError("the JSON document is deeper or larger than its bytes allow")
         reader = _READERS.get(kind)
         if reader is None:

@@ -20,7 +20,7 @@ from itertools import compress, islice
 from typing import Any, Protocol, cast
 
 from millrace.binlog.columns.charsets import BINARY, charset, charset_of_collation
-from millrace.binlog.columns.column import Column, Metadata, PackMetadata
+from millrace.binlog.columns.column import Column, Member, Metadata, PackMetadata
 from millrace.binlog.columns.declaration import COLUMNS
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.cursor import Cursor
@@ -38,6 +38,7 @@ __all__ = [
     "decode_optional_metadata",
     "encode_column_metadata",
     "encode_optional_metadata",
+    "member_texts",
 ]
 
 
@@ -357,13 +358,22 @@ def _ordinals(columns: Sequence[Column], types: Collection[ColumnType]) -> list[
     return [column.ordinal for column in columns if column.type in types]
 
 
-def _member_texts(column: Column, members: Sequence[bytes]) -> tuple[str, ...]:
-    if column.charset in (None, BINARY):
-        return tuple(member.decode("utf-8", "surrogateescape") for member in members)
-    try:
-        return tuple(map(charset(column.charset).decode, members))
-    except UnicodeDecodeError as error:
-        raise InvalidValueError(f"a member of column {column.ordinal + 1} is no {column.charset}") from error
+def member_texts(members: Sequence[Member], charset_name: str | None) -> tuple[Member, ...]:
+    """Make text of the members of an ENUM or SET that are bytes, as far as the character set gives them one.
+
+    MySQL before 8.0.15 logs members without it. Bytes in ASCII are no text then: in ucs2 they are other
+    characters. Those of a binary column are the text that they are in UTF-8.
+    """
+    if charset_name is None:
+        return tuple(members)
+    decode = bytes.decode if charset_name == BINARY else charset(charset_name).decode
+    found: list[Member] = []
+    for member in members:
+        try:
+            found.append(decode(member) if isinstance(member, bytes) else member)
+        except UnicodeDecodeError:
+            found.append(member)
+    return tuple(found)
 
 
 def _set_charsets(columns: list[Column], which: list[int], collations: Sequence[int | None]) -> None:
@@ -445,7 +455,8 @@ def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rule
         if values is not None:
             which = _ordinals(columns, (kind,))
             lists = [
-                _member_texts(columns[ordinal], one) for ordinal, one in zip(which, values, strict=False)
+                member_texts(one, columns[ordinal].charset)
+                for ordinal, one in zip(which, values, strict=False)
             ]
             _set_each(columns, "members", lists, which, "lists of members")
     if metadata.geometry_type is not None:

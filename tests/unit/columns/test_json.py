@@ -301,6 +301,32 @@ def test_strings_that_share_their_bytes_are_refused() -> None:
         decode_json(binary)
 
 
+def test_a_path_with_half_a_character_is_refused() -> None:
+    """JSON writes a lone surrogate as an escape; no text that we give may hold one."""
+    with pytest.raises(InvalidValueError, match="is no JSON path"):
+        JsonDiffs(diff(1, '$."\\ud800"', "0401")).applied({"a": 1})
+
+
+def test_documents_do_not_grow_deeper_with_every_change() -> None:
+    """Each diff puts an array into the one that the diff before it has put."""
+    diffs = b"".join(diff(1, "$" + "[0]" * depth, "0200000400") for depth in range(1, 80))
+    text = JsonDiffs(diffs).applied_text(JsonValue(bytes.fromhex("0200000400")))
+    assert text == "[" * 80 + "]" * 80
+    path = b"$" + b"[0]" * 101
+    deeper = b"\x01" + bytes((252,)) + len(path).to_bytes(2, "little") + path + b"\x02\x04\x01"
+    with pytest.raises(InvalidValueError, match="leads deeper than 100 levels"):
+        JsonDiffs(deeper).applied([])
+
+
+def test_many_changes_of_a_large_document_take_no_longer_than_the_document() -> None:
+    """Members that are put in are sorted once, not again and again."""
+    count = 20_000
+    diffs = b"".join(diff(1, f"$.k{number}", "0401") for number in range(count, 0, -1))
+    found = JsonDiffs(diffs).applied({"z": 1})
+    assert list(found)[:3] == ["z", "k1", "k2"]
+    assert len(found) == count + 1
+
+
 def test_path_with_more_digits_than_a_number_has() -> None:
     path = b"$[" + b"9" * 5000 + b"]"
     diffs = JsonDiffs(b"\x02" + b"\xfc" + len(path).to_bytes(2, "little") + path)
