@@ -11,7 +11,8 @@ All text is bytes: strings go out as they came in.
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from millrace.binlog.columns.column import (
@@ -25,7 +26,7 @@ from millrace.binlog.columns.column import (
 from millrace.binlog.columns.declaration import COLUMNS, ColumnCodec, codec_of
 from millrace.binlog.columns.json_binary import Opaque, decode_json, text_of_json
 from millrace.binlog.columns.json_diffs import JsonDiffOperation, JsonDiffs
-from millrace.binlog.columns.metadata import decode_column_metadata, decode_optional_metadata
+from millrace.binlog.columns.metadata import decode_optional_metadata, plain_columns
 from millrace.binlog.columns.numbers import DecimalFormat
 from millrace.binlog.columns.strings import uncompressed
 from millrace.binlog.columns.types import ColumnType
@@ -407,19 +408,13 @@ def _meta_number(raw: bytes, column_type: int) -> int:
 
 def _columns(table_map: TableMapEvent) -> list[Column]:
     """Give the columns of a table map without what the optional metadata says, VECTOR's dimensions but."""
-    types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
-    dimensions: Iterator[int] = iter(())
-    if ColumnType.VECTOR in table_map.column_types:
-        dimensions = iter(decode_optional_metadata(table_map.optional_metadata).vector_dimensionality or ())
+    columns = plain_columns(table_map)
+    if ColumnType.VECTOR not in table_map.column_types:
+        return columns
+    dimensions = iter(decode_optional_metadata(table_map.optional_metadata).vector_dimensionality or ())
     return [
-        Column(
-            ordinal,
-            column_type,
-            metadata,
-            nullable=bool(table_map.null_bits[ordinal >> 3] >> (ordinal & 7) & 1),
-            dimensions=next(dimensions, None) if column_type is ColumnType.VECTOR else None,
-        )
-        for ordinal, (column_type, metadata) in enumerate(types)
+        replace(column, dimensions=next(dimensions, None)) if column.type is ColumnType.VECTOR else column
+        for column in columns
     ]
 
 

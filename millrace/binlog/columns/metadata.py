@@ -39,6 +39,7 @@ __all__ = [
     "encode_column_metadata",
     "encode_optional_metadata",
     "member_texts",
+    "plain_columns",
 ]
 
 
@@ -394,19 +395,14 @@ def _set_keys(columns: list[Column], metadata: OptionalMetadata) -> None:
         columns[ordinal] = replace(columns[ordinal], key_position=position, key_prefix=prefix)
 
 
-def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tuple[Column, ...]:
-    """Give the columns of a table map with all that the event itself tells about them.
-
-    ``server_version`` is that of the format description in front of the event: see the top of this module.
-    Raise :class:`MalformedError` where the parts of the event contradict each other, and
-    :class:`UnsupportedError` for types and collations that are not known.
-    """
+def plain_columns(table_map: TableMap) -> list[Column]:
+    """Give the columns of a table map without its optional metadata; raise as :func:`columns_of`."""
     if table_map.column_types and not table_map.null_bits:
         raise UnsupportedError("the table map has no metadata of its columns: it is of a beta of MySQL 5.1")
     types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
     if len(table_map.null_bits) != (len(types) + 7) // 8:
         raise InvalidValueError(f"{len(table_map.null_bits)} bytes of NULL bits for {len(types)} columns")
-    columns = [
+    return [
         Column(
             ordinal,
             column_type,
@@ -415,6 +411,16 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
         )
         for ordinal, (column_type, metadata) in enumerate(types)
     ]
+
+
+def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tuple[Column, ...]:
+    """Give the columns of a table map with all that the event itself tells about them.
+
+    ``server_version`` is that of the format description in front of the event: see the top of this module.
+    Raise :class:`MalformedError` where the parts of the event contradict each other, and
+    :class:`UnsupportedError` for types and collations that are not known.
+    """
+    columns = plain_columns(table_map)
     metadata = decode_optional_metadata(table_map.optional_metadata)
     if server_version is not None:
         return _described(columns, metadata, _Rules(server_version))

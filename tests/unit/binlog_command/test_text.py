@@ -427,6 +427,16 @@ def test_rows_that_cannot_be_read_are_said(event: WriteRowsEvent) -> None:
     assert "### DELETE FROM `shop`.`t`" in text
 
 
+@pytest.mark.parametrize("verbose", [1, 2])
+def test_rows_of_a_preview_of_mysql_5_1_are_said_not_to_be_readable(verbose: int) -> None:
+    """Its table maps end behind the types (a vector made by hand, of columns that need no metadata)."""
+    log = MadeLog("5.1.15-beta-log")
+    log.add(TableMapEvent(7, 1, "shop", "t", b"\x03\x03", b"", b""), INSERT, DELETE)
+    text = text_of(log, options=TextOptions(verbose=verbose))
+    message = "### Rows that cannot be read: the table map has no metadata of its columns"
+    assert text.count(message) == 2
+
+
 def test_a_payload_is_printed_event_by_event_and_can_be_loaded() -> None:
     inner = MadeLog()
     inner.add(TABLE_MAP, DELETE)
