@@ -71,7 +71,7 @@ class LogFormat:
                 raise UnsupportedError(f"START_EVENT_V3 in a log of version {self.binlog_version}")
             self.header_length = V1_HEADER_LENGTH if self.binlog_version == 1 else HEADER_LENGTH
             self.checksum = ChecksumAlgorithm.OFF
-        renumbered = _DROP_TYPES if _DROP.match(origin.server_version) else {}
+        renumbered = _DROP_TYPES if _DROP.match(origin.version) else {}
         self.codecs: list[Codec] = [
             self._codec(code, renumbered.get(code, code), declared) for code in range(256)
         ]

@@ -213,7 +213,7 @@ class FlashbackOutput:
     def _describe(self, record: LogRecord, event: FormatDescriptionEvent) -> None:
         """Keep the BINLOG statement that tells a server how to read the events of this log."""
         text = b"BINLOG '\n%b'%b\n" % (base64.encodebytes(record.data), DELIMITER)
-        if Generation.MYSQL_5_6 <= generation_of(event.server_version) <= Generation.MYSQL_8_0:
+        if Generation.MYSQL_5_6 <= generation_of(event.version) <= Generation.MYSQL_8_0:
             # A format description leaves MySQL without an identifier for what follows.
             text += b"/*!50616 SET @@SESSION.GTID_NEXT='AUTOMATIC'*/%b\n" % DELIMITER
         self._descriptions.append(text)
@@ -369,7 +369,7 @@ class FlashbackOutput:
 
     def _rows_text(self, table_map: TableMapEvent, event: PlainRowsEvent) -> bytes:
         """Write the rows of the new event as comments."""
-        generation = generation_of("" if self._format is None else self._format.origin.server_version)
+        generation = generation_of("" if self._format is None else self._format.origin.version)
         database = self._options.rewrite_db.name(table_map.database)
         printer = RowPrinter(table_map, event, self._options.verbose, database, generation)
         return printer.text(event.rows)[0]

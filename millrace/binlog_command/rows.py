@@ -54,7 +54,7 @@ class RowReader:
         assert isinstance(event, RowsEvent)
         if table_map is None:
             raise MissingStateError(f"no table map for table id {event.table_id} comes before the rows")
-        version = None if state.format is None else state.format.origin.server_version
+        version = None if state.format is None else state.format.origin.version
         partial = isinstance(event, PartialUpdateRowsEvent)
         key = (
             _contents(table_map),

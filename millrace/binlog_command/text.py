@@ -142,7 +142,7 @@ class TextOutput:
         origin = None if log_format is None else log_format.origin
         if isinstance(decoded.event, FormatDescriptionEvent | StartEventV3):
             origin = decoded.event
-        self._begin("" if origin is None else origin.server_version)
+        self._begin("" if origin is None else origin.version)
 
     def _write_error(self, record: LogRecord, error: BinlogError) -> None:
         if not self._begun:

@@ -104,7 +104,7 @@ class VerifyOutput:
         if log_format is None or log_format.binlog_version < 4 or self._relay:
             return
         expected = record.position + len(record.data) & _MASK
-        mariadb = "MariaDB" in log_format.origin.server_version
+        mariadb = "MariaDB" in log_format.origin.version
         if header.next_position != expected and (header.next_position or not mariadb):
             self._find(record, f"next_position is {header.next_position}, not {expected}")
 
