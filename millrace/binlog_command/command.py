@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 
 import click
 
-from millrace.binlog.encryption import KeyId, LogKeys
 from millrace.binlog.errors import BinlogError
 from millrace.binlog_command.criteria import Criteria
 from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput, find_files
+from millrace.binlog_command.key_file import read_keys
 from millrace.binlog_command.options import (
     EVENT_TYPE,
     GTIDS,
@@ -219,9 +219,8 @@ class Input(Protocol):
 @option(
     _INPUT,
     "--key-cipher",
-    type=click.Choice(["AES_CTR", "AES_CBC"]),
-    default="AES_CTR",
-    help="MariaDB's file_key_management_encryption_algorithm.",
+    type=click.Choice(["AES_CBC", "AES_CTR"]),
+    help="MariaDB's file_key_management_encryption_algorithm; found out if it is not given.",
 )
 @option(
     _INPUT,
@@ -395,7 +394,7 @@ def _files(options: Options, names: list[str], *, follow: bool) -> Input:
         follow=follow,
         note=note,
         accept_in_use=options.force_if_open,
-        keys=None if options.key_file is None else _read_keys(options.key_file, options.key_cipher),
+        keys=None if options.key_file is None else read_keys(options.key_file, options.key_cipher),
     )
 
 
@@ -422,22 +421,6 @@ def _password(options: Options) -> str | None:
     if not options.password:
         return None
     return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
-
-
-def _read_keys(name: str, cipher: str) -> LogKeys:
-    """Read keys as MariaDB's file_key_management has them; MySQL's ids are texts."""
-    keys: dict[KeyId, bytes] = {}
-    try:
-        for line in Path(name).read_text("utf-8").splitlines():
-            text = line.partition("#")[0].strip()
-            if text:
-                key_id, digits = (part.strip() for part in text.split(";"))
-                keys[int(key_id) if key_id.isdecimal() else key_id] = bytes.fromhex(digits)
-    except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror}", ExitCode.SETTINGS) from error
-    except ValueError:
-        raise UserError(f"{name} has a line that is not id;hexadecimal key", ExitCode.SETTINGS) from None
-    return LogKeys(keys, "AES_CBC" if cipher == "AES_CBC" else "AES_CTR")
 
 
 # --------------------------------------------------------------------------------------------- from in to out

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from millrace.binlog.encryption import MariadbCipher
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import RowsOperation
 from millrace.binlog_command.criteria import (
@@ -59,7 +60,7 @@ class Options:
     after_gtids: str | None
     password: bool
     key_file: str | None
-    key_cipher: str
+    key_cipher: MariadbCipher | None
     verify_binlog_checksum: bool
     force_if_open: bool
     force_read: bool
