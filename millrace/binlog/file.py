@@ -38,6 +38,8 @@ __all__ = [
 MAGIC = b"\xfebin"
 """The first four bytes of a log; the first event starts behind them."""
 
+_MAGIC_START = MAGIC[0]
+_FORMAT_DESCRIPTION = bytes((EventType.FORMAT_DESCRIPTION_EVENT,))
 _READ_SIZE = 1 << 20
 _START_ENCRYPTION_END = HEADER_LENGTH + 17
 
@@ -115,6 +117,9 @@ def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tup
         buffer += chunk
         start, filled = 0, len(buffer)
         while filled - start >= V1_HEADER_LENGTH:
+            if buffer[start] == _MAGIC_START and _begins_again(buffer, start):
+                message = "another log begins here, magic bytes included: files were joined"
+                raise InvalidValueError(message).at(log_file, position)
             size = int.from_bytes(buffer[start + 9 : start + 13], "little")
             if size < V1_HEADER_LENGTH:
                 _event_size(buffer, start, log_file, position)
@@ -133,6 +138,16 @@ def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tup
         if len(buffer) >= V1_HEADER_LENGTH:
             size = _event_size(buffer, 0, log_file, position)
         raise _cut_short(size, len(buffer), log_file, position)
+
+
+def _begins_again(buffer: bytes, start: int) -> bool:
+    """Tell whether magic bytes and a format description follow, where an event is expected."""
+    head = start + len(MAGIC)
+    return (
+        buffer.startswith(MAGIC, start)
+        and buffer[head + 4 : head + 5] == _FORMAT_DESCRIPTION
+        and buffer[head + HEADER_LENGTH : head + HEADER_LENGTH + 2] == b"\x04\0"
+    )
 
 
 def _completed(head: bytes, size: int, stream: _Readable) -> bytes:

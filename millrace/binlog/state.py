@@ -32,6 +32,7 @@ _OBSERVED = (RowsEvent, TableMapEvent, FormatDescriptionEvent, StartEventV3, Sta
 _FORMAT_COMES = frozenset(
     {EventType.START_EVENT_V3, EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT}
 )
+_FIRST_POSITION = 4
 _NO_EXTRA_HEADERS = frozenset({EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT})
 
 _DROP = re.compile(r"5\.(?:1\.[1-5]|2\.[0-2]|4\.\d)-a_drop")
@@ -153,9 +154,14 @@ class StreamState:
         """Take note of how a file begins, before its first event is decoded.
 
         MySQL 4.0 and 4.1 wrote START_EVENT_V3 only into the first log after each start of the server; a file
-        that begins with another event than one that says its format, or a ROTATE, is such a log.
+        that begins with another event of their time, or a ROTATE, is such a log. In a log since MySQL 5.0 the
+        description is missing then: its types are others, and its events say where they end, not where they
+        start.
         """
-        if self.format is None and len(first_event) > 4 and first_event[4] not in _FORMAT_COMES:
+        if self.format is not None or len(first_event) < HEADER_LENGTH or first_event[4] in _FORMAT_COMES:
+            return
+        size, next_position = (int.from_bytes(first_event[at : at + 4], "little") for at in (9, 13))
+        if first_event[4] < EventType.FORMAT_DESCRIPTION_EVENT and next_position != _FIRST_POSITION + size:
             self.format = LogFormat(StartEventV3(3, "", 0))
 
     def observe(self, event: Event, flags: int = 0) -> None:

@@ -434,7 +434,8 @@ class _Run:
         self._options = options
         self._inputs = inputs
         self._buffer = buffer
-        self._output = _output(options, buffer)
+        files_alone = all(isinstance(one, FileInput) for one in inputs)
+        self._output = _output(options, buffer, files_alone=files_alone)
         self._filter = Filter(
             options.criteria(),
             context=not (options.json or options.stats),
@@ -496,12 +497,12 @@ class _Run:
         return self._options.force_read
 
 
-def _output(options: Options, buffer: Buffer) -> Output:
+def _output(options: Options, buffer: Buffer, *, files_alone: bool) -> Output:
     # Imported when they are used: each brings much of the codec with it.
     if options.verify:
         from millrace.binlog_command.verify import VerifyOutput  # noqa: PLC0415
 
-        return VerifyOutput(buffer.line)
+        return VerifyOutput(buffer.line, may_be_open=not files_alone)
     if options.stats:
         from millrace.binlog_command.stats import StatsOutput  # noqa: PLC0415
 

@@ -4,10 +4,11 @@ An input gives the bytes of events (:class:`RawEvent`), :class:`LogDecoder` make
 each, filters choose among these, and an output (:class:`Output`) writes them.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from millrace.binlog.errors import BinlogError
+from millrace.binlog.errors import BinlogError, ChecksumError
 from millrace.binlog.events import AnonymousGtidLogEvent, GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
@@ -16,6 +17,7 @@ from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
+from millrace.binlog.types import EventType
 
 __all__ = ["LogDecoder", "LogRecord", "Output", "RawEvent"]
 
@@ -107,6 +109,10 @@ class LogDecoder:
                 except BinlogError as error:
                     error.at(path, position)
                     yield LogRecord(path, file, position, data, 0, error, None, None, state)
+                    if isinstance(error, ChecksumError) and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+                        # What it says may be right all the same, and nothing can be read without it.
+                        with contextlib.suppress(BinlogError):
+                            decode_event(data, state, verify=False)
                     continue
                 yield self._record(raw, data, 0, decoded, state)
                 if type(decoded.event) is TransactionPayloadEvent:

@@ -33,6 +33,15 @@ FINDINGS = {
     "rust_mysql_common/binlog_truncated_event.000001": 1,
     "rust_mysql_common/binlog_truncated_prev_gtid_event.000001": 1,
     "webscalesql-5.6/trunc_binlog.000001": 1,
+    # Without an end: neither ROTATE nor STOP, nor the mark of a log in use.
+    "galaxyengine/bugdata_80011.zip__bugdata_80011+binlog.000001": 1,
+    "mariadb-10.0/mdev-4645-binlog_group_id_checksum.binlog": 1,
+    "mariadb-10.0/mdev-4645-binlog_none.binlog": 1,
+    "mariadb-test-data_10.11.14/binlog-header.binlog": 1,
+    "mysql-cdc-rs/8.0__02_query__binlog.000001": 1,
+    "mysql-testsuite-8.0_8.0.46/data_encrypted_80016.zip__data_encrypted+binlog.000002": 1,
+    "mysql-testsuite-8.0_8.0.46/wl12261_upgrade_80012.zip__data_80012+binlog.000001": 1,
+    "mysql-testsuite-8.0_8.0.46/wl12261_upgrade_80013.zip__data_80013+binlog.000001": 1,
     # A preview of MySQL 5.1 gives positions inside of a transaction from its beginning.
     "rust_mysql_common/ver_5_1-wl2325_s.001": 2,
 }
