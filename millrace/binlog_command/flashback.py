@@ -382,7 +382,7 @@ class FlashbackOutput:
         message = comment_text(f"{record.path} at {record.position} has {what}{shown}").decode()
         if not self._options.force:
             advice = "choose the events in front of it or behind it, or leave it out with --force-read"
-            raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.DATA)
+            raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.NOT_UNDONE)
         comment = self._spooled(f"# NOT undone: {message}\n".encode())
         if self._open is not None:
             self._open.pieces.append(comment)

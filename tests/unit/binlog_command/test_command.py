@@ -311,6 +311,14 @@ def test_json_is_valid_whatever_a_log_holds(form: tuple[str, ...], harmful: str)
         assert "\\ud" not in line
 
 
+def test_what_cannot_be_undone_has_an_exit_code_of_its_own() -> None:
+    outcome = run("--flashback", MYSQL)
+    assert outcome.exit_code == 8
+    assert "the log does not say how to undo it" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    assert run("--flashback", "--force-read", MYSQL).exit_code == 0
+
+
 def test_the_version_of_mariadb_10_1_ends_at_its_zero_byte() -> None:
     """A real log; the servers write a zero byte and "log" behind the version."""
     log = str(LOGS / "mariadb-10.1.000001")
