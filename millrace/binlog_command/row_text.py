@@ -220,7 +220,7 @@ def _timestamp(codec: ColumnCodec) -> Print:
 
 
 def _json(codec: ColumnCodec) -> tuple[bytes, Print]:
-    ordinal = codec.column.ordinal
+    ordinal, whole_doubles = codec.column.ordinal, codec.column.whole_doubles
 
     def write(payload: bytes | JsonDiffs) -> bytes:
         if isinstance(payload, JsonDiffs):
@@ -228,7 +228,8 @@ def _json(codec: ColumnCodec) -> tuple[bytes, Print]:
         if not payload:
             return b"''"
         value = decode_json(payload)
-        return quoted_bytes(_json_bytes(value if isinstance(value, str) else _unquoted(value)))
+        text = value if isinstance(value, str) else _unquoted(value, whole_doubles=whole_doubles)
+        return quoted_bytes(_json_bytes(text))
 
     return b"JSON", write
 
@@ -237,9 +238,9 @@ def _json_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _unquoted(value: Any) -> str:
+def _unquoted(value: Any, *, whole_doubles: bool) -> str:
     """Write a document, one that is a mere string or date without quotes, as mysqlbinlog does."""
-    text = text_of_json(value)
+    text = text_of_json(value, whole_doubles=whole_doubles)
     return text[1:-1] if isinstance(value, Opaque) and text.startswith('"') else text
 
 
@@ -406,9 +407,11 @@ def _meta_number(raw: bytes, column_type: int) -> int:
     return int.from_bytes(raw, "big" if column_type in big_endian else "little")
 
 
-def _columns(table_map: TableMapEvent) -> list[Column]:
+def _columns(table_map: TableMapEvent, generation: Generation) -> list[Column]:
     """Give the columns of a table map without what the optional metadata says, VECTOR's dimensions but."""
     columns = plain_columns(table_map)
+    if generation is Generation.MYSQL_5_7:
+        columns = [replace(column, whole_doubles=column.type is ColumnType.JSON) for column in columns]
     if ColumnType.VECTOR not in table_map.column_types:
         return columns
     dimensions = iter(decode_optional_metadata(table_map.optional_metadata).vector_dimensionality or ())
@@ -479,7 +482,7 @@ class RowPrinter:
     def __init__(
         self, table_map: TableMapEvent, event: RowsEvent, verbose: int, database: str, generation: Generation
     ) -> None:
-        columns = _columns(table_map)
+        columns = _columns(table_map, generation)
         if event.column_count != len(columns):
             raise InvalidValueError(f"rows of {event.column_count} columns in a table of {len(columns)}")
         before = event.columns_before_image if event.operation is not RowsOperation.WRITE else None

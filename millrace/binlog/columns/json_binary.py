@@ -6,7 +6,7 @@ that is small and 4 where it is large. Little-endian throughout. Documents that 
 gaps, and bytes in them that no offset reaches, so a document is kept in its binary form and never written
 anew.
 
-The text is what the server prints (8.0 and later; 5.7 prints the double 1.0 as ``1``).
+The text is what the server prints: MySQL 5.7 writes the double 1.0 as ``1``, newer ones as ``1.0``.
 """
 
 import base64
@@ -221,9 +221,9 @@ _STRING_ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "
 _STRING_ESCAPES.update({code: f"\\u{code:04x}" for code in range(32) if code not in _STRING_ESCAPES})
 
 
-def _double_text(value: float) -> str:
+def _double_text(value: float, *, whole_doubles: bool) -> str:
     text = format_double(value)
-    return text if "." in text or "e" in text else text + ".0"
+    return text if whole_doubles or "." in text or "e" in text else text + ".0"
 
 
 def _packed_time(data: bytes) -> tuple[int, int]:
@@ -270,20 +270,25 @@ def _opaque_text(value: Opaque) -> str:
     return f'"base64:type{kind}:{base64.b64encode(data).decode("ascii")}"'
 
 
-def text_of_json(value: Any) -> str:
-    """Write the content of a document, as :func:`decode_json` gives it, as the server prints it."""
+def text_of_json(value: Any, *, whole_doubles: bool = False) -> str:
+    """Write the content of a document, as :func:`decode_json` gives it, as the server prints it.
+
+    With ``whole_doubles`` as MySQL 5.7 does, which writes a double without a fraction as it does an integer.
+    """
     if isinstance(value, str):
         return f'"{value.translate(_STRING_ESCAPES)}"'
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{text_of_json(key)}: {text_of_json(item)}" for key, item in value.items()) + "}"
+        members = (
+            f"{text_of_json(key)}: {text_of_json(item, whole_doubles=whole_doubles)}"
+            for key, item in value.items()
         )
+        return "{" + ", ".join(members) + "}"
     if isinstance(value, Opaque):
         return _opaque_text(value)
     if isinstance(value, list):
-        return "[" + ", ".join(map(text_of_json, value)) + "]"
+        return "[" + ", ".join([text_of_json(item, whole_doubles=whole_doubles) for item in value]) + "]"
     if isinstance(value, float):
-        return _double_text(value)
+        return _double_text(value, whole_doubles=whole_doubles)
     return json.dumps(value)
 
 
@@ -302,6 +307,7 @@ class Json(ColumnCodec):
         super().__init__(column)
         assert isinstance(column.metadata, BlobMetadata)
         self.length_bytes = column.metadata.length_bytes
+        self._whole_doubles = column.whole_doubles
 
     def decode(self, payload: bytes) -> JsonValue:
         """Give a JsonValue; whether it is well formed shows when its content is asked for."""
@@ -317,10 +323,11 @@ class Json(ColumnCodec):
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to text."""
+        whole_doubles = self._whole_doubles
 
         def convert(payload: bytes) -> str:
             try:
-                return json_text(payload)
+                return text_of_json(decode_json(payload), whole_doubles=whole_doubles)
             except MalformedError as error:
                 raise UnrepresentableError(str(error)) from error
 
@@ -329,7 +336,7 @@ class Json(ColumnCodec):
     def text(self, value: JsonValue) -> str | bytes:
         """Give the text; the binary form where it is malformed."""
         try:
-            return str(value)
+            return text_of_json(value.value, whole_doubles=self._whole_doubles)
         except (MalformedError, UnrepresentableError):
             return value.binary
 

@@ -322,7 +322,11 @@ class _Rules:
         self.character = _CHARACTER_MARIADB if mariadb else _CHARACTER
         counts_year = mariadb or _version(server_version) >= _YEAR_HAS_SIGN
         self.numeric = _NUMERIC | {ColumnType.YEAR} if counts_year else _NUMERIC
+        self.whole_doubles = not mariadb and _version(server_version) < _DOUBLES_HAVE_A_POINT
 
+
+_DOUBLES_HAVE_A_POINT = (8, 0)
+"""5.7.22 prints the double 1.0 in a JSON document as 1, 8.0.12 as 1.0."""
 
 _YEAR_HAS_SIGN = (8, 0, 20)
 """The bit is missing in MySQL 8.0.15 and there in 8.0.46; the header that lists the types is of 2020."""
@@ -439,6 +443,9 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
 def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rules) -> tuple[Column, ...]:
     """Enter what the optional metadata says into the columns."""
     columns = list(given)
+    if rules.whole_doubles:
+        for ordinal in _ordinals(columns, (ColumnType.JSON,)):
+            columns[ordinal] = replace(columns[ordinal], whole_doubles=True)
     if metadata.signedness is not None:
         numeric = _ordinals(columns, rules.numeric)
         if len(metadata.signedness) != (len(numeric) + 7) // 8:

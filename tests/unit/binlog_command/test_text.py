@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.binlog.columns import ColumnType
 from millrace.binlog.columns.numbers import DecimalFormat
 from millrace.binlog.events import (
     AnonymousGtidLogEvent,
@@ -425,6 +426,16 @@ def test_rows_that_cannot_be_read_are_said(event: WriteRowsEvent) -> None:
     text = text_of(_rows_log(event, DELETE), options=DECODE_ROWS)
     assert re.search("### (Row event for unknown table #8|Rows that cannot be read: )", text)
     assert "### DELETE FROM `shop`.`t`" in text
+
+
+@pytest.mark.parametrize(("server_version", "shown"), [("5.7.22", "'1'"), ("8.0.12", "'1.0'")])
+def test_doubles_of_json_are_shown_as_by_the_server(server_version: str, shown: str) -> None:
+    table_map = TableMapEvent(7, 1, "shop", "t", bytes((ColumnType.JSON,)), b"\x04", b"\x01")
+    document = b"\x0b" + struct.pack("<d", 1.0)
+    row = b"\0" + len(document).to_bytes(4, "little") + document
+    log = MadeLog(server_version)
+    log.add(table_map, WriteRowsEvent(7, 1, b"", 1, b"", b"\x01", row))
+    assert f"###   @1={shown}\n" in text_of(log, options=TextOptions(verbose=1))
 
 
 @pytest.mark.parametrize("verbose", [1, 2])
