@@ -90,8 +90,12 @@ def _sql(log: MadeLog, options: TextOptions | None = None) -> list[str]:
         ("5.7.44-log", Generation.MYSQL_5_7),
         ("8.0.15", Generation.MYSQL_8_0),
         ("9.7.4", Generation.MYSQL_8_0),
-        ("5.5.36-MariaDB-log", Generation.MARIADB_10_2),
-        ("10.4.1-MariaDB", Generation.MARIADB_10_5),
+        ("5.5.36-MariaDB-log", Generation.MARIADB_10_0),
+        ("10.1.23-MariaDB", Generation.MARIADB_10_0),
+        ("10.2.11-MariaDB-log", Generation.MARIADB_10_2),
+        ("10.4.28-MariaDB-log", Generation.MARIADB_10_2),
+        ("10.5.29-MariaDB", Generation.MARIADB_10_5),
+        ("10.6.12-MariaDB", Generation.MARIADB_10_6),
         ("10.11.6-MariaDB", Generation.MARIADB_10_11),
         ("12.3.1-MariaDB", Generation.MARIADB_10_11),
         ("", Generation.MYSQL_5_5),
@@ -343,6 +347,31 @@ def test_mariadb_gtids_begin_transactions() -> None:
         "/*!*/;",
         "XA START X'67',X'00',7/*!*/;",
     ]
+
+
+@pytest.mark.parametrize(
+    ("server_version", "parallel", "mark", "begin", "checks", "xid"),
+    [
+        ("10.0.38-MariaDB", False, "/*!", "BEGIN", False, False),
+        ("10.1.23-MariaDB", True, "/*!", "BEGIN", False, False),
+        ("10.2.11-MariaDB", True, "/*!", "START TRANSACTION", True, False),
+        ("10.4.28-MariaDB", True, "/*!", "START TRANSACTION", True, False),
+        ("10.5.29-MariaDB", True, "/*M!", "START TRANSACTION", True, False),
+        ("10.6.22-MariaDB", True, "/*M!", "START TRANSACTION", True, True),
+        ("11.8.6-MariaDB", True, "/*M!", "START TRANSACTION", True, True),
+    ],
+)
+def test_what_differs_between_the_generations_of_mariadb(
+    server_version: str, parallel: bool, mark: str, begin: str, checks: bool, xid: bool
+) -> None:
+    log = MadeLog(server_version)
+    log.add(MariadbGtidEvent(1, 0, MariadbGtidFlag.TRANSACTIONAL, padding=bytes(6)))
+    log.add(QueryEvent(9, 0, 0, StatusVariables(codes=b"\0", flags2=0), "shop", b"DO 1"))
+    text = text_of(log)
+    assert ("100101 SET @@session.skip_parallel_replication=1*/" in text) is parallel
+    assert f"\n{mark}100001 SET @@session.gtid_seq_no=1*//*!*/;\n{begin}\n/*!*/;\n" in text
+    assert ("@@session.check_constraint_checks=" in text) is checks
+    assert ("\terror_code=0\txid=0\n" in text) is xid
 
 
 def test_xa() -> None:
