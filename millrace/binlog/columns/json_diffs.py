@@ -35,7 +35,7 @@ class JsonDiff(NamedTuple):
     value: bytes | None
 
 
-_LEG = re.compile(r'\.("(?:[^"\\]|\\.)*"|[^.\["\s]+)|\[(\d+)\]', re.DOTALL)
+_LEG = re.compile(r'\.("(?:[^"\\]++|\\.)*+"|[^.\["\s]+)|\[(\d+)\]', re.DOTALL)
 
 
 def _legs(path: str) -> list[str | int]:
