@@ -177,12 +177,22 @@ def _pack_texts(values: Sequence[bytes]) -> bytes:
     return b"".join(pack_lenenc(len(value)) + value for value in values)
 
 
+_MAX_MEMBERS = 1 << 22
+"""More than 60 columns of as many members as a column can have."""
+
+
 def _lists(cursor: Cursor) -> tuple[tuple[bytes, ...], ...]:
     found = []
+    total = 0
     while cursor.remaining:
         count = cursor.lenenc("number of members")
         if count > cursor.remaining:
             raise InvalidValueError(f"{count} members do not fit the {cursor.remaining} bytes that are left")
+        total += count
+        if total > _MAX_MEMBERS:
+            raise InvalidValueError(
+                f"{total} members of ENUM or SET columns or more; up to {_MAX_MEMBERS} are read"
+            )
         found.append(tuple(_text(cursor) for _ in range(count)))
     return tuple(found)
 
@@ -247,11 +257,17 @@ def encode_optional_metadata(metadata: OptionalMetadata) -> bytes:
     return b"".join(bytes((kind,)) + pack_lenenc(len(fields[kind])) + fields[kind] for kind in order)
 
 
+_MAX_COLUMNS = 4096
+"""MAX_FIELDS of the servers."""
+
+
 def decode_column_metadata(types: bytes, raw: bytes) -> tuple[tuple[ColumnType, Metadata], ...]:
     """Read the metadata block: for each column its real type, ENUM and SET told apart, and its metadata.
 
     Raise :class:`MalformedError`, and :class:`UnsupportedError` for type codes that no row image holds.
     """
+    if len(types) > _MAX_COLUMNS:
+        raise InvalidValueError(f"a table of {len(types)} columns; the servers allow {_MAX_COLUMNS}")
     cursor = Cursor(raw)
     found = []
     for ordinal, code in enumerate(types):
