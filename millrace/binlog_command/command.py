@@ -19,12 +19,13 @@ from millrace.binlog_command.options import (
     GTIDS,
     OPERATIONS,
     PLACE,
+    SIZE,
     TIME,
     GroupedCommand,
     Options,
     option,
 )
-from millrace.binlog_command.records import LogDecoder, LogRecord, Output, RawEvent
+from millrace.binlog_command.records import MAX_EVENT_SIZE, LogDecoder, LogRecord, Output, RawEvent
 from millrace.binlog_command.terminal import (
     Buffer,
     coloured,
@@ -224,6 +225,12 @@ class Input(Protocol):
 )
 @option(
     _INPUT,
+    "--max-event-size",
+    type=SIZE,
+    help="Largest event, in bytes or with K, M, G. [1G where it is sent or unpacked]",
+)
+@option(
+    _INPUT,
     "--verify-binlog-checksum/--no-verify-binlog-checksum",
     "-c",
     default=True,
@@ -350,7 +357,7 @@ def _run(options: Options, logs: tuple[str, ...]) -> int:
         is_text = not (options.json or options.stats or options.verify)
         pager = is_text and not options.follow and use_pager(wanted=options.pager, to_file=to_file)
         screen = is_text and (pager or colour or stream.isatty())
-        run = _Run(options, inputs, Buffer(None if screen or options.follow else stream))
+        run = _Run(options, inputs, Buffer(None if screen else stream, live=options.follow))
         chunks = run.chunks()
         if screen:
             chunks = shown(chunks)
@@ -395,6 +402,7 @@ def _files(options: Options, names: list[str], *, follow: bool) -> Input:
         note=note,
         accept_in_use=options.force_if_open,
         keys=None if options.key_file is None else read_keys(options.key_file, options.key_cipher),
+        max_event_size=options.max_event_size,
     )
 
 
@@ -404,7 +412,7 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
         from millrace.runtime.logging import configure_logging  # noqa: PLC0415 - likewise
 
         configure_logging("ERROR")
-        return TopicInput(name, follow=follow, note=note)
+        return TopicInput(name, follow=follow, note=note, max_event_size=_max_event_size(options))
     from millrace.binlog_command.server import ServerAddress, ServerInput  # noqa: PLC0415 - likewise
 
     address = ServerAddress.parse(name, _password(options))
@@ -414,7 +422,12 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
         to_last_log=options.to_last_log,
         follow=follow,
         note=note,
+        max_event_size=_max_event_size(options),
     )
+
+
+def _max_event_size(options: Options) -> int:
+    return MAX_EVENT_SIZE if options.max_event_size is None else options.max_event_size
 
 
 def _password(options: Options) -> str | None:
@@ -466,8 +479,9 @@ class _Run:
                         return
                     break
                 self._output.write(record)
+                self._buffer.flush()
                 if self._buffer:
-                    yield self._buffer.take()
+                    yield from self._buffer.take()
         except KeyboardInterrupt:
             if not self._options.stats:
                 raise
@@ -478,12 +492,14 @@ class _Run:
         for message in self._filter.unmatched():
             note(f"{message}, in what was read")
         self._output.close()
-        yield self._buffer.take()
+        yield from self._buffer.take()
         if getattr(self._output, "findings", 0):
             self.exit_code = _FAILED
 
     def _records(self) -> Iterator[LogRecord]:
-        decoder = LogDecoder(verify=self._options.verify_binlog_checksum)
+        decoder = LogDecoder(
+            verify=self._options.verify_binlog_checksum, max_event_size=self._options.max_event_size
+        )
         for one in self._inputs:
             for log in one.logs():
                 yield from decoder.records(log)
@@ -510,7 +526,7 @@ def _output(options: Options, buffer: Buffer, *, files_alone: bool) -> Output:
     if options.json:
         from millrace.binlog_command.json_output import JsonOutput  # noqa: PLC0415
 
-        return JsonOutput(buffer.line)
+        return JsonOutput(cast("BinaryIO", buffer), max_event_size=_max_event_size(options))
     if options.flashback:
         return _flashback_output(options, buffer)
     return _text_output(options, buffer)
@@ -540,6 +556,7 @@ def _text_output(options: Options, buffer: Buffer) -> Output:
         skip_gtids=options.skip_gtids,
         local_load=None if options.local_load is None else Path(options.local_load),
         rewrite_db=DatabaseRewrite.parse(options.rewrite_db),
+        max_event_size=_max_event_size(options),
     )
     return TextOutput(cast("BinaryIO", buffer), text_options)
 

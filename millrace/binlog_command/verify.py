@@ -11,6 +11,7 @@ number; so is all that does not fit a damaged format description.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MissingStateError, UnsupportedError
@@ -24,6 +25,7 @@ from millrace.binlog.events import (
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.file import MAGIC, is_in_use
 from millrace.binlog.header import V1_HEADER_LENGTH, EventHeader
+from millrace.binlog.rows import RowImages
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import BinlogEvent, encode_event
 from millrace.binlog.types import EventType, HeaderFlag
@@ -34,6 +36,8 @@ from millrace.text import printable
 __all__ = ["VerifyOutput"]
 
 _MASK = 0xFFFFFFFF
+_TOGETHER = 1000
+"""How many rows are compared at once."""
 _NO_FORMAT = (
     "the log has no format description, with which each log since MySQL 5.0 begins: events cannot be read"
 )
@@ -212,9 +216,7 @@ class VerifyOutput:
         table: TableRows | None = None
         try:
             table = self._rows.of(decoded, record.state)
-            packed = event.rows
-            rows = table.images.natural(packed)
-            encoded = table.images.encode(rows, null_fill=table.images.null_fill(packed))
+            at = _first_difference(table.images, event.rows)
         except UnsupportedError as error:
             self._note(record, f"the rows cannot be read: {error.message}")
             return
@@ -223,8 +225,7 @@ class VerifyOutput:
             say = self._note if table is not None and _has_old_temporals(table) else self._find
             say(record, f"the rows cannot be read: {error.message}")
             return
-        if encoded != packed:
-            at = _difference(encoded, packed)
+        if at is not None:
             self._find(record, f"the rows, encoded again, differ from byte {at} on")
 
     def _note_type(self, record: LogRecord, type_code: int) -> None:
@@ -270,6 +271,20 @@ def _has_old_temporals(table: TableRows) -> bool:
 def _place(record: LogRecord) -> str:
     inside = f" (event {record.sub_index} inside)" if record.sub_index else ""
     return f"{record.path}:{record.position}{inside}"
+
+
+def _first_difference(images: RowImages, packed: bytes) -> int | None:
+    """Encode rows again; give the first byte that is another then, None where all are the same."""
+    null_fill = images.null_fill(packed)
+    rows = images.each(packed)
+    start = 0
+    while batch := list(islice(rows, _TOGETHER)):
+        encoded = images.encode(batch, null_fill=null_fill)
+        original = packed[start : start + len(encoded)]
+        if encoded != original:
+            return start + _difference(encoded, original)
+        start += len(encoded)
+    return None if start == len(packed) else start
 
 
 def _difference(one: bytes, other: bytes) -> int:

@@ -1,5 +1,6 @@
 """``millrace binlog`` on every file of the corpus: what ``--verify`` finds, and that ``--json`` is JSON."""
 
+import io
 import json
 from collections.abc import Iterator
 
@@ -69,16 +70,16 @@ def test_what_is_damaged_is_found_and_nothing_else(corpus: list[CorpusFile]) -> 
 
 def test_every_event_is_a_line_of_json_and_is_counted(corpus: list[CorpusFile]) -> None:
     for file in corpus:
-        lines: list[str] = []
+        lines = io.BytesIO()
         report: list[str] = []
-        as_json, stats = JsonOutput(lines.append), StatsOutput(report.append, as_json=True)
+        as_json, stats = JsonOutput(lines), StatsOutput(report.append, as_json=True)
         errors = 0
         for record in records(file, verify=False):
             errors += isinstance(record.event, BinlogError)
             as_json.write(record)
             stats.write(record)
         stats.close()
-        events = [json.loads(line.encode(), parse_constant=_refuse) for line in lines]
+        events = [json.loads(line, parse_constant=_refuse) for line in lines.getvalue().splitlines()]
         assert sum("error" in event for event in events) == errors, file.name
         figures = json.loads(report[0])
         whole = [event for event in events if "error" not in event]

@@ -658,17 +658,21 @@ def test_what_cannot_be_unpacked_is_a_comment(event: QueryCompressedEvent | User
     assert "DO 1\n/*!*/;" in text
 
 
+@pytest.mark.parametrize("options", [DECODE_ROWS, TextOptions(verbose=1)])
 @pytest.mark.parametrize("server_version", ["8.0.30", "11.4.5-MariaDB"])
-def test_a_huge_statement_is_not_held_in_memory(server_version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.binlog_command.rows_text._MAX_HELD", 100)
+def test_a_huge_statement_waits_in_a_file(
+    server_version: str, options: TextOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = MadeLog(server_version)
     log.add(TABLE_MAP, INSERT, INSERT, DELETE)
+    log.add(TABLE_MAP, DELETE)
+    text = text_of(log, options=options)
 
-    text = text_of(log, options=DECODE_ROWS)
+    monkeypatch.setattr("millrace.binlog_command.spool._IN_MEMORY", 100)
+    monkeypatch.setattr("millrace.binlog_command.spool._PIECE", 50)
 
-    assert text.index("### INSERT INTO") < text.rindex("\tWrite_rows")
+    assert text_of(log, options=options) == text
     assert text.count("### INSERT INTO") == 4
-    assert text.count("# Number of rows: 5") == (server_version != "8.0.30")
 
 
 def test_no_name_breaks_out_of_a_comment() -> None:
