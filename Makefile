@@ -15,7 +15,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo test test-servers chaos fuzz lint types fmt bench memory local kernel pins clean
+.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -23,14 +23,18 @@ help: ## List the targets
 	[print(f"make {name:<12} {what}") for name, what in re.findall(r"(?m)^([\w-]+):.*## (.*)", text)]'
 
 # `exec` makes the demo a child of make itself: it ends when make does, and ends all that it started.
-demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port for yours
-	@exec $(BIN)/python -m millrace.cli demo --end-with-parent \
-	    $${SOURCE:+--source "$$SOURCE"} $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
+# The address has a password, which a process's arguments would show to everybody.
+demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user:password@host:port KAFKA=host:port make demo for yours
+	@export MILLRACE_DEMO_SOURCE="$$SOURCE"; exec $(BIN)/python -m millrace.cli demo --end-with-parent \
+	    $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
 	    $(if $(STAY),--stay) $(ARGS)
 
 # Three at a time, each with servers of its own (8 GB in all): tests of servers wait more than they compute.
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
 	@exec $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+check: lint types $(KERNEL) ## What to run while working: style, types and unit tests, in two minutes
+	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
 
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
 test-servers: $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
@@ -42,9 +46,10 @@ chaos: $(KERNEL) ## Let everything go wrong for an hour while rows are written; 
 fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
-lint: $(READY) ## Check style and formatting
+lint: $(READY) ## Check style, formatting and security rules
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive millrace services spark_jobs tools docs
 
 types: $(READY) ## Check types
 	$(BIN)/mypy
@@ -69,7 +74,7 @@ kernel: $(READY) ## Build the compiled hot path; else this happens by itself whe
 pins: ## Write requirements.txt anew, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
 	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,dev]'
-	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace; } > .make/requirements.txt
+	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace-cdc; } > .make/requirements.txt
 	@mv .make/requirements.txt requirements.txt
 
 clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)

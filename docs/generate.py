@@ -1,7 +1,8 @@
 """Writes the tables of the documentation that follow from the code.
 
 ``python docs/generate.py`` fills what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the
-pages below; with ``--check`` it writes nothing and fails where a page is stale. A test does the latter.
+pages below, and writes the help of the Spark jobs for where Spark is not installed. With ``--check`` it
+writes nothing, and fails where a page is stale. A test does the latter.
 """  # noqa: INP001 - a script beside the pages, no package
 
 import argparse
@@ -10,15 +11,18 @@ import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import click
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from millrace.jobs import JOBS
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.runtime.health import Health
@@ -51,6 +55,7 @@ PAGES: Final = {
     "docs/topics.md": ("topics",),
     "docs/operations.md": ("metrics",),
     "helm/millrace/README.md": ("values",),
+    **{f"spark_jobs/help/{name}.txt": () for name in JOBS},
 }
 
 _END: Final = "<!-- end -->"
@@ -140,16 +145,19 @@ def metrics() -> dict[str, Metric]:
         counters=Counter(),
         pending_xa=0,
         record_time_ms=0,
-        lag=0,
-        quarantined=(),
+        events=0,
+        bytes=0,
+        dead_letters={},
+        tables=(),
         commits=0,
         commit_time=0,
     )
     ServiceMetrics(registry, "", "", Health())
     ReaderMetrics(registry)
-    DecoderMetrics(registry)
+    CommitMetrics(registry, "reader", nothing_yet)
+    DecoderMetrics(registry, nothing_yet, lambda: None)
     CommitMetrics(registry, "decoder", nothing_yet)
-    RowMapperMetrics(registry, nothing_yet, nothing_yet)
+    RowMapperMetrics(registry, nothing_yet, nothing_yet, lambda: None)
     CommitMetrics(registry, "rowmapper", nothing_yet)
     suffixes = {"counter": "_total", "info": "_info"}
     return {family.name + suffixes.get(family.type, ""): family for family in registry.collect()}
@@ -206,8 +214,17 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
 }
 
 
+def job_help(name: str) -> str:
+    """Write the help of a job as it is on a terminal of 80 columns."""
+    command = import_module(f"spark_jobs.{name}").main
+    context = click.Context(command, info_name=f"millrace job {name}", terminal_width=80)
+    return str(command.get_help(context)) + "\n"
+
+
 def generated(page: str, names: tuple[str, ...]) -> str:
     """Give the text of a page with its generated parts filled."""
+    if page.startswith("spark_jobs/"):
+        return job_help(Path(page).stem)
     text = (PROJECT / page).read_text()
     for name in names:
         begin = f"<!-- generated: {name} -->\n"

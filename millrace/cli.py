@@ -3,13 +3,21 @@
 Subcommands are imported when they are used, so that ``millrace --help`` is quick and works without any extra.
 """
 
+import contextlib
 import importlib
+import os
+import select
+import signal
 import sys
-from typing import Final
+import traceback
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import click
 
-import millrace
+from millrace import __version__, kernel
+from millrace.installation import install_command
+from millrace.runtime.exit_codes import ExitCode
 
 __all__ = ["main"]
 
@@ -20,7 +28,7 @@ _COMMANDS: Final = {
     ),
     "deadletter": (
         "millrace.deadletter.command:deadletter",
-        "List, show and retry what could not be decoded or mapped.",
+        "List, show and redrive what could not be decoded or mapped.",
     ),
     "decoder": ("millrace.service_commands:decoder", "Run the decoder: raw events to typed events."),
     "demo": ("millrace.demo.command:demo", "Run everything on this machine with a workload, and check it."),
@@ -28,9 +36,13 @@ _COMMANDS: Final = {
     "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.local.commands:local", "Start Kafka, a registry and a database server here."),
     "reader": ("millrace.service_commands:reader", "Run the reader: a server's binary log to raw events."),
-    "recompute": (
-        "millrace.recompute_command:recompute",
-        "Have decoder and row mapper make events and rows anew from the raw topic.",
+    "reprocess": (
+        "millrace.reprocess_command:reprocess",
+        "Have decoder and row mapper make events and rows again from the raw topic.",
+    ),
+    "state": (
+        "millrace.state_command:state",
+        "Show where the services stand, or rebuild a state that was lost.",
     ),
     "status": (
         "millrace.status.command:status",
@@ -42,9 +54,21 @@ _COMMANDS: Final = {
 }
 """Where each subcommand lives, and its line in the help."""
 
+_EARLIER_NAMES: Final = {"recompute": "reprocess"}
+"""Names of an earlier version, which still work."""
+
 
 class _LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command. As process 1 of a container, hear SIGTERM from the first moment.
+
+        Elsewhere SIGTERM ends a process that has no handler for it; process 1 it does not reach.
+        """
+        if os.getpid() == 1:
+            signal.signal(signal.SIGTERM, _end)
+        return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
@@ -52,6 +76,7 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
+        cmd_name = _EARLIER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
@@ -62,10 +87,35 @@ class _LazyGroup(click.Group):
                 raise
             raise click.ClickException(
                 f"'millrace {cmd_name}' needs the Python package {error.name!r}, which is not installed: "
-                "pip install 'millrace[local,spark]'"
+                + install_command("local", "spark")
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; how it ends is said here for all of them.
+
+        With 130 and one word by Ctrl-C; with 141 in silence where nobody reads its output any more, as by
+        SIGPIPE, since 0 and 1 mean something; with 70 and a traceback by a bug.
+        """
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+        except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise SystemExit(int(ExitCode.UNREAD)) from None
+            traceback.print_exception(error)
+            what = f"millrace {ctx.invoked_subcommand or ''}".rstrip()
+            click.echo(f"error: {what} met a bug of its own ({type(error).__name__}), told above", err=True)
+            raise SystemExit(int(ExitCode.BUG)) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands without importing any."""
@@ -73,8 +123,23 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_where, line) in sorted(_COMMANDS.items())])
 
 
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _reader_is_gone() -> bool:
+    """Whether it is our output that nobody reads any more, and not another connection that broke."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # no file: a test's
+            poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))
+
+
 @click.group(cls=_LazyGroup)
-@click.version_option(millrace.__version__, prog_name="millrace")
+@click.version_option(
+    __version__, prog_name="millrace", message=f"%(prog)s, version %(version)s, kernel {kernel.state()}"
+)
 def main() -> None:
     """Carry the binary log of MySQL and MariaDB to Kafka, and read it there with Spark."""
 

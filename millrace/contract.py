@@ -14,6 +14,7 @@ record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the sa
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import quote, unquote
@@ -25,12 +26,15 @@ __all__ = [
     "HEADER_CHECKSUM",
     "HEADER_CHUNK",
     "HEADER_MARKER",
+    "HEADER_REDRIVEN",
     "SOURCE_CHANGED",
     "EventKey",
     "RawKey",
+    "ServiceTopics",
     "Topics",
     "escape_name",
     "key_number",
+    "log_number",
     "source_problem",
     "transactional_id",
     "unescape_name",
@@ -53,6 +57,9 @@ record the position at which the cut transaction would have gone on. The value s
 decoder passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
 """
 
+HEADER_REDRIVEN: Final = "redriven"
+"""On rows that waited in the dead letter topic, and on the BEGIN and END around them: they come late."""
+
 SOURCE_CHANGED: Final = b"source_changed"
 """Marker: the log that follows is another one, in a new epoch."""
 
@@ -64,6 +71,7 @@ ABANDONED: Final = b"abandoned"
 
 TOPIC_NAME_LIMIT: Final = 249
 _SOURCE_LIMIT: Final = 200
+_FILE_NUMBER: Final = re.compile(r"[0-9]+$")
 _SOURCE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _HASH_DIGITS: Final = 16
 
@@ -107,9 +115,22 @@ def source_problem(source: str) -> str | None:
     return None
 
 
-def transactional_id(service: str, source: str, shard: int | None = None) -> str:
+def transactional_id(service: str, source: str) -> str:
     """Name the Kafka producer of a service for a source: there is only ever one with that name."""
-    return f"millrace-{service}-{source}" + ("" if shard is None else f"-{shard}")
+    return f"millrace-{service}-{source}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTopics:
+    """The topics that a service reads or writes, but those of the state and of tables.
+
+    ``own`` is the one that it alone writes, ``input`` the one that it reads, if any; ``kinds`` gives the kind
+    of each by its name.
+    """
+
+    own: str
+    input: str | None
+    kinds: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +179,16 @@ class Topics:
         """Where each service stands."""
         return f"{self.source}.state"
 
+    def of_service(self, service: str) -> ServiceTopics:
+        """Give the topics of the reader, the decoder or the row mapper."""
+        own, read, *others = _OF_SERVICES[service]
+        kinds = [kind for kind in (own, read, *others) if kind is not None]
+        return ServiceTopics(
+            f"{self.source}.{own}",
+            None if read is None else f"{self.source}.{read}",
+            {f"{self.source}.{kind}": kind for kind in kinds},
+        )
+
     def table(self, database: str, table: str) -> str:
         """Name the topic of a table's rows.
 
@@ -170,6 +201,13 @@ class Topics:
         digest = hashlib.sha256(name.encode("ascii")).hexdigest()[:_HASH_DIGITS]
         return f"{name[: TOPIC_NAME_LIMIT - _HASH_DIGITS - 1]}-{digest}"
 
+
+_OF_SERVICES: Final[dict[str, tuple[str | None, ...]]] = {
+    "reader": ("raw", None, "catalog"),
+    "decoder": ("events", "raw", "deadletter"),
+    "rowmapper": ("transactions", "events", "catalog", "ddl", "deadletter"),
+}
+"""Kinds of topics: the service's own, the one that it reads, others."""
 
 _NOT_IN_KEYS: Final = re.compile(r"[^\x21-\x24\x26-\x7e]")
 
@@ -190,6 +228,12 @@ def key_number(text: bytes) -> int:
     return number
 
 
+def log_number(log_file: str) -> tuple[str, int]:
+    """Cut the number off a log file's name; 0 where it has none."""
+    number = _FILE_NUMBER.search(log_file)
+    return (log_file, 0) if number is None else (log_file[: number.start()], int(number.group()))
+
+
 @dataclass(frozen=True, slots=True)
 class RawKey:
     """Where an event starts: the originating server, the epoch, the log file and the offset in it."""
@@ -198,6 +242,11 @@ class RawKey:
     epoch: int
     log_file: str
     position: int
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What rises from record to record: epoch, number of the log file, position."""
+        return self.epoch, log_number(self.log_file)[1], self.position
 
     def encode(self) -> bytes:
         """Spell the key of a record in ``{source}.raw``."""

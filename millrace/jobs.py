@@ -1,6 +1,7 @@
 """``millrace job NAME``: run a Spark job in this process, Java and the connectors' jars found or fetched.
 
-Plain ``spark-submit`` runs the same files; it wants the jars that ``millrace job jars`` prints.
+Plain ``spark-submit`` runs the same files; it wants the jars that ``millrace job jars`` prints. Without Spark
+the jobs cannot be imported; their help is then that of ``spark_jobs/help``, which docs/generate.py writes.
 """
 
 import copy
@@ -9,10 +10,12 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from typing import Any, Final, NoReturn
 
 import click
 
+from millrace.installation import install_command
 from millrace.local.artifacts import fetch
 from millrace.local.errors import LocalError
 from millrace.local.java import spark_environment
@@ -26,12 +29,40 @@ JOBS: Final = ("analytics", "loop_detection")
 _JARS_VARIABLE: Final = "MILLRACE_SPARK_JARS"
 
 
+class _WithoutSpark(click.Command):
+    """A job that cannot be imported: it has its help."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, params=[click.Argument(["arguments"], nargs=-1)])
+        self.context_settings = {"ignore_unknown_options": True}
+        self._reason = reason
+
+    def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        """Return the help as the job itself would write it."""
+        return _help(self.name or "").rstrip("\n")
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ARG002
+        """Say what is missing."""
+        _fail(f"Spark is not installed ({self._reason}): {install_command('spark', 'local')}")
+
+
+def _help(job: str) -> str:
+    return files("spark_jobs").joinpath("help", f"{job}.txt").read_text()
+
+
 class _Jobs(click.Group):
     """The jobs as commands; pyspark is imported when one of them is asked for, not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the jobs and the other commands."""
         return sorted([*JOBS, *super().list_commands(ctx)])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any job."""
+        lines = {name: " ".join(_help(name).split("\n\n")[1].split()) for name in JOBS}
+        lines |= {name: command.get_short_help_str(100) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lines[name]) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a job's command; dashes do for underscores."""
@@ -41,7 +72,7 @@ class _Jobs(click.Group):
         try:
             module = importlib.import_module(f"spark_jobs.{name}")
         except ModuleNotFoundError as error:
-            _fail(f"Spark is not installed ({error}): pip install 'millrace[spark,local]'")
+            return _WithoutSpark(name, str(error))
         command = copy.copy(module.main)
         command.callback = _prepared(command.callback)
         assert isinstance(command, click.Command)

@@ -34,8 +34,10 @@ from typing import Any, NoReturn
 
 import confluent_kafka
 
-from millrace.kafka import pipe
-from services.rowmapper.sink import Sink
+from millrace.kafka import client, producer
+from millrace.kafka.input import InputReader
+from millrace.stage import Output, Record
+from services.rowmapper import chunked_rows, publication
 
 POINTS = (
     "after_fence",
@@ -100,9 +102,9 @@ class Death:
             return self._rows_left > 0
         return False
 
-    def read(self, records: Sequence[Any]) -> None:
+    def read(self, records: Sequence[Record]) -> None:
         """Take note of the decoder's input, whose output does not show plainly where statements end."""
-        self._unfinished |= {record.key() for record in records if is_unfinished(record.value())}
+        self._unfinished |= {record.key for record in records if is_unfinished(record.value)}
 
     def rows(self, count: int) -> None:
         """Take note that the row mapper goes on to write ``count`` rows of one event."""
@@ -182,26 +184,31 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
             super().commit_transaction(*arguments)
             death.committed(self)
 
-    pipe.Producer = Producer  # type: ignore[misc]
+    client.Producer = Producer  # type: ignore[misc]
     if commit_every is not None:
-        pipe.CommitPolicy = functools.partial(pipe.CommitPolicy, records=commit_every)  # type: ignore[misc]
+        producer.CommitPolicy = functools.partial(  # type: ignore[misc]
+            producer.CommitPolicy, records=commit_every
+        )
+        Output.settle_bytes = 0
+        publication._AT_ONCE = 0  # type: ignore[misc]
+        chunked_rows._BATCH_ROWS = commit_every  # type: ignore[misc]
     if service == "decoder":
-        read = pipe.InputReader.read
+        read = InputReader.read
 
-        def noted_read(self: pipe.InputReader, *arguments: Any) -> list[pipe.Record]:
+        def noted_read(self: InputReader, *arguments: Any) -> list[Record]:
             records = read(self, *arguments)
             death.read(records)
             return records
 
-        pipe.InputReader.read = noted_read  # type: ignore[method-assign]
+        InputReader.read = noted_read  # type: ignore[method-assign]
     if service == "rowmapper":
-        put_rows = Sink.put_rows
+        put_rows = publication.Publication._put_rows
 
-        def noted_rows(self: Sink, topic: str, partitions: int, records: Sequence[Any], at: int) -> None:
-            death.rows(len(records) - max(0, self._skip - self.done))
-            put_rows(self, topic, partitions, records, at)
+        def noted_rows(self: publication.Publication, incoming: Any, bound: Any, records: Any) -> None:
+            death.rows(len(records))
+            put_rows(self, incoming, bound, records)
 
-        Sink.put_rows = noted_rows  # type: ignore[method-assign]
+        publication.Publication._put_rows = noted_rows  # type: ignore[method-assign]
 
 
 def main() -> None:

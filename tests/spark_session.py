@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from millrace.jobs import connector_jars
 from millrace.local.java import spark_environment
-from spark_jobs.common.session import JARS_VARIABLE, spark_session
+from spark_jobs.common.session import SparkSettings, spark_session
 
 SPARK = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 """Marks of a module whose tests run Spark; pyspark leaves sockets to the garbage collector."""
@@ -27,8 +27,7 @@ QUICK = {
 def spark() -> Iterator[SparkSession]:
     """A session with the Kafka connector; the JVM, and with it its jars, lives as long as the process."""
     os.environ.update(spark_environment())
-    os.environ[JARS_VARIABLE] = connector_jars()
-    with spark_session("tests", "local[2]") as session:
+    with spark_session("tests", "local[2]", SparkSettings(jars=connector_jars())) as session:
         for name, value in QUICK.items():
             session.conf.set(name, value)
         yield session

@@ -1,24 +1,56 @@
-"""Hook of hatchling: a wheel takes the kernel along where it was built in place before.
+"""Hook of hatchling: a wheel holds the kernel where it can be built, and is then for one Python and platform.
 
-Without it the wheel is pure Python and the reference codec does the work; with it the wheel is for the Python
-and the platform that it was built on, and says so in its name.
+Where there is no C compiler, or Python has no C headers, it is pure Python and the reference codec does the
+work; ``MILLRACE_KERNEL=off`` asks for that. What was built in place before is taken, if it is current. An
+editable installation finds the kernel where it lies (``make kernel``).
 """
 
+import importlib
+import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
-from sysconfig import get_config_var
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_CYTHON = "Cython>=3.1,<4"
 
 
 class KernelHook(BuildHookInterface):
     """Adds the libraries of ``millrace/kernel`` that this Python loads."""
 
+    def dependencies(self) -> list[str]:
+        """Ask for Cython where it is of use."""
+        wanted = os.environ.get("MILLRACE_KERNEL") != "off" and self._builder().what_is_missing() is None
+        return [_CYTHON] if wanted else []
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the files; ``version`` is "standard", or "editable", which finds them where they lie."""
-        suffix = get_config_var("EXT_SUFFIX")
-        libraries = sorted(Path(self.root, "millrace", "kernel").glob(f"*{suffix}"))
-        if version == "standard" and libraries:
-            build_data["artifacts"] += [f"/millrace/kernel/{library.name}" for library in libraries]
-            build_data["pure_python"] = False
-            build_data["infer_tag"] = True
+        """Build the kernel and add it; ``version`` is "standard", or "editable"."""
+        if version != "standard" or os.environ.get("MILLRACE_KERNEL") == "off":
+            return
+        builder = self._builder()
+        self._folder = Path(tempfile.mkdtemp(prefix="millrace-kernel-"))
+        try:
+            libraries = builder.libraries(self._folder)
+        except builder.BuildError as error:
+            self.app.display_warning(f"The wheel is without the compiled kernel, which is slower: {error}")
+            return
+        for library in libraries:
+            build_data["force_include"][str(library)] = f"millrace/kernel/{library.name}"
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove what was built, which the wheel has by now."""
+        if hasattr(self, "_folder"):
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _builder(self) -> Any:
+        """Import the kernel's own build from the sources at hand."""
+        sys.path.insert(0, self.root)
+        try:
+            return importlib.import_module("millrace.kernel.build")
+        finally:
+            sys.path.remove(self.root)

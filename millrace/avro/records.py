@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
@@ -14,7 +14,17 @@ from millrace.avro.schemas import load_schema
 if TYPE_CHECKING:
     from millrace.avro.events import EventRecord
 
-__all__ = ["DeadLetter", "RecordSerializer", "TransactionSerializer", "deserialize", "read_record"]
+__all__ = [
+    "NO_RECORD",
+    "DeadLetter",
+    "RecordSerializer",
+    "TransactionSerializer",
+    "deserialize",
+    "read_record",
+]
+
+NO_RECORD: Final = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError)
+"""What fastavro raises where bytes are none of the schema by which they are read."""
 
 _NULL = b"\x00"
 _SOME = b"\x02"
@@ -138,5 +148,5 @@ def read_record(body: bytes, schema: Any) -> Any:
     """Return the record in Avro bytes; raises ValueError where they are none of ``schema``."""
     try:
         return fastavro.schemaless_reader(io.BytesIO(body), schema, None)
-    except (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError) as error:
+    except NO_RECORD as error:
         raise ValueError(f"it is no record of its schema: {error or 'it is cut'}") from error

@@ -4,32 +4,38 @@ Records of ``{source}.events``, ``.transactions``, ``.ddl``, ``.deadletter`` and
 Confluent's wire format: a zero byte, the id of the writer's schema (uint32, big-endian), the record in Avro's
 binary form. The subject of a topic's keys is ``{topic}-key``, that of its values ``{topic}-value``.
 
-Besides :mod:`millrace.kafka` only this module imports ``confluent_kafka``, for its registry client.
+A registry is not trusted. A request as a whole has a time limit, an answer a size, redirects are not
+followed, and nothing of an answer is used before it is known to be what was asked for. Errors::
+
+    RegistryError               it cannot be reached, or answers nonsense: the service ends with code 5
+    ├── UnknownSchemaError      it has no schema of that id
+    └── SchemaRefusedError      it will not have this schema: the trouble of one table
 """
 
 import json
 import random
+import ssl
 import struct
 import time
 from collections.abc import Callable
-from functools import partial
+from http.client import InvalidURL
+from threading import Event
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from confluent_kafka.schema_registry import Schema as RegistrySchema
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-
+from millrace.avro.bounded_http import Answer, BoundedHttp, HTTPException, basic_authorization
+from millrace.avro.foreign import check_schema
 from millrace.avro.schemas import Schema
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import RegistrySettings
+from millrace.text import printable
 
 __all__ = [
     "RegistryError",
+    "SchemaRefusedError",
     "SchemaRegistry",
     "UnknownSchemaError",
     "key_subject",
@@ -40,11 +46,25 @@ __all__ = [
 
 _log = get_logger(__name__)
 _PREFIX = struct.Struct(">BI")
-_REQUEST_TIMEOUT_S: Final = 10
+_REQUEST_TIMEOUT_S: Final = 10.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 _MAY_PASS: Final = {408, 429, 500, 502, 503, 504}
+_TOO_LARGE: Final = 413
+_OF_THE_SCHEMA: Final = frozenset({400, 409, _TOO_LARGE, 422})
+_OF_THE_LEVEL: Final = frozenset({400, 401, 403, 404, 405, 409, 422})
 _INCOMPATIBLE: Final = 409
+_NOT_PERMITTED: Final = 42205
+"""The error code, with status 422, of a registry in which nothing may be registered."""
+_LONGEST_ANSWER: Final = 4 << 20
+_LONGEST_SCHEMA: Final = _LONGEST_ANSWER // 2
+"""Of ours, in UTF-8: an answer holds it with its quotation marks escaped."""
+_MOST_VERSIONS: Final = 10_000
+_HEADERS: Final = {
+    "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/vnd.schemaregistry.v1+json",
+}
 _URL_HINT: Final = (
     "MILLRACE_REGISTRY_URL must be the root of Confluent's API, such as http://host:8081 or "
     "http://host:port/apis/ccompat/v7"
@@ -54,7 +74,10 @@ T = TypeVar("T")
 
 
 class RegistryError(UserError):
-    """The registry cannot be reached, or refuses."""
+    """The registry cannot be reached, refuses us, or answers what no registry does: exit code 5.
+
+    It concerns everything that needs the registry, not one schema.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.REGISTRY)
@@ -62,6 +85,19 @@ class RegistryError(UserError):
 
 class UnknownSchemaError(RegistryError):
     """The registry answers, and has no schema of that id or subject."""
+
+
+class SchemaRefusedError(RegistryError):
+    """The registry works and refuses this one schema: invalid, incompatible, or too large.
+
+    What a table is named and made of can lead to it (two columns whose names differ in case alone, 4096
+    columns of ENUM), so who registers the schemas of tables catches it and sets that table aside. Of a schema
+    that is ours it is a :class:`RegistryError` like others.
+    """
+
+
+class _IncompatibleError(SchemaRefusedError):
+    """The subject's compatibility level rules the schema out."""
 
 
 def key_subject(topic: str) -> str:
@@ -92,82 +128,128 @@ class SchemaRegistry:
 
     The first request is made once: a registry that does not answer at the start is a mistake to be told at
     once. Later, requests that fail for a reason which may pass are repeated for up to ``retry_s`` seconds,
-    which must stay below the timeout of a Kafka transaction. Methods raise :class:`RegistryError`.
+    which must stay below the timeout of a Kafka transaction, and not beyond the moment when ``stop`` is set.
+    Methods raise :class:`RegistryError`.
     """
 
-    def __init__(self, settings: RegistrySettings, *, retry_s: float = 20.0) -> None:
-        self._place = _without_credentials(settings.url)
-        conf: dict[str, Any] = {"url": settings.url, "timeout": _REQUEST_TIMEOUT_S, "max.retries": 0}
+    def __init__(
+        self, settings: RegistrySettings, *, retry_s: float = 20.0, stop: Event | None = None
+    ) -> None:
+        parts = urlsplit(settings.url)
+        self._place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        headers = dict(_HEADERS)
         if settings.username is not None and settings.password is not None:
-            conf["basic.auth.user.info"] = f"{settings.username}:{settings.password.get_secret_value()}"
-        if settings.ssl_ca_location is not None:
-            conf["ssl.ca.location"] = str(settings.ssl_ca_location)
+            known = basic_authorization(settings.username, settings.password.get_secret_value())
+            headers["Authorization"] = known
+        elif parts.username is not None:
+            known = basic_authorization(unquote(parts.username), unquote(parts.password or ""))
+            headers["Authorization"] = known
         try:
-            self._client = SchemaRegistryClient(conf)
+            tls = ssl.create_default_context(cafile=settings.ssl_ca_location)
         except (OSError, ValueError) as error:
             raise RegistryError(f"the schema registry's settings cannot be used: {error}") from None
+        self._client = BoundedHttp(
+            self._place, headers=headers, tls=tls, timeout_s=_REQUEST_TIMEOUT_S, limit=_LONGEST_ANSWER
+        )
         self._retry_s = retry_s
+        self._stop = stop or Event()
         self._met = False
         self._ids: dict[tuple[str, str], int] = {}
         self._schemas: dict[int, dict[str, Any]] = {}
 
     def check(self) -> None:
         """Make sure that the registry answers and lets us in."""
-        self._ask("list of subjects", self._client.get_subjects)
+        self._ask("list of subjects", "/subjects", _begins_a_list, whole=False)
 
     def register(self, subject: str, schema: Schema, *, always: bool = False) -> int:
         """Return the id of ``schema``, registering it under ``subject`` if it is not there yet.
 
         A registry refuses a schema that is not compatible with the subject's last one. With ``always`` the
         subject's compatibility is then set to NONE and the schema registered after all: rows that have
-        changed in the database must reach their topic in whatever form.
+        changed in the database must reach their topic in whatever form. Raises :class:`SchemaRefusedError`
+        where the schema is to blame.
         """
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
         known = self._ids.get((subject, text))
         if known is not None:
             return known
-        avro = RegistrySchema(text, "AVRO")
         try:
-            schema_id = self._ask(f"schema of {subject}", lambda: self._client.register_schema(subject, avro))
+            schema_id = self._register(subject, text)
         except _IncompatibleError as error:
             if not always:
                 raise
             _log.warning("incompatible schema", subject=subject, compatibility="NONE", reason=error.message)
-            self._ask(f"level of {subject}", lambda: self._client.set_compatibility(subject, "NONE"))
-            schema_id = self._ask(f"schema of {subject}", lambda: self._client.register_schema(subject, avro))
+            schema_id = None
+        if schema_id is None:
+            level = {"compatibility": "NONE"}
+            path = f"/config/{quote(subject, safe='')}"
+            self._ask(f"level of {subject}", path, _object, put=level, of_the_schema=_OF_THE_LEVEL)
+            schema_id = self._register(subject, text)
         self._ids[subject, text] = schema_id
         return schema_id
+
+    def _register(self, subject: str, text: str) -> int:
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise SchemaRefusedError(f"the schema of {subject} is no text: {error}") from None
+        if size > _LONGEST_SCHEMA:
+            raise SchemaRefusedError(
+                f"the schema of {subject} has {size:,} bytes; one of more than {_LONGEST_SCHEMA:,} is not "
+                "registered, since it could not be read back"
+            )
+        return self._ask(
+            f"schema of {subject}",
+            f"/subjects/{quote(subject, safe='')}/versions",
+            _id,
+            post={"schemaType": "AVRO", "schema": text},
+            of_the_schema=_OF_THE_SCHEMA,
+        )
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return the schema with the id ``schema_id``, as JSON gives it."""
         known = self._schemas.get(schema_id)
         if known is None:
-            answer = self._ask(f"schema {schema_id}", lambda: self._client.get_schema(schema_id))
-            known = self._schemas[schema_id] = json.loads(answer.schema_str or "null")
+            text = self._ask(f"schema {schema_id}", f"/schemas/ids/{schema_id}", _text_in("schema"))
+            known = self._schemas[schema_id] = self._checked(schema_id, text)
         return known
 
     def subject_schemas(self, subject: str) -> dict[int, dict[str, Any]]:
         """Return every schema that is registered under ``subject``, by its id; empty where there is none."""
-        if subject not in self._ask("list of subjects", self._client.get_subjects):
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        try:
+            versions = self._ask(f"versions of {subject}", path, _versions)
+        except UnknownSchemaError:
             return {}
         found: dict[int, dict[str, Any]] = {}
-        for version in self._ask(f"versions of {subject}", partial(self._client.get_versions, subject)):
-            request = partial(self._client.get_version, subject, version)
-            answer = self._ask(f"version {version} of {subject}", request)
-            if answer.schema_id is not None:
-                found[answer.schema_id] = json.loads(answer.schema.schema_str or "null")
+        for version in versions:
+            what = f"version {version} of {subject}"
+            schema_id, text = self._ask(what, f"{path}/{version}", _id_and_text)
+            found[schema_id] = self._checked(schema_id, text)
         return found
+
+    def _checked(self, schema_id: int, text: str) -> dict[str, Any]:
+        """Return a schema that is safe to read records by; see :mod:`millrace.avro.foreign`."""
+        try:
+            schema: dict[str, Any] = _parsed(text)
+            check_schema(schema)
+        except ValueError as error:
+            raise RegistryError(
+                f"the schema registry at {self._place} gives as schema {schema_id} what cannot be read by: "
+                f"{_short(str(error))}"
+            ) from None
+        return schema
 
     def compatibility(self) -> str:
         """Return the level that holds for subjects without one of their own: BACKWARD, NONE, …."""
-        return str(self._ask("compatibility level", self._client.get_compatibility))
+        return _short(self._ask("compatibility level", "/config", _text_in("compatibilityLevel")))
 
     def mode(self) -> str:
         """Return whether schemas may be registered: READWRITE, READONLY, …."""
-        return str(self._ask("mode", self._client.get_global_mode))
+        return _short(self._ask("mode", "/mode", _text_in("mode")))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connection."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -178,59 +260,161 @@ class SchemaRegistry:
     ) -> None:
         self.close()
 
-    def _ask(self, what: str, request: Callable[[], T]) -> T:
-        """Make a request, again and again where its failure may pass and the registry has answered before."""
+    def _ask(
+        self,
+        what: str,
+        path: str,
+        understand: Callable[[bytes], T],
+        *,
+        post: dict[str, str] | None = None,
+        put: dict[str, str] | None = None,
+        of_the_schema: frozenset[int] = frozenset(),
+        whole: bool = True,
+    ) -> T:
+        """Make a request, again and again where its failure may pass and the registry has answered before.
+
+        ``understand`` takes the body of the answer, and raises ValueError where it is not what it should be.
+        ``of_the_schema`` are statuses by which the registry refuses not us but the schema at hand. Without
+        ``whole`` a body that is too long is given as far as it was read.
+        """
+        method = "PUT" if put else "POST" if post else "GET"
+        content = json.dumps(put or post).encode() if put or post else None
         deadline = time.monotonic() + (self._retry_s if self._met else 0.0)
         wait = _FIRST_WAIT_S
         while True:
             try:
-                answer = request()
-            except SchemaRegistryError as error:
-                failure = self._refusal(what, error)
-                may_pass = error.http_status_code in _MAY_PASS
-            except httpx.InvalidURL as error:
+                answer = self._client.request(method, path, content)
+            except (UnicodeError, InvalidURL) as error:
                 raise RegistryError(
                     f"there can be no schema registry at {self._place} ({error}): check MILLRACE_REGISTRY_URL"
                 ) from None
-            except (httpx.HTTPError, ValueError) as error:
-                failure = self._silence(error)
-                may_pass = isinstance(error, httpx.TransportError)
+            except (OSError, HTTPException) as error:
+                failure, may_pass = self._silence(error), True
             else:
-                self._met = True
-                return answer
-            if not may_pass or time.monotonic() + wait > deadline:
+                if 200 <= answer.status < 300:
+                    return self._understood(answer, understand, whole=whole)
+                failure = self._refusal(what, answer, of_the_schema)
+                may_pass = answer.status in _MAY_PASS
+            if not may_pass or time.monotonic() + wait > deadline or self._stop.is_set():
                 raise failure
             _log.warning("registry does not answer, trying again", wait_s=wait, reason=failure.message)
-            time.sleep(wait * (0.5 + random.random() / 2))  # noqa: S311 - spreads the load, hides nothing
+            self._stop.wait(wait * (0.5 + random.random() / 2))  # noqa: S311 - spreads the load, hides nothing
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
-    def _refusal(self, what: str, error: SchemaRegistryError) -> RegistryError:
-        status, reason = error.http_status_code, error.error_message
+    def _understood(self, answer: Answer, understand: Callable[[bytes], T], *, whole: bool) -> T:
+        try:
+            found = understand(_of_bounded_size(answer.body) if whole else answer.body)
+        except ValueError as error:
+            raise RegistryError(
+                f"what answers at {self._place} is no schema registry ({_short(str(error))}): {_URL_HINT}"
+            ) from None
+        self._met = True
+        return found
+
+    def _refusal(self, what: str, answer: Answer, of_the_schema: frozenset[int]) -> RegistryError:
+        status = answer.status
+        code, reason = _error_in(answer.body)
+        kind = RegistryError
+        if status in of_the_schema and (status == _TOO_LARGE or code not in {None, _NOT_PERMITTED}):
+            kind = _IncompatibleError if status == _INCOMPATIBLE else SchemaRefusedError
         if status in {401, 403}:
-            return RegistryError(
+            return kind(
                 f"the schema registry at {self._place} refuses us (HTTP {status}): set "
                 "MILLRACE_REGISTRY_USERNAME and _PASSWORD to a user who may read and register schemas"
             )
-        if status == _INCOMPATIBLE:
-            return _IncompatibleError(f"the schema registry at {self._place} refuses the {what}: {reason}")
-        if status == 404 and not str(error.error_code).startswith("404"):
-            return RegistryError(f"there is no schema registry at {self._place} (HTTP 404): {_URL_HINT}")
-        kind = UnknownSchemaError if status == 404 else RegistryError
-        return kind(f"the schema registry at {self._place} refuses the {what} (HTTP {status}): {reason}")
+        if 300 <= status < 400:
+            return kind(
+                f"what answers at {self._place} refers us elsewhere (HTTP {status}), where a password is not "
+                "sent: set MILLRACE_REGISTRY_URL to the registry's own address"
+            )
+        if status == 404 and not str(code).startswith("404"):
+            return kind(f"there is no schema registry at {self._place} (HTTP 404): {_URL_HINT}")
+        if status == 404 and kind is RegistryError:
+            kind = UnknownSchemaError
+        said = f": {reason}" if reason else ""
+        return kind(f"the schema registry at {self._place} refuses the {what} (HTTP {status}){said}")
 
     def _silence(self, error: Exception) -> RegistryError:
-        if isinstance(error, httpx.TransportError):
-            return RegistryError(
-                f"the schema registry at {self._place} does not answer ({error or type(error).__name__}): "
-                "is it running, and is MILLRACE_REGISTRY_URL right?"
-            )
-        return RegistryError(f"what answers at {self._place} is no schema registry ({error}): {_URL_HINT}")
+        hint = "is it running, and is MILLRACE_REGISTRY_URL right?"
+        reason = _short(str(error)) or type(error).__name__
+        match error:
+            case TimeoutError():
+                reason = f"no whole answer within {_REQUEST_TIMEOUT_S:g} s"
+            case ssl.SSLCertVerificationError():
+                hint = "set MILLRACE_REGISTRY_SSL_CA_LOCATION to the CA that signs its certificate"
+            case ssl.SSLError():
+                hint = "is it https:// or http:// in MILLRACE_REGISTRY_URL?"
+        return RegistryError(f"the schema registry at {self._place} does not answer ({reason}): {hint}")
 
 
-class _IncompatibleError(RegistryError):
-    """The subject's compatibility level rules the schema out."""
+def _short(text: str, most: int = 300) -> str:
+    """Return what a registry says, fit for a line."""
+    return printable(text) if len(text) <= most else printable(text[: most - 1]) + "…"
 
 
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+def _of_bounded_size(body: bytes) -> bytes:
+    if len(body) > _LONGEST_ANSWER:
+        raise ValueError(f"it sends more than {_LONGEST_ANSWER >> 20} MiB")
+    return body
+
+
+def _parsed(text: str | bytes) -> Any:
+    """Parse JSON; raises ValueError also where brackets are nested beyond what can be parsed."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+
+
+def _begins_a_list(body: bytes) -> None:
+    if not body.lstrip().startswith(b"["):
+        raise ValueError("its list of subjects is no list")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = _parsed(body)
+    if not isinstance(found, dict):
+        raise ValueError("its answer is no object")  # noqa: TRY004 - ValueError is what says so everywhere here
+    return found
+
+
+def _number(value: Any, name: str) -> int:
+    """Check an id or version: Java's int, from 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
+        raise ValueError(f"its {name} is {_short(json.dumps(value), 40)}")
+    return value
+
+
+def _text_in(name: str) -> Callable[[bytes], str]:
+    def understand(body: bytes) -> str:
+        found = _object(body).get(name)
+        if not isinstance(found, str):
+            raise ValueError(f"its answer has no {name}")  # noqa: TRY004 - as above
+        return found
+
+    return understand
+
+
+def _id(body: bytes) -> int:
+    return _number(_object(body).get("id"), "id")
+
+
+def _id_and_text(body: bytes) -> tuple[int, str]:
+    return _id(body), _text_in("schema")(body)
+
+
+def _versions(body: bytes) -> list[int]:
+    found = _parsed(body)
+    if not isinstance(found, list) or len(found) > _MOST_VERSIONS:
+        raise ValueError(f"its answer is no list of at most {_MOST_VERSIONS:,} versions")
+    return [_number(version, "version") for version in found]
+
+
+def _error_in(body: bytes) -> tuple[int | None, str]:
+    """Return code and message of an error as the API words it; None and nothing where it is another's."""
+    try:
+        found = _object(body)
+    except ValueError:
+        return None, ""
+    code, message = found.get("error_code"), found.get("message")
+    return code if isinstance(code, int) else None, _short(message) if isinstance(message, str) else ""

@@ -19,7 +19,7 @@ does not say which; the first event that is decrypted shows it. Format:
 ``sql/log_event.cc`` (``write_header``) and ``mysys_ssl/my_crypt.cc`` of MariaDB. On a connection it sends
 START_ENCRYPTION too, with IGNORABLE_F set.
 
-The ciphers come from the package ``cryptography``: ``pip install 'millrace[encryption]'``.
+The ciphers come from the package ``cryptography``, which the extra ``encryption`` brings.
 """
 
 import hashlib
@@ -95,10 +95,10 @@ def _cipher(key: bytes, mode: Literal["CTR", "CBC", "ECB"], iv: bytes = b"") -> 
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UnsupportedError(
-            "reading an encrypted log needs the package cryptography: pip install 'millrace[encryption]'"
+            "reading an encrypted log needs the package cryptography, which the extra 'encryption' brings"
         ) from error
     # The mode is the server's choice, and ECB encrypts a single block.
-    made = {"CTR": modes.CTR, "CBC": modes.CBC}[mode](iv) if iv else modes.ECB()  # noqa: S305
+    made = {"CTR": modes.CTR, "CBC": modes.CBC}[mode](iv) if iv else modes.ECB()  # noqa: S305 - see above
     return Cipher(algorithms.AES(key), made)
 
 

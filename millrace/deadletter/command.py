@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import QuarantinedTable, RowMapperState
+from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.command_frame import (
     check_topics,
@@ -163,7 +163,7 @@ def retry(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        module = import_module("services.rowmapper.give_back")
+        module = import_module("services.rowmapper.redrive")
         settings = load_settings(
             module.Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
@@ -176,11 +176,13 @@ def retry(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        outcomes = module.give_back(settings, tables, click.echo, stop)
+        outcomes = module.redrive(settings, tables, click.echo, stop)
         if not outcomes and not stop.is_set():
             click.echo(f"no table of {settings.source} is set aside")
         for outcome in outcomes:
-            click.echo(f"{printable(outcome.table)}: {outcome.letters} letters mapped, {outcome.rows} rows")
+            click.echo(
+                f"{printable(outcome.table)}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows"
+            )
         failed = [outcome for outcome in outcomes if outcome.failed]
         for outcome in failed:
             key, reason = outcome.failed
@@ -229,8 +231,8 @@ class _Aside:
         entry = self._entries.get(letter.content.table or "")
         if entry is None:
             return False
-        if entry.letter is not None:
-            return letter.offset >= entry.letter
+        if entry.dead_letter is not None:
+            return letter.offset >= entry.dead_letter
         return letter.content.offset >= entry.offset
 
     def summary(self) -> Iterator[str]:
@@ -252,8 +254,8 @@ def _fits(
     since: datetime | None,
     until: datetime | None,
 ) -> bool:
-    time = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).replace(tzinfo=None)
-    if (since is not None and time < since) or (until is not None and time >= until):
+    time = letter.timestamp_ms
+    if (since is not None and time < _ms(since)) or (until is not None and time >= _ms(until)):
         return False
     if isinstance(letter, Unreadable):
         return service is None and table is None and error is None and _begins(letter.key, key)
@@ -266,12 +268,20 @@ def _begins(key: bytes, wanted: str | None) -> bool:
     return wanted is None or key.startswith(wanted.encode())
 
 
+def _ms(time: datetime) -> float:
+    return time.replace(tzinfo=UTC).timestamp() * 1000
+
+
 def _time(timestamp_ms: int) -> str:
-    return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    """Write the time of a record, which may be any number of 64 bits."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return f"{timestamp_ms} ms"
 
 
 def _key(key: bytes) -> str:
-    return key.decode("ascii", "backslashreplace")
+    return printable(key.decode("ascii", "backslashreplace"))
 
 
 def _one_line(text: str) -> str:

@@ -6,22 +6,22 @@ A record that is no letter, since its bytes were damaged or the first chunks of 
 
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import fastavro
+from fastavro.read import SchemaResolutionError
 
-from millrace.avro.records import DeadLetter
+from millrace.avro.records import NO_RECORD, DeadLetter
 from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject
-from millrace.avro.state import QuarantinedTable
+from millrace.avro.schemas import parsed_schema
+from millrace.avro.service_state import QuarantinedTable
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import read_topic
 from millrace.runtime.settings import KafkaSettings
 
 __all__ = ["Letter", "Unreadable", "is_first_waiting", "read_letters"]
-
-_FIELDS: Final = frozenset(field.name for field in fields(DeadLetter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Unreadable:
 
 def is_first_waiting(letter: Letter, entry: QuarantinedTable) -> bool:
     """Whether a letter is the first of its table that waits to be given back."""
-    if entry.letter is not None:
-        return letter.offset == entry.letter
+    if entry.dead_letter is not None:
+        return letter.offset == entry.dead_letter
     return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
 
 
@@ -65,12 +65,13 @@ def read_letters(
             yield reader.read(offset, timestamp_ms, key, value)
             continue
         joiner = joiners.setdefault(key, ChunkJoiner())
-        if joiner.first_offset is not None and headers[HEADER_CHUNK].startswith(b"0/"):
+        chunk = _bytes(headers[HEADER_CHUNK])
+        if joiner.first_offset is not None and chunk.startswith(b"0/"):
             yield Unreadable(joiner.first_offset, timestamp_ms, key, "its last chunks are missing")
             joiner.reset()
         first = offset if joiner.first_offset is None else joiner.first_offset
         try:
-            whole = joiner.feed(key, headers[HEADER_CHUNK], value, offset)
+            whole = joiner.feed(key, chunk, value, offset)
         except ChunkError as error:
             yield Unreadable(first, timestamp_ms, key, str(error))
             del joiners[key]
@@ -96,10 +97,11 @@ class _Reader:
         try:
             schema_id, body = split_wire_format(value)
             stream = io.BytesIO(body)
-            record: Any = fastavro.schemaless_reader(stream, self._schema(schema_id), None)
-            content = DeadLetter(**{name: found for name, found in record.items() if name in _FIELDS})
-        except (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError) as error:
+            ours = parsed_schema("DeadLetter")
+            record: Any = fastavro.schemaless_reader(stream, self._schema(schema_id), ours)
+        except (*NO_RECORD, SchemaResolutionError) as error:
             return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {error or 'it is cut'}")
+        content = DeadLetter(**record)
         if stream.tell() != len(body):
             left = len(body) - stream.tell()
             return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {left} bytes are left over")

@@ -19,10 +19,16 @@ __all__ = ["demo"]
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED: Final = 130
+_SOURCE_VARIABLE: Final = "MILLRACE_DEMO_SOURCE"
+"""A process's arguments can be read by everybody on the machine, its environment cannot."""
 
 
 @click.command("demo")
-@click.option("--source", help="Your server instead, as mysql://user:password@host:port.")
+@click.option(
+    "--source",
+    envvar=_SOURCE_VARIABLE,
+    help=f"Your server instead, as mysql://user:password@host:port. [{_SOURCE_VARIABLE}, which hides it]",
+)
 @click.option("--kafka", "bootstrap_servers", help="Your Kafka instead, as host:port,….")
 @click.option(
     "--registry", "registry_url", help="Your schema registry instead: the root of its Confluent API."

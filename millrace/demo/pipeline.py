@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,7 @@ class Address:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
 
 
 def parse_address(url: str) -> Address:

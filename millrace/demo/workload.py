@@ -142,7 +142,7 @@ class Workload:
         values = values or f"({', '.join(['%s'] * len(rows[0]))})"
         for start in range(0, len(rows), _BATCH):
             batch = rows[start : start + _BATCH]
-            statement = f"INSERT INTO {table} ({columns}) VALUES {', '.join([values] * len(batch))}"  # noqa: S608
+            statement = f"INSERT INTO {table} ({columns}) VALUES {', '.join([values] * len(batch))}"  # noqa: S608 - our own names
             self._execute(statement, [value for row in batch for value in row])
 
     def _create(self) -> None:
@@ -151,7 +151,7 @@ class Workload:
         self._connection.select_db(self._database)
         for name, columns in TABLES.items():
             self._execute(f"CREATE TABLE {name} ({columns}) ENGINE=InnoDB")
-        self._execute(f"INSERT INTO {MARKER_TABLE} VALUES (1, 'running')")  # noqa: S608
+        self._execute(f"INSERT INTO {MARKER_TABLE} VALUES (1, 'running')")  # noqa: S608 - our own name
 
     def _fill(self) -> None:
         draw = self._random
@@ -276,7 +276,7 @@ class Workload:
         self._execute("DELETE FROM page_views WHERE page = '/search' LIMIT 200")
 
     def _finish(self) -> None:
-        self._execute(f"UPDATE {MARKER_TABLE} SET state = 'finished' WHERE id = 1")  # noqa: S608
+        self._execute(f"UPDATE {MARKER_TABLE} SET state = 'finished' WHERE id = 1")  # noqa: S608 - our own name
 
     def _sku(self) -> str:
         return f"SKU-{self._random.randrange(1, _PRODUCTS + 1):05}"

@@ -3,24 +3,29 @@
 Of a side that does not answer this is said, and the others are checked all the same.
 """
 
+import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from millrace import kernel
 from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.service_state import ReaderState
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import ReaderState
 from millrace.contract import Topics
 from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
-from millrace.doctor.finding import Finding, Outcome, error, examine, ok
+from millrace.doctor.finding import Finding, Outcome, error, examine, ok, warning
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
+from millrace.installation import install_command
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.inspect import look_at_cluster
 from millrace.kafka.read import topic_names
 from millrace.kafka.state import read_state
+from millrace.kernel import build
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import SettingsError
@@ -40,6 +45,7 @@ __all__ = ["Sides", "findings", "load_sides"]
 _KAFKA: Final = "Kafka"
 _REGISTRY: Final = "schema registry"
 _SETTINGS: Final = "settings"
+_MILLRACE: Final = "Millrace here"
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -91,6 +97,7 @@ def findings(sides: Sides) -> Iterator[Finding]:
         yield Finding(_SETTINGS, "settings", error(problem, "see docs/configuration.md"))
     if not sides.problems:
         yield Finding(_SETTINGS, "settings", ok("complete for all three services"))
+    yield Finding(_MILLRACE, "kernel", _kernel())
     of_kafka, state = _kafka(sides)
     if sides.reader is not None:
         if sides.reader.files:
@@ -100,6 +107,23 @@ def findings(sides: Sides) -> Iterator[Finding]:
     yield from of_kafka
     if sides.registry is not None:
         yield from _registry(sides.registry)
+
+
+def _kernel() -> Outcome:
+    """Say whether the compiled kernel would do the work of services that run where we do."""
+    slow = "the reference codec does the work, several times as slowly"
+    match kernel.state():
+        case "on":
+            return ok("on")
+        case "off":
+            return warning(f"turned off, {slow}", "unset MILLRACE_KERNEL")
+        case "not built":
+            missing = build.what_is_missing()
+            command = f"{shlex.quote(sys.executable)} -m millrace.kernel.build"
+            return warning(
+                f"not built: {missing or 'Cython was not there'}; {slow}",
+                f"{'provide that, then ' if missing else ''}run: {install_command('kernel')} && {command}",
+            )
 
 
 def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query: bool) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.status import LogFile, binary_logs
 

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from typing import Any
+from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from millrace.kafka.errors import BrokerError
@@ -12,8 +12,12 @@ from millrace.runtime.settings import KafkaSettings
 
 __all__ = [
     "KAFKA_LOG",
+    "TRANSACTION_TIMEOUT_S",
     "AdminClient",
+    "Consumer",
     "Message",
+    "Producer",
+    "admin_client",
     "client_config",
     "connect",
     "consumer_config",
@@ -22,6 +26,9 @@ __all__ = [
 
 KAFKA_LOG = logging.getLogger("millrace.kafka.librdkafka")
 """Where librdkafka's own messages go; give it as ``logger`` to every client."""
+
+TRANSACTION_TIMEOUT_S: Final = 30.0
+"""How long a transaction may be open before its coordinator ends it."""
 
 _POLL_S = 0.2
 
@@ -85,7 +92,7 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
     """
     return client_config(settings) | {
         "transactional.id": transactional_id,
-        "transaction.timeout.ms": 30_000,
+        "transaction.timeout.ms": round(TRANSACTION_TIMEOUT_S * 1000),
         "delivery.timeout.ms": 25_000,
         "acks": "all",
         "compression.type": "zstd",
@@ -96,6 +103,11 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
         "queue.buffering.max.messages": 200_000,
         "queue.buffering.max.kbytes": 64 * 1024,
     }
+
+
+def admin_client(settings: KafkaSettings) -> AdminClient:
+    """Make a client that asks; it connects when it is first used."""
+    return AdminClient(client_config(settings), logger=KAFKA_LOG)
 
 
 def connect(settings: KafkaSettings) -> AdminClient:

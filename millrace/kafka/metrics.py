@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.producer import TransactionalProducer
 
 __all__ = ["CommitMetrics"]
 

@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -19,9 +18,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     TopicMetadata,
 )
 
-from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
+from millrace.kafka import client
+from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Headers, Record
 
 __all__ = [
     "earliest_offsets",
@@ -29,6 +30,7 @@ __all__ = [
     "held_offsets",
     "latest_offsets",
     "read_topic",
+    "record_of",
     "source_topics",
     "topic_names",
 ]
@@ -67,7 +69,7 @@ def read_topic(
     """
     config = consumer_config(settings, _READER, isolation=isolation)
     config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
-    consumer = Consumer(config, logger=KAFKA_LOG)
+    consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated(f"reading {topic}"):
             partitions = [
@@ -77,7 +79,7 @@ def read_topic(
             if not partitions:
                 return
             found = latest_offsets(
-                AdminClient(client_config(settings), logger=KAFKA_LOG),
+                admin_client(settings),
                 partitions,
                 IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED,
             )
@@ -107,6 +109,21 @@ def read_topic(
                     )
     finally:
         consumer.close()
+
+
+def record_of(message: Message) -> Record:
+    """Give what a message holds, which is no error; raises nothing."""
+    return Record(
+        cast("int", message.offset()),
+        message.timestamp()[1],
+        _bytes(message.key()),
+        message.value(),
+        cast("Headers", message.headers()),
+    )
+
+
+def _bytes(key: bytes | str | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key
 
 
 def source_topics(admin: AdminClient, source: str) -> dict[str, int]:

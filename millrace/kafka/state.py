@@ -10,22 +10,26 @@ Group offsets are no substitute: they expire, and their metadata holds 4 KB.
 import os
 import socket
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
 from millrace.contract import Topics
-from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config
+from millrace.kafka import client
+from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, translated
-from millrace.kafka.read import earliest_offsets, latest_offsets
+from millrace.kafka.read import earliest_offsets, held_offsets, latest_offsets, record_of
 from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Record, Target
 
 __all__ = [
     "HEADER_OWNER",
     "StoredState",
+    "last_record",
+    "last_records",
     "newest_offset",
     "oldest_offset",
     "process_name",
@@ -35,6 +39,7 @@ __all__ = [
 
 HEADER_OWNER: Final = "owner"
 _FIRST_STRIDE: Final = 256
+_BATCH: Final = 1000
 _TIMEOUT_S: Final = 60.0
 
 
@@ -49,9 +54,9 @@ class StoredState:
     """When it was written, milliseconds since 1970."""
 
 
-def state_key(service: str, shard: int | None = None) -> bytes:
-    """Give the key under which a service, or a shard of it, keeps its state."""
-    return (service if shard is None else f"{service}-{shard}").encode("ascii")
+def state_key(service: str) -> bytes:
+    """Give the key under which a service keeps its state."""
+    return service.encode("ascii")
 
 
 def process_name() -> str:
@@ -62,75 +67,94 @@ def process_name() -> str:
 _STARTED: Final = datetime.now(UTC)
 
 
-def read_state(
-    settings: KafkaSettings, source: str, service: str, shard: int | None = None
-) -> StoredState | None:
-    """Read the newest committed state of a service; None if there never was one.
+def read_state(settings: KafkaSettings, source: str, service: str) -> StoredState | None:
+    """Read the newest committed state of a service; None if there never was one."""
+    key = state_key(service)
+    record = last_record(settings, Topics(source).state, lambda found: found.key == key)
+    if record is None:
+        return None
+    owner = dict(record.headers or ()).get(HEADER_OWNER)
+    name = "another process" if owner is None else owner.decode("utf-8", "replace")
+    return StoredState(record.value, name, record.offset, record.timestamp_ms)
 
-    Everything that lies in the topic when this is called is waited for: what other services have written but
-    not yet committed may hide what is ours. The topic is read backwards in growing strides, so that its
-    length does not matter.
+
+def last_record(
+    settings: KafkaSettings, topic: str, wanted: Callable[[Record], bool] = lambda _: True
+) -> Record | None:
+    """Read the last committed record of partition 0 that is ``wanted``; None if there is none."""
+    return last_records(settings, {topic: 1}, wanted).get((topic, 0))
+
+
+def last_records(
+    settings: KafkaSettings, topics: Mapping[str, int], wanted: Callable[[Record], bool] = lambda _: True
+) -> dict[Target, Record]:
+    """Read the last committed record that is ``wanted`` of each partition that has one.
+
+    ``topics`` gives the number of partitions of each. Everything that lies in a partition when this is called
+    is waited for: what other services have written but not yet committed may hide what is wanted. Partitions
+    are read backwards in growing strides, so that their length does not matter.
     """
-    topic, key = Topics(source).state, state_key(service, shard)
-    consumer = Consumer(
-        consumer_config(settings, f"millrace-{service}-{source}") | {"enable.partition.eof": True},
-        logger=KAFKA_LOG,
-    )
+    found: dict[Target, Record] = {}
+    config = consumer_config(settings, "millrace-read") | {"enable.partition.eof": True}
+    consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
-        with translated(f"reading the state in {topic}"):
-            low, end = oldest_offset(settings, topic), newest_offset(settings, topic)
-            stride, start = _FIRST_STRIDE, end
-            while start > low:
-                before, start = start, max(low, start - stride)
-                found = _last_between(consumer, topic, key, start, before)
-                if found is not None:
-                    return found
+        with translated("reading the ends of topics"):
+            left = {at: held for at, held in held_offsets(admin_client(settings), topics).items() if held}
+            stride = _FIRST_STRIDE
+            while left:
+                starts = {at: max(held.start, held.stop - stride) for at, held in left.items()}
+                found |= _last_between(consumer, left, starts, wanted)
+                left = {
+                    at: range(held.start, starts[at])
+                    for at, held in left.items()
+                    if at not in found and starts[at] > held.start
+                }
                 stride *= 8
-            return None
     finally:
         consumer.close()
+    return found
 
 
 def oldest_offset(settings: KafkaSettings, topic: str) -> int:
     """Give the offset of the first record that partition 0 still holds."""
-    admin = AdminClient(client_config(settings), logger=KAFKA_LOG)
     partition = TopicPartition(topic, 0)
     with translated(f"looking up the start of {topic}"):
-        return earliest_offsets(admin, [partition])[partition]
+        return earliest_offsets(admin_client(settings), [partition])[partition]
 
 
 def newest_offset(settings: KafkaSettings, topic: str) -> int:
-    """Give the offset behind the last record of partition 0, open transactions included."""
-    admin = AdminClient(client_config(settings), logger=KAFKA_LOG)
+    """Give the offset after the last record of partition 0, open transactions included."""
     partition = TopicPartition(topic, 0)
     with translated(f"looking up the end of {topic}"):
-        return latest_offsets(admin, [partition], IsolationLevel.READ_UNCOMMITTED)[partition]
+        return latest_offsets(admin_client(settings), [partition], IsolationLevel.READ_UNCOMMITTED)[partition]
 
 
-def _last_between(consumer: Consumer, topic: str, key: bytes, start: int, end: int) -> StoredState | None:
-    """Give the last committed record with this key at offsets from ``start`` to before ``end``."""
-    consumer.assign([TopicPartition(topic, 0, start)])
-    found: StoredState | None = None
-    deadline = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        error = message.error()
-        offset = message.offset()
-        assert offset is not None
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise BrokerError(f"the state in {topic} cannot be read: {error.str()}")
-        if error is None and offset < end and message.key() == key:
-            owner = dict(message.headers() or ()).get(HEADER_OWNER)
-            found = StoredState(
-                message.value(),
-                owner.decode() if isinstance(owner, bytes) else "another process",
-                offset,
-                message.timestamp()[1],
+def _last_between(
+    consumer: client.Consumer,
+    held: Mapping[Target, range],
+    starts: Mapping[Target, int],
+    wanted: Callable[[Record], bool],
+) -> dict[Target, Record]:
+    """Give the last records that are wanted, from ``starts`` to before the ends of what is ``held``."""
+    consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
+    found: dict[Target, Record] = {}
+    left = set(held)
+    heard = time.monotonic()
+    while left:
+        for message in consumer.consume(_BATCH, 0.5):
+            heard = time.monotonic()
+            error = message.error()
+            at = cast("str", message.topic()), cast("int", message.partition())
+            offset, end = cast("int", message.offset()), held[at].stop
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise BrokerError(f"{at[0]} cannot be read: {error.str()}")
+            if error is None and offset < end and wanted(record := record_of(message)):
+                found[at] = record
+            if offset >= end or (error is None and offset == end - 1):
+                left.discard(at)
+        if time.monotonic() - heard > _TIMEOUT_S:
+            raise BrokerError(
+                f"{min(left)[0]} could not be read to its end within {_TIMEOUT_S:g} s: a transaction in it "
+                "does not end"
             )
-        if offset >= end or (error is None and offset == end - 1):
-            return found
-    raise BrokerError(
-        f"{topic} could not be read up to {end} within {_TIMEOUT_S:g} s: a transaction in it does not end"
-    )
+    return found

@@ -8,11 +8,11 @@ knowingly; it is no promise.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
     AdminClient,
     ConfigResource,
@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     ResourceType,
 )
 
-from millrace.kafka.errors import BrokerError, answer_of, translated
+from millrace.kafka.errors import BrokerError, answer_of, is_passing, translated
 from millrace.runtime.settings import TopicsSettings
 
 if TYPE_CHECKING:
@@ -30,12 +30,16 @@ __all__ = [
     "CHUNK_BYTES",
     "LEAST_MESSAGE_BYTES",
     "TOPIC_SPECS",
+    "TableTopicInfo",
     "TopicInfo",
+    "TopicRefusedError",
     "TopicSpec",
     "delete_records",
+    "ensure_table_topics",
     "ensure_topics",
 ]
 
+_UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
 _FOREVER: Final = "-1"
 _ANY_TIME: Final = str(2**63 - 1)
 _TIMEOUT_S: Final = 30.0
@@ -153,25 +157,80 @@ class TopicInfo:
         return CHUNK_BYTES if self.chunked else self.max_message_bytes - _RECORD_OVERHEAD - _ROW_KEY
 
 
+@dataclass(frozen=True, slots=True)
+class TableTopicInfo(TopicInfo):
+    """What a producer must know of a table's topic, and Kafka's id of it."""
+
+    id: str = ""
+
+
+class TopicRefusedError(Exception):
+    """Kafka refuses a topic, or it is not what it must be; others are not concerned."""
+
+
 def ensure_topics(
-    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], *, partitions: int = 1
+    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str]
 ) -> dict[str, TopicInfo]:
     """Create the topics that are missing, check those that exist.
 
-    ``topics`` maps a topic's name to its kind, a key of :data:`TOPIC_SPECS`; ``partitions`` is for new topics
-    of a kind that may have several. Raises :class:`BrokerError` naming each topic that breaks a promise, or
-    what Kafka refuses.
+    ``topics`` maps a topic's name to its kind, a key of :data:`TOPIC_SPECS`. Raises :class:`BrokerError`
+    naming each topic that breaks a promise, or what Kafka refuses.
     """
-    with translated("looking up topics"):
-        known = admin.list_topics(timeout=_TIMEOUT_S).topics
-    # One that is just being created may be there without partitions.
-    counts = {
-        name: len(known[name].partitions) for name in topics if name in known and known[name].partitions
-    }
-    missing = {name: kind for name, kind in topics.items() if name not in counts}
+    found = _ensure(admin, settings, topics, partitions=1)
+    refused = [str(outcome) for outcome in found.values() if isinstance(outcome, TopicRefusedError)]
+    if refused:
+        raise BrokerError(". ".join(refused))
+    return {name: outcome for name, outcome in found.items() if isinstance(outcome, TopicInfo)}
+
+
+def ensure_table_topics(
+    admin: AdminClient, settings: TopicsSettings, ids: Mapping[str, str | None]
+) -> dict[str, TableTopicInfo | TopicRefusedError]:
+    """Create table topics that are missing, check those that exist: all of them at once.
+
+    ``ids`` has the id that a topic must have, by its name; None where it may be any. What is wrong with one
+    topic is given in its place. Raises :class:`BrokerError` where Kafka cannot be reached.
+    """
+    known = _describe(admin, [name for name, id_ in ids.items() if id_ is not None])
+    changed: dict[str, TableTopicInfo | TopicRefusedError] = {}
+    for name, id_ in ids.items():
+        found = known.get(name)
+        if id_ is not None and (found is None or found.id != id_):
+            what = "is gone" if found is None else "was deleted and created again"
+            changed[name] = TopicRefusedError(
+                f"the topic {name} {what}: the rows that were written to it until now are lost. 'millrace "
+                "reprocess' writes all rows again; 'millrace deadletter redrive' goes on with the topic as "
+                "it is, without them"
+            )
+    kinds = {name: "table" for name in ids if name not in changed}
+    return changed | _ensure(admin, settings, kinds, partitions=settings.table_partitions)
+
+
+def _ensure(
+    admin: AdminClient, settings: TopicsSettings, kinds: Mapping[str, str], *, partitions: int
+) -> dict[str, TableTopicInfo | TopicRefusedError]:
+    """Create topics that are missing, check those that exist; give what they are like, or what is wrong."""
+    outcomes: dict[str, TableTopicInfo | TopicRefusedError] = {}
+    found = _describe(admin, list(kinds))
+    missing = {name: kind for name, kind in kinds.items() if name not in found}
     if missing:
-        counts |= _create(admin, settings, missing, partitions)
-    return _check(admin, topics, counts)
+        refused = _create(admin, settings, missing, partitions)
+        outcomes |= refused
+        found |= _wait_for_leaders(admin, [name for name in missing if name not in refused])
+    configs = _configs(admin, list(found))
+    for name, description in found.items():
+        spec, config = TOPIC_SPECS[kinds[name]], configs[name]
+        broken = spec.broken_promises(config, description.partitions)
+        if broken:
+            outcomes[name] = TopicRefusedError(
+                f"topic {name} breaks a promise: {'; '.join(broken)}. Alter it with kafka-configs, or "
+                "delete it, and start again"
+            )
+        else:
+            outcomes[name] = TableTopicInfo(
+                description.partitions, int(config["max.message.bytes"]), spec.chunked, description.id
+            )
+    return outcomes
 
 
 def delete_records(admin: AdminClient, ends: Mapping[tuple[str, int], int]) -> None:
@@ -194,84 +253,108 @@ def delete_records(admin: AdminClient, ends: Mapping[tuple[str, int], int]) -> N
                 ) from exception
 
 
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """A topic that exists: its id, the number of its partitions, whether all of them have a leader."""
+
+    id: str
+    partitions: int
+    led: bool
+
+
+def _describe(admin: AdminClient, names: Sequence[str]) -> dict[str, _Description]:
+    """Look topics up, no others; those that do not exist are left out."""
+    found: dict[str, _Description] = {}
+    with translated("looking up topics"):
+        for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
+            try:
+                topic: Any = answer_of(future, _TIMEOUT_S)
+            except KafkaException as exception:
+                if exception.args[0].code() not in _UNKNOWN:
+                    raise
+            else:
+                led = all(partition.leader is not None for partition in topic.partitions)
+                # One that is just being created may be there without partitions.
+                if topic.partitions:
+                    found[name] = _Description(str(topic.topic_id), len(topic.partitions), led)
+    return found
+
+
 def _create(
     admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], partitions: int
-) -> dict[str, int]:
-    """Create topics; give the number of partitions of each."""
+) -> dict[str, TopicRefusedError]:
+    """Create topics; give what is wrong with those that Kafka refuses."""
+    factor = _factor(admin, settings)
     new = [
         NewTopic(
             name,
             num_partitions=1 if TOPIC_SPECS[kind].single_partition else partitions,
             replication_factor=settings.replication_factor,
-            config=TOPIC_SPECS[kind].config(settings.replication_factor),
+            config=TOPIC_SPECS[kind].config(factor),
         )
         for name, kind in topics.items()
     ]
+    refused: dict[str, TopicRefusedError] = {}
     for name, future in admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
+        with translated("creating topics"):
+            try:
+                answer_of(future, _TIMEOUT_S)
+            except KafkaException as exception:
+                error = exception.args[0]
+                if is_passing(error):
+                    raise
+                if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    refused[name] = TopicRefusedError(
+                        f"topic {name} cannot be created: {error.str()}; create it, or grant CREATE on it"
+                    )
+    return refused
+
+
+def _factor(admin: AdminClient, settings: TopicsSettings) -> int:
+    """Give the number of replicas that new topics get: the settings' or the brokers' default."""
+    if settings.replication_factor > 0:
+        return settings.replication_factor
+    with translated("looking up the brokers' defaults"):
         try:
-            answer_of(future, _TIMEOUT_S)
+            cluster: Any = answer_of(admin.describe_cluster(), _TIMEOUT_S)
+            broker = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
+            (future,) = admin.describe_configs([broker]).values()
+            return int(answer_of(future, _TIMEOUT_S)["default.replication.factor"].value)
         except KafkaException as exception:
-            error = exception.args[0]
-            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise BrokerError(
-                    f"topic {name} cannot be created: {error.str()}; create it, or grant CREATE on it"
-                ) from exception
-    return _wait_for_leaders(admin, topics)
+            if is_passing(exception.args[0]):
+                raise
+            return 1  # nobody tells us
 
 
-def _wait_for_leaders(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
-    """Wait until each topic can be written: a new topic's metadata takes a moment to get around.
-
-    Gives the number of partitions of each.
-    """
-    counts: dict[str, int] = {}
+def _wait_for_leaders(admin: AdminClient, names: Sequence[str]) -> dict[str, _Description]:
+    """Wait until each topic can be written: a new topic's metadata takes a moment to get around."""
     deadline = time.monotonic() + _TIMEOUT_S
-    missing = set(names)
-    while missing:
-        with translated("waiting for new topics"):
-            found = admin.list_topics(timeout=_TIMEOUT_S).topics
-        for name in list(missing):
-            partitions = found[name].partitions if name in found else {}
-            if partitions and all(partition.leader >= 0 for partition in partitions.values()):
-                missing.remove(name)
-                counts[name] = len(partitions)
-        if missing:
-            if time.monotonic() > deadline:
-                raise BrokerError(f"topics {', '.join(sorted(missing))} were created but have no leader yet")
-            time.sleep(_RETRY_S)
-    return counts
+    while True:
+        found = _describe(admin, names)
+        waiting = [name for name in names if name not in found or not found[name].led]
+        if not waiting:
+            return found
+        if time.monotonic() > deadline:
+            raise BrokerError(f"topics {', '.join(sorted(waiting))} were created but have no leader yet")
+        time.sleep(_RETRY_S)
 
 
-def _configs(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
+def _configs(admin: AdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the settings of topics. Of a new one, the broker that is asked may not have heard yet."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
-        try:
-            return {
-                resource.name: {name: entry.value for name, entry in answer_of(future, _TIMEOUT_S).items()}
-                for resource, future in futures.items()
-            }
-        except KafkaException as exception:
-            unknown = exception.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            if not unknown or time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_S)
-
-
-def _check(admin: AdminClient, topics: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, TopicInfo]:
-    """Refuse topics that break a promise; ``counts`` are their numbers of partitions."""
     with translated("looking up topics"):
-        configs = _configs(admin, topics)
-    infos = {}
-    refused = []
-    for name, kind in topics.items():
-        count = counts[name]
-        broken = TOPIC_SPECS[kind].broken_promises(configs[name], count)
-        if broken:
-            refused.append(f"topic {name} breaks a promise: {'; '.join(broken)}")
-        infos[name] = TopicInfo(count, int(configs[name]["max.message.bytes"]), TOPIC_SPECS[kind].chunked)
-    if refused:
-        raise BrokerError(f"{'. '.join(refused)}. Alter it with kafka-configs, or delete it, and start again")
-    return infos
+        while resources:
+            futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
+            try:
+                return {
+                    resource.name: {
+                        name: entry.value for name, entry in answer_of(future, _TIMEOUT_S).items()
+                    }
+                    for resource, future in futures.items()
+                }
+            except KafkaException as exception:
+                if exception.args[0].code() not in _UNKNOWN or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_S)
+    return {}

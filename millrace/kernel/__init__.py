@@ -2,7 +2,7 @@
 
 What is here gives the same bytes as the plain Python that it stands in for, which stays the reference and
 does the work where the kernel is not built (``python -m millrace.kernel.build``) or is turned off
-(``MILLRACE_KERNEL=off``). A user of a module of it asks first::
+(``MILLRACE_KERNEL=off``); :func:`state` says which. A user of a module of it asks first::
 
     if kernel.has("rows"):
         from millrace.kernel import rows
@@ -13,8 +13,9 @@ left to the reference.
 
 import os
 from importlib.util import find_spec
+from typing import Literal
 
-__all__ = ["MODULES", "built", "has"]
+__all__ = ["MODULES", "built", "has", "state"]
 
 MODULES = ("events", "rows")
 
@@ -24,6 +25,13 @@ _enabled = os.environ.get("MILLRACE_KERNEL", "on").lower() != "off"
 def built(name: str) -> bool:
     """Say whether a module is there in a form that this Python loads."""
     return find_spec(f"{__name__}.{name}") is not None
+
+
+def state() -> Literal["on", "off", "not built"]:
+    """Say whether the kernel does the work, or why it does not."""
+    if not _enabled:
+        return "off"
+    return "on" if all(map(built, MODULES)) else "not built"
 
 
 def has(name: str) -> bool:

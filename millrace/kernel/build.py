@@ -1,4 +1,4 @@
-"""Builds the kernel, in place: ``python -m millrace.kernel.build``.
+"""Builds the kernel, in place: ``python -m millrace.kernel.build``; for wheels: ``tools/wheel_kernel.py``.
 
 Each module ``name.pyx`` becomes ``name.c`` by Cython, and that a library beside it by the C compiler that
 Python itself was made with (or ``CC``). What is newer than its source is left alone. ``--if-possible`` is for
@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["BuildError", "build", "main", "sources", "target_of"]
+__all__ = ["BuildError", "build", "libraries", "main", "sources", "target_of", "what_is_missing"]
 
 _FOLDER = Path(__file__).parent
 _CYTHON = ("-3", "--directive", "boundscheck=True,wraparound=False,initializedcheck=True,cdivision=True")
@@ -45,16 +45,22 @@ def _is_current(source: Path) -> bool:
     return target.exists() and all(one.stat().st_mtime <= target.stat().st_mtime for one in inputs)
 
 
-def _require_tools() -> None:
+def what_is_missing() -> str | None:
+    """Say what this machine lacks to build it, Cython aside."""
     compiler = _compiler()[0]
     if shutil.which(compiler) is None:
-        raise BuildError(f"no C compiler: {compiler} is not on PATH")
+        return f"no C compiler: {compiler} is not on PATH"
     if not any((Path(folder) / "Python.h").exists() for folder in _include_folders()):
-        raise BuildError(
-            f"no C headers of Python {sys.version_info.major}.{sys.version_info.minor}: no Python.h"
-        )
-    if importlib.util.find_spec("Cython") is None:
-        raise BuildError("no Cython: it is among the packages of requirements.txt")
+        return f"no C headers of Python {sys.version_info.major}.{sys.version_info.minor}: no Python.h"
+    return None
+
+
+def _require_tools() -> None:
+    missing = what_is_missing()
+    if missing is None and importlib.util.find_spec("Cython") is None:
+        missing = "no Cython: the extra 'kernel' brings it"
+    if missing is not None:
+        raise BuildError(missing)
 
 
 def _compiler() -> list[str]:
@@ -78,14 +84,26 @@ def build(names: Sequence[str] = (), *, force: bool = False) -> int:
     for source in stale:
         began = time.monotonic()
         print(f"building the kernel: {source.stem}", flush=True)  # noqa: T201 - a command
-        _build_one(source)
+        _build_one(source, target_of(source))
         print(f"  {time.monotonic() - began:.0f} s")  # noqa: T201 - a command
     return len(stale)
 
 
-def _build_one(source: Path) -> None:
-    target = target_of(source)
-    with tempfile.TemporaryDirectory(dir=_FOLDER, prefix=".build-") as folder:
+def libraries(folder: Path) -> list[Path]:
+    """Return the libraries of all modules: those in place that are current, else built into ``folder``."""
+    found = []
+    for source in sources():
+        target = target_of(source)
+        if not _is_current(source):
+            _require_tools()
+            target = folder / target.name
+            _build_one(source, target)
+        found.append(target)
+    return found
+
+
+def _build_one(source: Path, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
         translated, library = Path(folder) / f"{source.stem}.c", Path(folder) / target.name
         _run([sys.executable, "-m", "cython", *_CYTHON, "-o", str(translated), str(source)])
         linker = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")[1:]

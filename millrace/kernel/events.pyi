@@ -1,11 +1,14 @@
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.transaction import TransactionEnd
+
+OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, int, Sequence[tuple[str, bytes]] | None]
+"""As millrace.stage has it."""
 
 class EventWriter:
     taken_bytes: int
@@ -30,7 +33,7 @@ class EventWriter:
         tracker: dict[str, Any],
         limit: int,
         most: int,
-        out: list[tuple[bytes, bytes, int]],
+        out: list[OutputRecord],
     ) -> int: ...
 
 class RawTaker:
@@ -52,7 +55,8 @@ class RawTaker:
         checksums: bool,
         prefix: bytes,
         progress: Any,
-        out: list[tuple[bytes, bytes, int]],
+        stop_at_end: bool,
+        out: list[OutputRecord],
     ) -> int: ...
 
 class RecordReader:

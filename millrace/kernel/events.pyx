@@ -40,6 +40,12 @@ cdef enum:
     MINUS = 45
     COLON = 58
 
+    # Of a record that is read: millrace.stage.Record.
+    TIMESTAMP = 1
+    KEY = 2
+    VALUE = 3
+    HEADERS = 4
+
 cdef object CRC32_RESIDUE = 0x2144DF1C
 cdef const char* DIGITS = b"0123456789abcdef"
 
@@ -462,8 +468,8 @@ cdef class EventWriter:
              dict tracker not None, Py_ssize_t limit, Py_ssize_t most, list out not None):
         """Take the raw records from ``index`` on; give the index of the first that is not taken.
 
-        ``head`` is a key without its position, whose epoch and file those of all must be. Records, as key, value and
-        timestamp, are appended to ``out``; none is larger than ``limit``, and it ends beyond ``most`` bytes.
+        ``head`` is a key without its position, whose epoch and file those of all must be. What is written is appended
+        to ``out``, as millrace.stage.OutputRecord; none is larger than ``limit``, and it ends beyond ``most`` bytes.
         ``stream`` is the StreamState, which is kept; ``tracker`` what TransactionTracker.save gives.
         """
         cdef Py_ssize_t count = len(records)
@@ -473,22 +479,22 @@ cdef class EventWriter:
             return index
         if log_format is not self._format:
             self._use_format(log_format)
-        if scope is not self._scope:
+        if scope != self._scope:
             self._use_scope(scope)
         if not self._use_tracker(tracker):
             return index
         cdef dict table_maps = stream.table_maps
         while index < count and self.written_bytes <= most:
             record = records[index]
-            key, data = record.key(), record.value()
-            if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(data) or record.headers() is not None:
+            key, data = record[KEY], record[VALUE]
+            if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(data) or record[HEADERS] is not None:
                 break
             value = self._take_one(head, key, data, table_maps, limit)
             if value is None:
                 break
             self.taken_bytes += PyBytes_GET_SIZE(data)
             self.written_bytes += PyBytes_GET_SIZE(value)
-            out.append((<bytes> key + b":0", value, record.timestamp()[1]))
+            out.append((<bytes> key + b":0", value, record[TIMESTAMP], None))
             index += 1
         return index
 
@@ -1134,12 +1140,13 @@ cdef class RawTaker:
             self._notes[code] = notes[code]
 
     def take(self, list pieces not None, Py_ssize_t index, int64_t position, bint zero_allowed, int64_t last_ms,
-             int64_t now_ms, Py_ssize_t limit, bint checksums, bytes prefix not None, progress, list out not None):
-        """Append records, as key, value and timestamp, to ``out``; give the index of the first piece that is left.
+             int64_t now_ms, Py_ssize_t limit, bint checksums, bytes prefix not None, progress, bint stop_at_end,
+             list out not None):
+        """Append records, as millrace.stage.OutputRecord, to ``out``; give the index of the first piece left.
 
-        It ends behind the end of a transaction, and in front of what the reader must look at itself: what is
-        no whole event, does not stand at ``position``, is larger than ``limit``, has a bad checksum. What is
-        noted of transactions is kept in ``progress``.
+        It ends before what the reader must look at itself (what is no whole event, does not stand at ``position``,
+        is larger than ``limit``, has a bad checksum), and with ``stop_at_end`` after the end of a transaction. What
+        is noted of transactions is kept in ``progress``.
         """
         cdef Py_ssize_t count = len(pieces), end
         cdef Source source
@@ -1148,7 +1155,7 @@ cdef class RawTaker:
         cdef int note
         cdef bytes data
         self.position, self.last_ms, self.size, self.ended, self.finished = position, last_ms, 0, False, []
-        while index < count and not self.ended:
+        while index < count and not (stop_at_end and self.ended):
             piece = pieces[index]
             if not isinstance(piece, tuple) or len(<tuple> piece) != 4 or not PyBytes_CheckExact((<tuple> piece)[0]):
                 break
@@ -1181,7 +1188,7 @@ cdef class RawTaker:
             if timestamp_ms > now_ms:
                 timestamp_ms = now_ms
             self.last_ms = timestamp_ms
-            out.append((self._key(server_id, prefix), data, timestamp_ms))
+            out.append((self._key(server_id, prefix), data, timestamp_ms, None))
             self.position += end
             self.size += end
             index += 1

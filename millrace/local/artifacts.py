@@ -31,7 +31,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from millrace.local.errors import LocalError
 
-__all__ = ["Bundle", "Pin", "bundle", "cache_folder", "fetch", "locked", "made_folder", "sha256"]
+__all__ = [
+    "Bundle",
+    "Pin",
+    "bundle",
+    "cache_folder",
+    "fetch",
+    "locked",
+    "made_folder",
+    "sha256",
+    "trusted",
+]
 
 PINS = Path(__file__).with_name("artifacts.toml")
 _PARALLEL_DOWNLOADS = 6
@@ -79,11 +89,29 @@ class Bundle:
 
 
 def cache_folder() -> Path:
-    """Return the folder of all downloads: ``MILLRACE_CACHE``, else ``millrace`` in the user's cache."""
+    """Return the folder of all downloads: ``MILLRACE_CACHE``, else ``millrace`` in the user's cache.
+
+    :raises LocalError: when others may write in it.
+    """
     if chosen := os.environ.get("MILLRACE_CACHE"):
-        return Path(chosen).expanduser().absolute()
+        return trusted(Path(chosen).expanduser().absolute())
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser().absolute() / "millrace"
+    return trusted(Path(base).expanduser().absolute() / "millrace")
+
+
+def trusted(path: Path) -> Path:
+    """Return a place in the cache, from which programs are run, if nobody else can have put them there.
+
+    :raises LocalError: when another user, root aside, owns it or may write in it.
+    """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat()
+        if found.st_uid not in {0, os.geteuid()} or found.st_mode & stat.S_IWOTH:
+            raise LocalError(
+                f"the cache {path} belongs to another user, or everybody may write in it, and its programs "
+                "would be run: set MILLRACE_CACHE to a folder of your own"
+            )
+    return path
 
 
 def made_folder(path: Path) -> Path:
@@ -125,15 +153,15 @@ def fetch(name: str) -> Path:
     :raises LocalError: when a file cannot be had or is not the one that is pinned.
     """
     wanted = bundle(name)
-    root = cache_folder() / "artifacts"
-    target = root / wanted.folder_name
+    root = trusted(cache_folder() / "artifacts")
+    target = trusted(root / wanted.folder_name)
     if target.is_dir():
         return target
     with locked(root / f"{name}.lock", waiting_for=f"another process that fetches {name}"):
         if target.is_dir():
             return target
         for leftover in root.glob(f".{name}.*"):
-            shutil.rmtree(leftover)
+            shutil.rmtree(leftover, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
         try:
             files = _download(wanted, staging / "repository")
@@ -149,7 +177,7 @@ def fetch(name: str) -> Path:
 @contextlib.contextmanager
 def locked(path: Path, *, waiting_for: str) -> Iterator[None]:
     """Hold an exclusive lock on a file; it ends with the process at the latest."""
-    with (made_folder(path.parent) / path.name).open("w") as file:
+    with (made_folder(path.parent) / path.name).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -258,10 +286,22 @@ def _untar(tar: tarfile.TarFile, target: Path) -> None:
     # and what would lie elsewhere.
     if hasattr(tarfile, "data_filter"):
         tar.extraction_filter = tarfile.data_filter
+    else:  # Python before 3.11.4
+        _check_members(tar, target.resolve())
     try:
         tar.extractall(target)  # noqa: S202 - see above
     except tarfile.TarError as error:
         raise LocalError(f"{tar.name!r} cannot be unpacked: {error}") from error
+
+
+def _check_members(tar: tarfile.TarFile, target: Path) -> None:
+    """Refuse what a tar may hold beside files and folders that lie in the target, and links within it."""
+    for member in tar:
+        path = target / member.name.lstrip("/")
+        link = path.parent / member.linkname if member.issym() else target / member.linkname
+        inside = all(Path(os.path.normpath(one)).is_relative_to(target) for one in (path, link))
+        if not inside or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+            raise LocalError(f"{tar.name!r} cannot be unpacked: {member.name!r} would lie outside it")
 
 
 def _unzip(archive: zipfile.ZipFile, prefix: str, target: Path) -> None:

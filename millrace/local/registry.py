@@ -68,5 +68,5 @@ class Registry(Component):
             headers={"Content-Type": "application/json"},
             method="PUT",
         )
-        with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=30):  # noqa: S310 - our own address
             pass

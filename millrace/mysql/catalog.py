@@ -34,17 +34,17 @@ _COLUMNS = f"""
            CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
-"""  # noqa: S608
+"""  # noqa: S608 - constants only
 _KEYS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, COLUMN_NAME AS name, SEQ_IN_INDEX AS position,
            SUB_PART AS prefix
     FROM information_schema.STATISTICS
     WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
-"""  # noqa: S608
+"""  # noqa: S608 - constants only
 _PERIODS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.COLUMNS
     WHERE GENERATION_EXPRESSION = 'ROW START' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
-"""  # noqa: S608
+"""  # noqa: S608 - constants only
 _COLLATIONS = """
     SELECT COLLATION_NAME AS collation, CHARACTER_SET_NAME AS charset
     FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["SettingsError", "UserError"]
+__all__ = ["SettingsError", "StopRequestedError", "UserError"]
 
 
 class UserError(Exception):
@@ -32,3 +32,7 @@ class SettingsError(UserError):
     def lines(self) -> Sequence[str]:
         """What to print, a line per setting."""
         return self.problems
+
+
+class StopRequestedError(Exception):
+    """Long work is left, since the process was told to stop; it resumes where the last commit ended."""

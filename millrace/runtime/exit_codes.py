@@ -26,3 +26,7 @@ class ExitCode(IntEnum):
     """``millrace binlog --flashback``: the log does not say how to undo a change."""
     BUG = 70
     """A bug of ours."""
+    INTERRUPTED = 130
+    """A command was ended by Ctrl-C."""
+    UNREAD = 141
+    """Nobody reads our output any more: the code of a process that SIGPIPE has ended."""

@@ -5,7 +5,9 @@ are secrets.
 """
 
 import logging
+import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 import structlog
@@ -20,8 +22,32 @@ __all__ = ["Logger", "configure_logging", "get_logger"]
 Logger = structlog.stdlib.BoundLogger
 
 
-def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send this process's logs, those of libraries included, to ``stream`` (standard output) as JSON."""
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes lines while somebody reads them; who has to know that nobody does any more is told once."""
+
+    def __init__(self, stream: TextIO, when_unread: Callable[[], None] | None) -> None:
+        super().__init__(stream)
+        self._when_unread = when_unread
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Write to nowhere from here on if the reader has left; else say what is wrong with a record."""
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+        elif self._when_unread is None:
+            raise  # noqa: PLE0704 - it is called where the error is handled
+        else:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            self._when_unread()
+
+
+def configure_logging(
+    level: str = "INFO", stream: TextIO | None = None, *, when_unread: Callable[[], None] | None = None
+) -> None:
+    """Send this process's logs, those of libraries included, to ``stream`` (standard output) as JSON.
+
+    ``when_unread`` is called when the pipe that it leads to has no reader any more; without it who logs gets
+    a BrokenPipeError then.
+    """
     stamps: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -40,7 +66,7 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream or sys.stdout)
+    handler = _Lines(stream or sys.stdout, when_unread)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=stamps,

@@ -2,14 +2,21 @@
 
 Names follow Prometheus' conventions: ``millrace_{service}_{what}_{unit}``, seconds and bytes as units,
 counters with ``_total``. What all services have is ``millrace_service_…``. Times are in seconds since 1970.
+
+Who connects is not trusted: a connection has a time limit, of those that are open only so many stay, and a
+client that sends nonsense or leaves early is not worth a line.
 """
 
+import contextlib
+import socket
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,12 +29,16 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from millrace import __version__
+from millrace import __version__, kernel
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
+from millrace.runtime.logging import get_logger
 
 __all__ = ["HttpServer", "ServiceMetrics", "new_registry"]
+
+_TIME_LIMIT_S: Final = 10.0
+_MOST_CONNECTIONS: Final = 32
 
 
 def new_registry() -> CollectorRegistry:
@@ -59,6 +70,53 @@ class ServiceMetrics(Collector):
             "1 while the service is at work, as /readyz says.",
             int(self._health.ready),
         )
+        yield GaugeMetricFamily(
+            "millrace_service_kernel",
+            "1 where the compiled kernel does the work, 0 where the reference codec does, more slowly.",
+            int(kernel.state() == "on"),
+        )
+
+
+class _Server(ThreadingHTTPServer):
+    """Gives each connection a thread, and hangs up on those that last: probes are answered meanwhile."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *args: Any) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, float] = {}  # the oldest first, with the time of its beginning
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection on a thread of its own; where there are too many, the oldest have to go."""
+        with self._lock:
+            self._open[request] = time.monotonic()
+            self._hang_up(list(self._open)[:-_MOST_CONNECTIONS])
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Hang up on connections that have lasted too long; called twice a second."""
+        since = time.monotonic() - _TIME_LIMIT_S
+        with self._lock:
+            self._hang_up([request for request, begun in self._open.items() if begun < since])
+
+    def _hang_up(self, requests: list[socket.socket]) -> None:
+        """Wake the threads that wait for these connections; each closes its own."""
+        for request in requests:
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
+        """Log a bug of ours; a connection that breaks is none."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            get_logger(__name__).exception("bug in the HTTP endpoints")
 
 
 class HttpServer:
@@ -68,6 +126,10 @@ class HttpServer:
         """Bind to ``host:port``; port 0 takes a free one. Raises UserError if that is not possible."""
 
         class Handler(BaseHTTPRequestHandler):
+            server_version = "millrace"
+            sys_version = ""
+            default_request_version = "HTTP/1.0"
+
             def do_GET(self) -> None:
                 match self.path.partition("?")[0]:
                     case "/healthz":
@@ -75,33 +137,49 @@ class HttpServer:
                     case "/readyz":
                         self._answer(health.ready, "not ready")
                     case "/metrics":
-                        self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+                        self._send_metrics()
                     case _:
                         self._send(HTTPStatus.NOT_FOUND, "text/plain", b"/healthz, /readyz, /metrics\n")
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+                """Answer what cannot be answered with the status alone, not with what was asked."""
+                status = HTTPStatus(code)
+                self._send(status, "text/plain", f"{status.phrase}\n".encode())
 
             def _answer(self, good: bool, otherwise: str) -> None:
                 status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
                 self._send(status, "text/plain", b"ok\n" if good else f"{otherwise}\n".encode())
+
+            def _send_metrics(self) -> None:
+                try:
+                    text = generate_latest(registry)
+                except Exception:
+                    self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"the log has the details\n")
+                    raise
+                self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, text)
 
             def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Write nothing: requests of probes are not worth a line."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = _Server((host, port), Handler)
         except OSError as error:
             raise UserError(
                 f"health and metrics cannot be served on {host}:{port}: {error.strerror or error}; "
                 "set MILLRACE_HTTP_HOST and MILLRACE_HTTP_PORT, or port 0 for none",
                 ExitCode.SETTINGS,
             ) from None
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
 
     @property

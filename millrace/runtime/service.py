@@ -7,7 +7,7 @@
         while not service.stop.is_set(): …
 
 ``app`` returns when ``service.stop`` is set, at the next point where its work is whole. A first SIGTERM or
-SIGINT sets it, a second one ends the process at once.
+SIGINT sets it, a second one ends the process at once. A log that nobody reads any more sets it too.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from millrace import __version__, kernel
 from millrace.binlog.errors import BinlogError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -34,14 +35,10 @@ from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
 
-__all__ = ["Service", "StopRequestedError", "run_service"]
+__all__ = ["Service", "run_service"]
 
 S = TypeVar("S", bound=ServiceSettings)
 _OBJECTS_BEFORE_COLLECTION: Final = 50_000
-
-
-class StopRequestedError(Exception):
-    """Long work is left at a point where it can be gone on with, since ``stop`` is set."""
 
 
 @dataclass(slots=True)
@@ -58,18 +55,24 @@ class Service(Generic[S]):
 
 def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], None], **values: Any) -> int:
     """Load settings, run ``app``, give the process's exit code. ``values`` win over environment and file."""
-    configure_logging()
+    stop, unread = threading.Event(), threading.Event()
+
+    def leave() -> None:
+        unread.set()
+        stop.set()
+
+    configure_logging(when_unread=leave)
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(service=name)
     log = get_logger("millrace")
     try:
         settings = load_settings(settings_class, **values)
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, when_unread=leave)
         structlog.contextvars.bind_contextvars(source=settings.source)
-        service = Service(name, settings, log)
+        service = Service(name, settings, log, stop)
         ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _signals(service.stop, log), _http(service):
-            log.info("started", pid=os.getpid())
+            log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())
             _spare_garbage_collection()
             app(service)
             log.info("stopped")
@@ -85,7 +88,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         log.exception("bug", exit_code=int(ExitCode.BUG))
         _say(f"{name} met a bug of its own ({type(error).__name__}: {error}); the log has the details")
         return int(ExitCode.BUG)
-    return int(ExitCode.STOPPED)
+    return int(ExitCode.UNREAD if unread.is_set() else ExitCode.STOPPED)
 
 
 def _spare_garbage_collection() -> None:

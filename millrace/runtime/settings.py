@@ -121,6 +121,7 @@ class RegistrySettings(SettingsGroup):
     """How the schema registry is reached: ``MILLRACE_REGISTRY_…``."""
 
     url: Annotated[str, AfterValidator(_url)] = Field(
+        repr=False,  # a password may stand in it
         description="address of the registry's Confluent API, as http(s)://host:port/path",
     )
     username: str | None = Field(None, description="user name for basic authentication")
@@ -151,6 +152,18 @@ class KafkaAndRegistrySettings(EnvironmentSettings):
     registry: RegistrySettings
 
 
+def _table_names(value: str) -> str:
+    for part in _parts(value):
+        name, equals, other = part.partition("=")
+        if not equals or "." not in name.strip(".") or "." not in other.strip("."):
+            raise ValueError(f"{part!r} is no DATABASE.TABLE=DATABASE.TABLE")
+    return value
+
+
+def _parts(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
 class TopicsSettings(SettingsGroup):
     """How topics are created when they are missing: ``MILLRACE_TOPICS_…``."""
 
@@ -161,6 +174,20 @@ class TopicsSettings(SettingsGroup):
         1000, ge=1, description="how many table topics may be created, as a guard against floods; 1 or more"
     )
     table_partitions: int = Field(1, ge=1, description="partitions of a new table topic, 1 or more")
+    names: Annotated[str, AfterValidator(_table_names)] = Field(
+        "",
+        description="other names for topics of tables: DATABASE.TABLE=DATABASE.TABLE, separated by commas; "
+        "the rows of the table on the left go to the topic that one on the right would have",
+    )
+
+    @property
+    def table_names(self) -> dict[str, tuple[str, str]]:
+        """Database and table after which a topic is named, by ``database.table``."""
+        return {
+            name: (database, table)
+            for name, _, other in (part.partition("=") for part in _parts(self.names))
+            for database, _, table in [other.partition(".")]
+        }
 
 
 class ServiceSettings(BaseSettings):

@@ -11,8 +11,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from millrace.avro.events import EventDeserializer
 from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
 from millrace.kafka.client import Message, connect

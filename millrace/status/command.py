@@ -50,7 +50,8 @@ def status(
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
     configure_logging("CRITICAL")
-    with errors_in_words(), suppress(KeyboardInterrupt):
+    # What is watched until Ctrl-C ends well by it.
+    with errors_in_words(), suppress(*([KeyboardInterrupt] if watch else [])):
         settings = load_settings(StatusSettings)
         with ExitStack() as stack:
             registry = None

@@ -11,7 +11,7 @@ import click
 import pymysql
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.binlog_command.server import ServerAddress, ServerLog, is_server
 from millrace.command_frame import (
     check_topics,

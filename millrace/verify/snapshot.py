@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import DecoderState, ReaderState, RowMapperState
+from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import Topics
 from millrace.kafka.read import read_topic
 from millrace.kafka.state import newest_offset, oldest_offset, read_state

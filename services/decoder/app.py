@@ -1,26 +1,26 @@
-"""The decoder's start: topics, registry, state, and the pipe between raw and events."""
+"""The decoder's start: topics, registry, state, and what runs the stage between raw and events."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.state import DecoderState, stored_state
+from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
-from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
+from millrace.kafka.exactly_once import Committer, run_stage, take_over
+from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
-from millrace.kafka.pipe import InputReader, TransactionalProducer, run_pipe
-from millrace.kafka.reread import reread
-from millrace.kafka.topics import ensure_topics
+from millrace.kafka.producer import TransactionalProducer
 from millrace.runtime.service import Service, run_service
-from services.decoder.decoder import Decoder, Output
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
+from services.decoder.stage import DecoderStage, Format
 
 __all__ = ["main"]
 
-_ADVICE = "raise its retention.ms; set MILLRACE_SKIP_GAP=true to go on at the first record that is left"
+_ADVICE = "raise its retention.ms; set MILLRACE_SKIP_GAP=true to resume at the first record that is left"
 
 
 def main() -> int:
@@ -32,59 +32,61 @@ def run(service: Service[DecoderSettings]) -> None:
     """Decode until ``service.stop`` is set."""
     settings = service.settings
     topics = Topics(settings.source)
-    infos = ensure_topics(
-        connect(settings.kafka),
-        settings.topics,
-        {topics.raw: "raw", topics.events: "events", topics.deadletter: "deadletter", topics.state: "state"},
-    )
+    group = f"millrace-decoder-{settings.source}"
+    admin = connect(settings.kafka)
     with (
-        SchemaRegistry(settings.registry) as registry,
-        InputReader(settings.kafka, topics.raw, f"millrace-decoder-{settings.source}") as reader,
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
+        InputReader(settings.kafka, topics.raw, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):
+        # Before anybody is fenced: the registry must answer.
         serialize_event = EventSerializer(registry, topics.events)
-        output = Output(
+        serialize_dead_letter = RecordSerializer(registry, topics.deadletter, "DeadLetter")
+        started = take_over(
+            settings,
             producer,
+            admin,
+            "decoder",
+            DecoderState,
+            stop=service.stop,
+        )
+        form = Format(
             topics,
             serialize_event,
-            RecordSerializer(registry, topics.deadletter, "DeadLetter"),
-            events_limit=infos[topics.events].record_limit,
-            deadletter_limit=infos[topics.deadletter].record_limit,
-            write_events=serialize_event.compiled(),
+            serialize_dead_letter,
+            started.infos[topics.events].record_limit,
+            started.infos[topics.deadletter].record_limit,
         )
-        state = stored_state(DecoderState, producer.open(), topics.state)
-        metrics = DecoderMetrics(service.metrics)
+        state = _begin(reader, started.state, skip_gap=settings.skip_gap)
+
+        def read_again(start: int, stop: int) -> Generator[bytes, None, None]:
+            for record in reread(settings.kafka, topics.raw, group, start, stop, tick=committer.tick):
+                yield record.value or b""
+
+        stage = DecoderStage(form, state, reread=read_again, write_events=serialize_event.compiled())
+        DecoderMetrics(service.metrics, stage, reader.lag)
         CommitMetrics(service.metrics, "decoder", producer)
-        decoder = Decoder(output, metrics, state, reread=_reread(service, topics.raw), stop=service.stop)
-        start = _start(reader, state, skip_gap=settings.skip_gap)
-        service.log.info("decoding", topic=topics.raw, offset=start)
-        decoder.start_at(start)
-        reader.seek(start, advice=_ADVICE)
-
-        def measure_lag() -> None:
-            metrics.lag.set(reader.lag() or 0)
-
-        run_pipe(
-            reader, producer, decoder, stop=service.stop, health=service.health, after_commit=measure_lag
+        committer = Committer(
+            producer,
+            started.guard,
+            stage.output,
+            stage.state,
+            stop=service.stop,
+            health=service.health,
+            reader=reader,
         )
+        service.log.info("decoding", topic=topics.raw, offset=stage.next_offset)
+        reader.seek(stage.next_offset, advice=_ADVICE)
+        run_stage(reader, committer, stage, stop=service.stop, health=service.health)
 
 
-def _reread(service: Service[DecoderSettings], topic: str) -> Reread:
-    """Give the function that reads raw records again."""
-    settings = service.settings
-    group = f"millrace-decoder-{settings.source}"
-
-    def read(start: int, stop: int) -> Generator[bytes, None, None]:
-        for record in reread(settings.kafka, topic, group, start, stop, beat=service.health.beat):
-            yield record.value() or b""
-
-    return read
-
-
-def _start(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> int:
-    """Give the offset at which reading begins."""
+def _begin(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> DecoderState:
+    """Give the state with which to begin: what was deleted unread is left out where that is allowed."""
     first = reader.first_offset()
     if state is None:
-        return first
-    offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
-    return max(first, offset) if skip_gap else offset
+        return DecoderState(first)
+    if skip_gap and first > state.place_to_read:
+        return replace(
+            state, input_offset=first, first_chunk_offset=None, sub_index=0, chunk=0, dead_letter=False
+        )
+    return state

@@ -1,33 +1,48 @@
-"""What the decoder counts, for Prometheus; fed once per batch."""
+"""What the decoder counts, for Prometheus, read from its stage when it is asked for."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.decoder.stage import DecoderStage
 
 __all__ = ["DecoderMetrics"]
 
 
-class DecoderMetrics:
+class DecoderMetrics(Collector):
     """The decoder's counters and gauges."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.events = Counter(
-            "millrace_decoder_events", "Events written to the events topic.", registry=registry
+    def __init__(
+        self, registry: CollectorRegistry, stage: DecoderStage, lag: Callable[[], int | None]
+    ) -> None:
+        self._stage = stage
+        self._lag = lag
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give all metrics as they are now."""
+        stage = self._stage
+        yield CounterMetricFamily(
+            "millrace_decoder_events", "Events written to the events topic.", stage.events
         )
-        self.bytes = Counter(
-            "millrace_decoder_bytes", "Bytes of events that were decoded.", registry=registry
-        )
-        self.dead_letters = Counter(
+        yield CounterMetricFamily("millrace_decoder_bytes", "Bytes of events that were decoded.", stage.bytes)
+        dead_letters = CounterMetricFamily(
             "millrace_decoder_dead_letters",
             "Events written to the dead letter topic, by the class of the error.",
-            ["error"],
-            registry=registry,
+            labels=["error"],
         )
-        self.lag = Gauge(
+        for kind, count in stage.dead_letters.items():
+            dead_letters.add_metric([kind], count)
+        yield dead_letters
+        yield GaugeMetricFamily(
             "millrace_decoder_lag_records",
             "Offsets of the raw topic that are still to be read.",
-            registry=registry,
+            self._lag() or 0,
         )
-        self.record_time = Gauge(
+        yield GaugeMetricFamily(
             "millrace_decoder_record_timestamp_seconds",
             "Timestamp of the last raw record, seconds since 1970.",
-            registry=registry,
+            stage.record_time_ms / 1000,
         )

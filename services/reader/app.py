@@ -2,17 +2,22 @@
 
 It reads, writes and commits in turn on one thread: while Kafka is slow nothing is read, so that the source
 waits and memory stays bounded.
+
+Kafka transactions end where the source's do, once they are due, as long as those are below 64 MiB and 5 s;
+else anywhere.
 """
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Final, Protocol
 
-from millrace.avro.state import ReaderState, stored_state
+from millrace.avro.service_state import ReaderState
 from millrace.contract import Topics
 from millrace.kafka.client import connect
-from millrace.kafka.pipe import TransactionalProducer
-from millrace.kafka.topics import ensure_topics
+from millrace.kafka.exactly_once import Committer, take_over
+from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.producer import TransactionalProducer
 from millrace.mysql.errors import (
     DuplicateReplicaError,
     GapError,
@@ -22,20 +27,27 @@ from millrace.mysql.errors import (
     SourceError,
 )
 from millrace.mysql.packets import EventPiece
-from millrace.runtime.errors import UserError
+from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.service import Service, StopRequestedError
+from millrace.runtime.service import Service
+from services.reader.event_cutter import OtherBytesError
 from services.reader.files import EndOfFiles, FileSource
 from services.reader.live import LiveSource
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
-from services.reader.writer import BadChecksumError, RawWriter
+from services.reader.stage import BadChecksumError, RawStage
 
 __all__ = ["run"]
 
 _IDLE_WAIT_S: Final = 0.5
 _OPEN_WAIT_S: Final = 0.05
 """How long to wait for more while a source's transaction is coming in."""
+
+_LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
+_LONG_TRANSACTION_S: Final = 5.0
+
+_CONFIRMED_BY_SILENCE_S: Final = 1.0
+"""A server that has not refused a position by now waits there for its next event."""
 
 _FIRST_BACKOFF_S: Final = 0.5
 _LAST_BACKOFF_S: Final = 30.0
@@ -45,7 +57,7 @@ class Source(Protocol):
     """Where events come from."""
 
     def open(self) -> None:
-        """Go to where the writer's state says, or to the start."""
+        """Go to where the stage's state says, or to the start."""
 
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return what has come within ``timeout_s``, or nothing."""
@@ -61,8 +73,7 @@ def run(service: Service[ReaderSettings]) -> None:
     """Carry events until asked to stop, or until all files have been read."""
     settings = service.settings
     topics = Topics(settings.source)
-    kinds = {topics.raw: "raw", topics.catalog: "catalog", topics.state: "state"}
-    infos = ensure_topics(connect(settings.kafka), settings.topics, kinds)
+    admin = connect(settings.kafka)
     metrics = ReaderMetrics(service.metrics)
 
     def beat() -> None:
@@ -71,29 +82,50 @@ def run(service: Service[ReaderSettings]) -> None:
             raise StopRequestedError
 
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
-        state = stored_state(ReaderState, producer.open(), topics.state)
-        writer = RawWriter(
+        started = take_over(
+            settings,
             producer,
+            admin,
+            "reader",
+            ReaderState,
+            stop=service.stop,
+        )
+        CommitMetrics(service.metrics, "reader", producer)
+        stage = RawStage(
             topics.raw,
-            infos[topics.raw].record_limit,
+            started.infos[topics.raw].record_limit,
             metrics,
-            state,
+            started.state,
             retry_checksums=not settings.files,
         )
+        committer: Committer[ReaderState] = Committer(
+            producer,
+            started.guard,
+            stage.output,
+            stage.state,
+            stop=service.stop,
+            health=service.health,
+        )
+
+        def commit() -> None:
+            committer.settle()
+            if committer.pending:
+                committer.commit()
+
         source: Source = (
-            FileSource(settings, writer, metrics, beat)
+            FileSource(settings, stage, metrics, beat)
             if settings.files
-            else LiveSource(settings, writer, producer, beat)
+            else LiveSource(settings, stage, commit, beat)
         )
         try:
-            _Loop(service, source, writer, producer, metrics).run()
+            _Loop(service, source, stage, committer, metrics).run()
         except (RetriableError, RefusedError) as error:
             raise UserError(str(error), ExitCode.SOURCE) from error
         except OtherLogError as error:
             raise UserError(str(error), ExitCode.DATA) from error
         except GapError as error:
             raise UserError(
-                f"{error}. Nothing behind that place was written; look at the log there with mysqlbinlog",
+                f"{error}. Nothing after that place was written; look at the log there with mysqlbinlog",
                 ExitCode.DATA,
             ) from error
 
@@ -105,18 +137,19 @@ class _Loop:
         self,
         service: Service[ReaderSettings],
         source: Source,
-        writer: RawWriter,
-        producer: TransactionalProducer,
+        stage: RawStage,
+        committer: Committer[ReaderState],
         metrics: ReaderMetrics,
     ) -> None:
         self._stop = service.stop
         self._health = service.health
         self._log = service.log
         self._source = source
-        self._writer = writer
-        self._producer = producer
+        self._stage = stage
+        self._committer = committer
         self._metrics = metrics
         self._has_read = False
+        self._opened = 0.0
         self._backoff_s = _FIRST_BACKOFF_S
 
     def run(self) -> None:
@@ -124,6 +157,7 @@ class _Loop:
         while not self._stop.is_set():
             try:
                 self._source.open()
+                self._opened = time.monotonic()
                 self._metrics.connects.inc()
                 self._metrics.connected.set(1)
                 self._health.set_ready()
@@ -131,37 +165,78 @@ class _Loop:
             except StopRequestedError:
                 break
             except EndOfFiles:
-                self._writer.commit()
+                self._commit()
                 self._log.info("all files have been read")
                 return
-            except BadChecksumError as error:
-                self._writer.commit()
+            except (BadChecksumError, OtherBytesError) as error:
+                self._commit()
                 self._log.warning("asking for an event again", reason=str(error))
             except RetriableError as error:
                 self._lost(error)
             except DuplicateReplicaError:
                 # Usually it is our own successor, of which Kafka says more than the server can.
-                self._writer.checkpoint()
+                self._checkpoint()
                 raise
             finally:
                 self._metrics.connected.set(0)
                 self._source.close()
-        self._writer.commit()
+        self._commit()
 
     def _carry(self) -> None:
+        committer = self._committer
         while not self._stop.is_set():
             self._health.beat()
-            pieces = self._source.read(0.0 if self._producer.pending else _IDLE_WAIT_S)
+            pieces = self._source.read(0.0 if committer.pending else _IDLE_WAIT_S)
             if not pieces:
-                self._writer.pause()
-                if self._producer.pending:
+                self._pause()
+                if committer.pending:
                     pieces = self._source.read(_OPEN_WAIT_S)
             if pieces:
-                self._writer.write(pieces)
-            if self._writer.confirmed:
+                self._take(pieces)
+            if self._stage.confirmed:
                 self._has_read = True
                 self._backoff_s = _FIRST_BACKOFF_S
         self._source.settle()
+
+    def _take(self, pieces: Sequence[EventPiece]) -> None:
+        """Write events; commit where that is due and the source's transaction ends."""
+        stage, committer = self._stage, self._committer
+        for _ in stage.take(pieces, int(time.time() * 1000), due=committer.due):
+            committer.settle()
+            if stage.confirmed and ((committer.due and not stage.inside) or self._long):
+                committer.commit()
+
+    @property
+    def _long(self) -> bool:
+        """Whether the Kafka transaction may not wait any longer for the end of the source's."""
+        committer = self._committer
+        return committer.size >= _LONG_TRANSACTION_BYTES or committer.age_s >= _LONG_TRANSACTION_S
+
+    def _pause(self) -> None:
+        """Commit, as nothing more has come for now, unless a source's transaction is still coming."""
+        stage, committer = self._stage, self._committer
+        if not stage.confirmed:
+            if time.monotonic() - self._opened < _CONFIRMED_BY_SILENCE_S:
+                return
+            stage.confirm()
+        committer.settle()
+        # Where nothing has been written yet: whoever starts at the end of the log and finds nothing for an
+        # hour must not start at another end after it.
+        if (committer.pending or committer.moved) and (not stage.inside or self._long):
+            committer.commit()
+        elif not committer.pending:
+            committer.idle()
+
+    def _commit(self) -> None:
+        """Commit what is written, wherever that ends."""
+        self._committer.settle()
+        if self._committer.pending:
+            self._committer.commit()
+
+    def _checkpoint(self) -> None:
+        """Commit, even if nothing was written: a reader that another has taken over from learns of it."""
+        self._committer.settle()
+        self._committer.commit()
 
     def _lost(self, error: SourceError) -> None:
         """Wait before the next attempt; at the very start, when nothing ever worked, give up instead."""
@@ -169,7 +244,7 @@ class _Loop:
             raise error
         # An open transaction would not last through the wait; and if another reader has thrown us out, we
         # must not do the same to it.
-        self._writer.checkpoint()
+        self._checkpoint()
         self._metrics.lost_links.inc()
         self._health.set_ready(False)
         wait_s = self._backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - to spread load, not to keep secrets

@@ -19,7 +19,7 @@ from millrace.runtime.logging import get_logger
 from services.reader.metrics import ReaderMetrics
 from services.reader.place import PlaceFinder, seconds_of
 from services.reader.settings import ReaderSettings
-from services.reader.writer import RawWriter
+from services.reader.stage import RawStage
 
 if TYPE_CHECKING:
     import io
@@ -69,12 +69,12 @@ class FileSource:
     """
 
     def __init__(
-        self, settings: ReaderSettings, writer: RawWriter, metrics: ReaderMetrics, beat: Callable[[], None]
+        self, settings: ReaderSettings, stage: RawStage, metrics: ReaderMetrics, beat: Callable[[], None]
     ) -> None:
         self._patterns = [part.strip() for part in settings.files.split(",") if part.strip()]
         self._start_at = settings.start
         self._follow = settings.follow
-        self._writer = writer
+        self._stage = stage
         self._beat = beat
         self._placer = FilePlacer(metrics)
         self._metrics = metrics
@@ -85,6 +85,7 @@ class FileSource:
         self._part_left = 0
         self._part_size = 0
         self._jump = 0
+        self._land = 0
 
     def __str__(self) -> str:
         return ", ".join(self._patterns)
@@ -94,7 +95,7 @@ class FileSource:
         paths = self._paths()
         if not paths:
             raise RefusedError(f"no file matches MILLRACE_FILES ({self})")
-        state = self._writer.state
+        state = self._stage.state()
         if state is not None:
             path, position = self._named(paths, state.log_file), state.position
         elif self._start_at == "earliest":
@@ -107,7 +108,7 @@ class FileSource:
             name, _, number = self._start_at.rpartition(":")
             path, position = self._named(paths, name), int(number)
         self._open_file(path)
-        self._writer.begin_session(self._placer)
+        self._stage.begin_session(self._placer)
         self._jump = position
         _LOG.info("reading", file=str(path), position=max(position, len(_MAGIC)))
 
@@ -117,6 +118,8 @@ class FileSource:
         Raises :class:`EndOfFiles` at the end of all, :class:`GapError` for what cannot be an event.
         """
         assert self._file is not None
+        if self._land:
+            self._placer.position, self._land = self._land, 0
         block = self._read(HEAD_SIZE if self._jump else _BLOCK)
         if block:
             pieces = self._split(self._rest + block if self._rest else block)
@@ -166,15 +169,14 @@ class FileSource:
             position = position - passed if passed else 0
 
     def _head(self, pieces: list[EventPiece]) -> list[EventPiece]:
-        """Return the format description alone, and go on where we were told to."""
+        """Return the format description alone, and resume where we were told to."""
         first = pieces[0]
         position, self._jump = self._jump, 0
         self._rest, self._part_left = b"", 0
         if position > len(_MAGIC):
             self._go_to(position)
-            self._writer.write([first])
-            self._placer.position = position
-            return []
+            self._land = position
+            return [first]
         self._go_to(len(_MAGIC))
         return []
 

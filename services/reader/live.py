@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
-from millrace.kafka.pipe import TransactionalProducer
 from millrace.mysql.catalog import CatalogReading, read_catalog
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
@@ -36,8 +35,8 @@ from services.reader.history import behind, executed, gtids_before, lacking, mis
 from services.reader.other_log import OtherLog, another_log
 from services.reader.place import Place, seconds_of
 from services.reader.settings import ReaderSettings
+from services.reader.stage import RawStage
 from services.reader.walk import begun, gtids_before_place, place_of_time
-from services.reader.writer import RawWriter
 
 if TYPE_CHECKING:
     from millrace.binlog.table import TableDefinition
@@ -59,19 +58,19 @@ class LiveSource:
     """Connects, as often as need be, and reads the dump.
 
     While it looks for a server and its place it calls ``beat`` again and again, which shows a sign of life,
-    and raises where the reader was asked to stop.
+    and raises where the reader was asked to stop. ``commit`` commits what the stage has written.
     """
 
     def __init__(
         self,
         settings: ReaderSettings,
-        writer: RawWriter,
-        producer: TransactionalProducer,
+        stage: RawStage,
+        commit: Callable[[], None],
         beat: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._writer = writer
-        self._producer = producer
+        self._stage = stage
+        self._commit = commit
         self._beat = beat
         self._addresses = settings.mysql.addresses()
         self._at = 0
@@ -125,7 +124,7 @@ class LiveSource:
         self._connection = connection = MysqlConnection(address)
         self._check(connection)
         names = server_names(connection)
-        state = self._writer.state
+        state = self._stage.state()
         if state is None:
             self._start(connection, names)
             return
@@ -161,8 +160,8 @@ class LiveSource:
 
     def _acknowledge(self, dump: Dump) -> None:
         """Commit what was read so far, for which the server waits, and say so."""
-        self._writer.commit()
-        state = self._writer.state
+        self._commit()
+        state = self._stage.state()
         if state is not None:
             dump.acknowledge(state.log_file, state.position)
 
@@ -344,7 +343,7 @@ class LiveSource:
     ) -> None:
         mariadb = connection.flavour is Flavour.MARIADB
         tracker = PositionTracker(log_file, position, zero_allowed=mariadb)
-        self._writer.begin_session(
+        self._stage.begin_session(
             tracker,
             server_uuid=names.uuid,
             server_uid=names.uid,
@@ -377,7 +376,7 @@ class LiveSource:
     ) -> None:
         mariadb = connection.flavour is Flavour.MARIADB
         tracker = PositionTracker("", _FIRST_POSITION, skips=True, zero_allowed=mariadb)
-        self._writer.begin_session(
+        self._stage.begin_session(
             tracker,
             server_uuid=names.uuid,
             server_uid=names.uid,
@@ -412,14 +411,14 @@ class LiveSource:
     def _write_catalog(self, reading: CatalogReading) -> None:
         """Write the definitions of all tables, unless they are there already."""
         status, definitions = reading.status, reading.definitions
-        epoch = self._writer.session_epoch
+        epoch = self._stage.session_epoch
         if self._catalog == (epoch, definitions):
             return
         now_ms = int(time.time() * 1000)
         topic = Topics(self._settings.source).catalog
         for definition in definitions:
             entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
-            self._producer.produce(topic, entry.key, entry.to_bytes(), now_ms)
+            self._stage.output.add(topic, entry.key, entry.to_bytes(), now_ms)
         self._catalog = epoch, definitions
         _LOG.info("catalogue read", tables=len(definitions))
         if all(definition.database == "mysql" for definition in definitions):

@@ -1,7 +1,5 @@
 """What the reader counts, for Prometheus."""
 
-import time
-
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 __all__ = ["ReaderMetrics"]
@@ -15,7 +13,6 @@ class ReaderMetrics:
         self.bytes = Counter(
             "millrace_reader_bytes", "Bytes of events written to the raw topic.", registry=registry
         )
-        self.commits = Counter("millrace_reader_commits", "Kafka transactions committed.", registry=registry)
         self.connects = Counter(
             "millrace_reader_connects", "Dumps begun, the first included.", registry=registry
         )
@@ -57,11 +54,6 @@ class ReaderMetrics:
             "Timestamp of the last event, seconds since 1970.",
             registry=registry,
         )
-        self.commit_time = Gauge(
-            "millrace_reader_commit_timestamp_seconds",
-            "When the last Kafka transaction was committed, seconds since 1970.",
-            registry=registry,
-        )
 
     def wrote(self, events: int, size: int, timestamp_ms: int, position: int) -> None:
         """Count a batch of events."""
@@ -69,8 +61,3 @@ class ReaderMetrics:
         self.bytes.inc(size)
         self.record_time.set(timestamp_ms / 1000)
         self.position.set(position)
-
-    def committed(self) -> None:
-        """Count a commit."""
-        self.commits.inc()
-        self.commit_time.set(time.time())

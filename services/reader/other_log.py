@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.avro.state import LogIdentity, ReaderState
+from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.control import FormatDescriptionEvent
 from millrace.binlog.state import StreamState

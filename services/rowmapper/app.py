@@ -1,42 +1,54 @@
-"""The row mapper's start: topics, registry, catalogue, state, and the pipe between events and rows."""
+"""The row mapper's start: topics, registry, catalogue, state, and what runs its stage."""
 
-from collections.abc import Callable, Generator, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import RegistryError, SchemaRefusedError, SchemaRegistry
+from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.state import RowMapperState, stored_state
-from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
-from millrace.kafka.client import connect
-from millrace.kafka.errors import translated
+from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.exactly_once import Committer, run_stage, take_over
+from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
-from millrace.kafka.pipe import InputReader, Record, TransactionalProducer, run_pipe
+from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic
-from millrace.kafka.reread import reread
-from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from millrace.runtime.settings import KafkaSettings
-from services.rowmapper.incoming import Incoming, IncomingReader
-from services.rowmapper.mapper import Mapper
+from millrace.stage import Output, Record
+from services.rowmapper.binding import Binder, TableRefusedError
+from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from services.rowmapper.metrics import RowMapperMetrics
-from services.rowmapper.publisher import Publisher
+from services.rowmapper.publication import Publisher
+from services.rowmapper.quarantine import Quarantine
 from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.tables import Tables
+from services.rowmapper.stage import RowMapperStage
 
-__all__ = ["RowMapper", "assembled", "main"]
+__all__ = ["Ports", "RowMapper", "assembled", "main", "make_stage"]
 
-_KINDS: Final = ("events", "catalog", "transactions", "ddl", "deadletter", "state")
+_LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
+
+_REGISTERING: Final = 8
+"""Schemas that are registered at the same time."""
+
+_TICK_S: Final = 0.1
 
 
 def main() -> int:
@@ -53,25 +65,20 @@ class RowMapper:
     producer: TransactionalProducer
     registry: SchemaRegistry
     deserialize: EventDeserializer
-    mapper: Mapper
-    tables: Tables
     publisher: Publisher
+    stage: RowMapperStage
+    committer_of: Callable[[Callable[[], RowMapperState]], Committer[RowMapperState]]
+    committer: Committer[RowMapperState]
 
 
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
     with assembled(service) as parts:
-        reader, mapper = parts.reader, parts.mapper
-        metrics = RowMapperMetrics(service.metrics, mapper, parts.tables)
+        reader, stage = parts.reader, parts.stage
+        RowMapperMetrics(service.metrics, stage, parts.publisher.quarantine, reader.lag)
         CommitMetrics(service.metrics, "rowmapper", parts.producer)
-        service.log.info("mapping rows", topic=parts.topics.events, offset=mapper.next_offset)
-
-        def measure_lag() -> None:
-            metrics.lag = reader.lag() or 0
-
-        run_pipe(
-            reader, parts.producer, mapper, stop=service.stop, health=service.health, after_commit=measure_lag
-        )
+        service.log.info("mapping rows", topic=parts.topics.events, offset=stage.next_offset)
+        run_stage(reader, parts.committer, stage, stop=service.stop, health=service.health)
 
 
 @contextmanager
@@ -81,94 +88,240 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
     topics = Topics(settings.source)
     group = f"millrace-rowmapper-{settings.source}"
     admin = connect(settings.kafka)
-    infos = ensure_topics(admin, settings.topics, {f"{settings.source}.{kind}": kind for kind in _KINDS})
     with (
-        SchemaRegistry(settings.registry) as registry,
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
+        ThreadPoolExecutor(_REGISTERING, "registry") as pool,
     ):
-        deserialize = EventDeserializer(registry)
-        serialize_transaction = TransactionSerializer(registry, topics.transactions)
-        serialize_ddl = RecordSerializer(registry, topics.ddl, "Ddl")
-        serialize_dead_letter = RecordSerializer(registry, topics.deadletter, "DeadLetter")
-        state = stored_state(RowMapperState, producer.open(), topics.state)
-        if state is None:
-            state = RowMapperState(input_offset=reader.first_offset())
-        mapper = Mapper(
-            state,
+        # Before anybody is fenced: the registry must answer.
+        _serializers(registry, topics)
+        started = take_over(
+            settings,
             producer,
-            IncomingReader(deserialize, _reread(service)),
-            _replay(service, deserialize),
-            buffer_bytes=settings.rows.buffer_mib << 20,
-            health=service.health,
+            admin,
+            "rowmapper",
+            RowMapperState,
             stop=service.stop,
         )
-        catalog = _CatalogTopic(settings.kafka, topics.catalog)
-        tables = Tables(
+        state = started.state or RowMapperState(reader.first_offset())
+
+        def tick() -> None:
+            committer.tick()
+
+        deserialize = EventDeserializer(registry)
+        ports = Ports(service, admin, registry, pool, producer, started.infos, tick)
+        stage, publisher = make_stage(ports, state, deserialize)
+        committer_of = partial(
+            Committer,
+            producer,
+            started.guard,
+            stage.output,
+            stop=service.stop,
+            health=service.health,
+            reader=reader,
+        )
+        committer = committer_of(stage.state)
+        reader.seek(stage.next_offset)
+        yield RowMapper(
+            topics, reader, producer, registry, deserialize, publisher, stage, committer_of, committer
+        )
+
+
+def make_stage(
+    ports: "Ports", state: RowMapperState, deserialize: EventDeserializer
+) -> tuple[RowMapperStage, Publisher]:
+    """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it."""
+    settings, topics, infos = ports.settings, ports.topics, ports.infos
+    catalog = _CatalogTopic(settings.kafka, topics.catalog, ports.producer, ports.tick)
+    serialize_transaction, serialize_ddl, serialize_dead_letter = _serializers(ports.registry, topics)
+    publisher = Publisher(
+        topics,
+        Binder(
             settings,
-            registry,
-            ensure_topic=_topic_maker(settings),
+            ensure_topics=ports.ensure_topics,
+            register=ports.register,
             read_catalog=catalog.read,
             catalog_grew=catalog.grew,
-            before_waiting=mapper.commit,
-            quarantined=state.quarantined,
-            server_version=state.server_version,
-        )
-        publisher = Publisher(
-            topics,
-            tables,
-            mapper.sink,
-            serialize_transaction=serialize_transaction,
-            serialize_ddl=serialize_ddl,
-            serialize_dead_letter=serialize_dead_letter,
-            deadletter_limit=infos[topics.deadletter].record_limit,
-            statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
-            include_query=settings.rows.include_query,
-        )
-        mapper.use(tables, publisher)
-        reader.seek(state.input_offset)
-        yield RowMapper(topics, reader, producer, registry, deserialize, mapper, tables, publisher)
+            known=ports.known_topics(),
+        ),
+        Quarantine(state.quarantined),
+        Output(),
+        Counter(state.counters),
+        serialize_transaction=serialize_transaction,
+        serialize_ddl=serialize_ddl,
+        serialize_dead_letter=serialize_dead_letter,
+        deadletter_limit=infos[topics.deadletter].record_limit,
+        statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
+        include_query=settings.rows.include_query,
+        now_ms=lambda: int(time.time() * 1000),
+    )
+    stage = RowMapperStage(
+        state,
+        publisher,
+        EventReader(deserialize, ports.reread),
+        lambda start, stop: ports.replay(deserialize, start, stop),
+        buffer_bytes=settings.rows.buffer_mib << 20,
+    )
+    return stage, publisher
 
 
-def _topic_maker(settings: RowMapperSettings) -> Callable[[str], TopicInfo]:
-    """Give the function that creates a table's topic unless it exists, and says what it is like."""
-    admin = connect(settings.kafka)
-    with translated("looking up topics"):
-        names = admin.list_topics(timeout=30).topics
-    tables = {name for name in names if name.startswith(f"{settings.source}.") and name.count(".") == 2}
+def _serializers(
+    registry: SchemaRegistry, topics: Topics
+) -> tuple[TransactionSerializer, RecordSerializer, RecordSerializer]:
+    return (
+        TransactionSerializer(registry, topics.transactions),
+        RecordSerializer(registry, topics.ddl, "Ddl"),
+        RecordSerializer(registry, topics.deadletter, "DeadLetter"),
+    )
 
-    def make(topic: str) -> TopicInfo:
-        if topic not in tables and len(tables) >= settings.topics.max_tables:
-            raise UnsupportedError(
-                f"there are {len(tables)} table topics and MILLRACE_TOPICS_MAX_TABLES is "
-                f"{settings.topics.max_tables}, so that {topic} is not created"
-            )
-        partitions = settings.topics.table_partitions
-        info = ensure_topics(admin, settings.topics, {topic: "table"}, partitions=partitions)[topic]
-        tables.add(topic)
-        return info
 
-    return make
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the stage asks of Kafka and the registry; whatever takes its time calls ``tick``."""
+
+    service: Service[RowMapperSettings]
+    admin: AdminClient
+    registry: SchemaRegistry
+    pool: ThreadPoolExecutor
+    producer: TransactionalProducer
+    infos: Mapping[str, TopicInfo]
+    tick: Callable[[], None]
+
+    @property
+    def settings(self) -> RowMapperSettings:
+        """Those of the row mapper."""
+        return self.service.settings
+
+    @property
+    def topics(self) -> Topics:
+        """Those of the source."""
+        return Topics(self.settings.source)
+
+    def ensure_topics(self, ids: Mapping[str, str | None]) -> dict[str, TableTopicInfo | BinlogError]:
+        """Create topics of tables unless they exist."""
+        self.tick()
+        found = self._wait(self.pool.submit(ensure_table_topics, self.admin, self.settings.topics, ids))
+        return {
+            name: TableRefusedError(str(outcome)) if isinstance(outcome, TopicRefusedError) else outcome
+            for name, outcome in found.items()
+        }
+
+    def register(self, schemas: Sequence[tuple[str, dict[str, Any]]]) -> list[int | BinlogError]:
+        """Register schemas, several at a time."""
+
+        def register(subject: str, schema: dict[str, Any]) -> int | BinlogError:
+            try:
+                return self.registry.register(subject, schema, always=True)
+            except SchemaRefusedError as error:
+                return TableRefusedError(error.message)
+
+        return [self._wait(future) for future in [self.pool.submit(register, *schema) for schema in schemas]]
+
+    def _wait(self, future: "Future[Any]") -> Any:
+        while True:
+            try:
+                return future.result(_TICK_S)
+            except TimeoutError:
+                if future.done():
+                    raise
+                self.tick()
+
+    def known_topics(self) -> list[TableTopic]:
+        """Read what earlier row mappers noted of the topics of tables."""
+        known: dict[bytes, TableTopic] = {}
+        for message in read_topic(self.settings.kafka, self.topics.state):
+            key, value = message.key(), message.value()
+            if isinstance(key, bytes) and key.startswith(TABLE_TOPIC_PREFIX):
+                known.pop(key, None)
+                if value is not None:
+                    try:
+                        known[key] = TableTopic.from_bytes(value)
+                    except SingleObjectError as error:
+                        _LOG.warning(
+                            "a note of a table's topic cannot be read", key=repr(key), reason=str(error)
+                        )
+        found = list(known.values())
+        return found if self._still_registered(found) else [_without_schemas(topic) for topic in found]
+
+    def _still_registered(self, known: Sequence[TableTopic]) -> bool:
+        """Tell whether the registry still has the schemas that were registered; it may have lost them."""
+        if not known:
+            return True
+        latest = max(known, key=lambda topic: topic.value_schema)
+        try:
+            self.registry.schema(latest.value_schema)
+        except RegistryError as error:
+            _LOG.warning("schemas are registered again", reason=error.message)
+            return False
+        return True
+
+    @property
+    def reread(self) -> Reread:
+        """What reads records of events again, in pieces."""
+
+        def read(start: int, stop: int) -> Generator[bytes, None, None]:
+            for record in self._records(start, stop):
+                yield record.value or b""
+
+        return read
+
+    def replay(
+        self, deserialize: EventDeserializer, start: int, stop: int
+    ) -> Iterator[Incoming | Unreadable]:
+        """Read events a second time."""
+        reader = EventReader(deserialize, self.reread)
+        for record in self._records(start, stop):
+            taken = reader.take(record)
+            if isinstance(taken, Incoming | Unreadable):
+                yield taken
+
+    def _records(self, start: int, stop: int) -> Iterator[Record]:
+        source = self.settings.source
+        group = f"millrace-rowmapper-{source}"
+        return reread(self.settings.kafka, self.topics.events, group, start, stop, tick=self.tick)
+
+
+def _without_schemas(topic: TableTopic) -> TableTopic:
+    return TableTopic(topic.topic, topic.id, topic.database, topic.table, None, "", 0, "")
 
 
 class _CatalogTopic:
     """Reads what the catalogue topic has beyond what was read before."""
 
-    def __init__(self, settings: KafkaSettings, topic: str) -> None:
-        self._settings, self._topic = settings, topic
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        producer: TransactionalProducer,
+        tick: Callable[[], None],
+    ) -> None:
+        self._settings, self._topic, self._producer, self._tick = settings, topic, producer, tick
         self._admin = connect(settings)
-        self._start = self._end = 0
+        self._start = self._read_to = 0
+        self._asked_after = -1
 
-    def grew(self) -> bool:
-        """Say whether something was committed since this was asked last; one question to a broker."""
-        before = self._end
-        self._end = end_offsets(self._admin, [(self._topic, 1)])[self._topic]
-        return self._end > before
+    def grew(self, must: bool) -> bool:
+        """Say whether something was committed that was not read; one question to a broker.
+
+        It is asked once in each Kafka transaction of ours, and whenever it ``must`` be.
+        """
+        if not must and self._asked_after == self._producer.commits:
+            return False
+        self._asked_after = self._producer.commits
+        return self._end() > self._read_to
+
+    def _end(self) -> int:
+        return end_offsets(self._admin, [(self._topic, 1)])[self._topic]
 
     def read(self) -> Iterator[CatalogEntry]:
         """Yield the definitions that have come, those of open Kafka transactions included."""
-        self.grew()
+        end = self._end()
+        if end <= self._read_to:
+            return
+        self._read_to = end
         for message in read_topic(self._settings, self._topic, start=self._start):
+            self._tick()
             self._start = (message.offset() or 0) + 1
             value = message.value()
             if value is not None:
@@ -181,34 +334,3 @@ class _CatalogTopic:
             raise UserError(
                 f"the definition at offset {offset} of {self._topic} cannot be read: {error}", ExitCode.DATA
             ) from error
-
-
-def _reread(service: Service[RowMapperSettings]) -> Reread:
-    """Give the function that reads records of events again, in pieces."""
-
-    def read(start: int, stop: int) -> Generator[bytes, None, None]:
-        for record in _records(service, start, stop):
-            yield record.value() or b""
-
-    return read
-
-
-def _replay(
-    service: Service[RowMapperSettings], deserialize: EventDeserializer
-) -> Callable[[int, int], Iterator[Incoming]]:
-    """Give the function that reads events a second time."""
-
-    def replay(start: int, stop: int) -> Iterator[Incoming]:
-        incoming = IncomingReader(deserialize, _reread(service))
-        for record in _records(service, start, stop):
-            taken = incoming.take(record)
-            if isinstance(taken, Incoming):
-                yield taken
-
-    return replay
-
-
-def _records(service: Service[RowMapperSettings], start: int, stop: int) -> Iterator[Record]:
-    settings = service.settings
-    topic, group = Topics(settings.source).events, f"millrace-rowmapper-{settings.source}"
-    return reread(settings.kafka, topic, group, start, stop, beat=service.health.beat)

@@ -1,13 +1,13 @@
 """What the row mapper counts, for Prometheus, read from its state when it is asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.rowmapper.mapper import Mapper
-from services.rowmapper.tables import Tables
+from services.rowmapper.quarantine import Quarantine
+from services.rowmapper.stage import RowMapperStage
 
 __all__ = ["RowMapperMetrics"]
 
@@ -28,33 +28,39 @@ _COUNTERS = {
 class RowMapperMetrics(Collector):
     """The row mapper's counters, since the source was first read, and gauges."""
 
-    def __init__(self, registry: CollectorRegistry, mapper: Mapper, tables: Tables) -> None:
-        self.lag = 0
-        self._mapper = mapper
-        self._tables = tables
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        stage: RowMapperStage,
+        quarantine: Quarantine,
+        lag: Callable[[], int | None],
+    ) -> None:
+        self._stage = stage
+        self._quarantine = quarantine
+        self._lag = lag
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Give all metrics as they are now."""
         for name, text in _COUNTERS.items():
-            yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._mapper.counters[name])
+            yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._stage.counters[name])
         yield GaugeMetricFamily(
             "millrace_rowmapper_quarantined_tables",
             "Tables whose rows go to the dead letter topic.",
-            len(self._tables.quarantined),
+            len(self._quarantine.tables),
         )
         yield GaugeMetricFamily(
             "millrace_rowmapper_pending_xa",
             "XA transactions that are prepared and neither committed nor rolled back.",
-            self._mapper.pending_xa,
+            self._stage.pending_xa,
         )
         yield GaugeMetricFamily(
             "millrace_rowmapper_lag_records",
             "Offsets of the events topic that are still to be read.",
-            self.lag,
+            self._lag() or 0,
         )
         yield GaugeMetricFamily(
             "millrace_rowmapper_record_timestamp_seconds",
             "Timestamp of the last record read, seconds since 1970.",
-            self._mapper.record_time_ms / 1000,
+            self._stage.record_time_ms / 1000,
         )

@@ -3,9 +3,14 @@
 A job is a function that is decorated with :func:`job_command` and gets a :class:`Job` and a Spark session.
 """
 
+import hashlib
 import json
+import logging
+import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -32,18 +38,21 @@ from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_se
 from millrace.text import printable
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
-from spark_jobs.common.session import Steps, spark_session
+from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
 __all__ = ["EVENT_ERROR", "Job", "JobSettings", "job_command", "moment", "persisted"]
 
 EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
 
+_LONGEST_NAME: Final = 200
+
 
 class JobSettings(ServiceSettings):
-    """What a job needs to know: the settings that the services have."""
+    """What a job needs to know: the settings that the services have, and what Spark may use."""
 
     registry: RegistrySettings
+    spark: SparkSettings = SparkSettings()  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,8 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             "start",
             default="earliest",
             show_default=True,
-            help="Where to begin: earliest, an offset, or a time as 2026-01-31T10:00 (UTC if without zone).",
+            help="Where to begin: earliest, an offset, a time as 2026-01-31T10:00 (UTC if without zone), or "
+            "how long ago, as 90m, 24h or 7d.",
         )
         @click.option(
             "--to",
@@ -146,14 +156,15 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             master: str | None,
             **own: Any,
         ) -> None:
-            with errors_in_words(name):
+            with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
                 settings = _settings(sources, bootstrap_servers, registry_url)
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 schemas = _look_up(settings, names)
-                folder = (output or f"reports/{name}-{'+'.join(names)}").rstrip("/")
+                folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)
-                with spark_session(f"millrace {name}", master) as spark:
+                with spark_session(f"millrace {name}", master, settings.spark) as spark:
+                    sigterm.spark = spark
                     options = kafka_options(settings.kafka)
                     inputs = list(_inputs(spark, options, schemas, bounds))
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark)
@@ -170,9 +181,8 @@ def _bound(option: str, text: str) -> Bound:
     try:
         return parse_bound(text)
     except ValueError:
-        raise SettingsError(
-            [f"{option} is {text!r}: expected earliest, latest, an offset or a time as 2026-01-31T10:00"]
-        ) from None
+        known = "earliest, latest, an offset, a time as 2026-01-31T10:00, or how long ago, as 90m, 24h or 7d"
+        raise SettingsError([f"{option} is {text!r}: expected {known}"]) from None
 
 
 def _settings(sources: Sequence[str], servers: str | None, registry: str | None) -> JobSettings:
@@ -188,6 +198,14 @@ def _settings(sources: Sequence[str], servers: str | None, registry: str | None)
     settings = load_settings(JobSettings, **values)
     configure_logging("WARNING")
     return settings
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Name a folder by sources: in as many bytes as file systems take, and for other sources another."""
+    text = "+".join(names)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return f"{text[: _LONGEST_NAME - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _check_folder(folder: str) -> None:
@@ -248,20 +266,83 @@ def _inputs(
 @contextmanager
 def errors_in_words(name: str) -> Iterator[None]:
     """End the process with one line and an exit code where a user can act; a bug is told in full."""
+    interrupts = _Interrupts()
+    loggers = [logging.getLogger(of) for of in (None, "py4j.clientserver")]
+    for logger in loggers:
+        logger.addFilter(interrupts)
     try:
         yield
     except UserError as error:
         for line in error.lines:
             _say(line)
         raise SystemExit(int(error.exit_code)) from None
-    except PySparkException as error:
+    except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
+        if interrupts.came or isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         text = str(error)
-        if EVENT_ERROR in text:
+        if isinstance(error, PySparkException) and EVENT_ERROR in text:
             _say(text.rpartition(EVENT_ERROR)[2].splitlines()[0])
             raise SystemExit(int(ExitCode.DATA)) from None
         _bug(name, error)
-    except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
-        _bug(name, error)
+    finally:
+        for logger in loggers:
+            logger.removeFilter(interrupts)
+
+
+class _Interrupts(logging.Filter):
+    """Notes a Ctrl-C while Java is asked: Py4J logs it, and raises something else."""
+
+    came = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep what is no Ctrl-C."""
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+        self.came = self.came or error is not None
+        return error is None
+
+
+class _Sigterm:
+    """What SIGTERM does to a job: it stops Spark, so that what waits for Spark fails."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+        self.came = False
+        self._stopping: threading.Thread | None = None
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Take the signal; a second one ends the job at once."""
+        if self.came:
+            os._exit(128 + number)
+        self.came = True
+        if self.spark is None:
+            raise SystemExit(128 + number)
+        # The main thread may wait for an answer of the JVM, on the one connection that it has.
+        self._stopping = threading.Thread(target=self.spark.stop, name="stop", daemon=True)
+        self._stopping.start()
+
+    def finish(self) -> None:
+        """Wait until Spark has removed what it had begun to write."""
+        if self._stopping is not None:
+            self._stopping.join()
+
+
+@contextmanager
+def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
+    """Let SIGTERM end the job in order and with one line."""
+    sigterm = _Sigterm()
+    before = signal.signal(signal.SIGTERM, sigterm.handle)
+    try:
+        yield sigterm
+    except (Exception, SystemExit):
+        if not sigterm.came:
+            raise
+        sigterm.finish()
+        _say(f"{name} was stopped by SIGTERM; its results are incomplete")
+        raise SystemExit(128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _bug(name: str, error: Exception) -> None:

@@ -10,9 +10,10 @@ lie.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,6 +43,8 @@ RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary
 Bound = int | datetime | None
 """Where a slice begins or ends: an offset, a time, or None for the topic's own beginning or end."""
 
+_AGO: Final = re.compile(r"([0-9]+)([mhd])")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS_PER_PARTITION: Final = 25_000
 _CONNECT_TIMEOUT_S: Final = 15
 _SMALLEST_LONG: Final = 1 << 31
@@ -70,11 +73,19 @@ class TopicSlice:
 
 
 def parse_bound(text: str) -> Bound:
-    """Read ``earliest``, ``latest``, an offset or a time in ISO 8601; a time without zone is UTC."""
+    """Read ``earliest``, ``latest``, an offset, how long ago (``24h``) or a time in ISO 8601.
+
+    A time without zone is UTC. Raises ValueError where the text is none of these.
+    """
     if text in ("earliest", "latest"):
         return None
     if text.isdecimal():
         return int(text)
+    if ago := _AGO.fullmatch(text):
+        try:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            raise ValueError(text) from None
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -1,11 +1,12 @@
 """The Spark session of a job, and how far its work has come.
 
 Started by ``spark-submit``, a job takes master, memory and jars from there. Started as a Python program
-(``millrace job NAME``), it runs on ``local[*]`` unless told otherwise, in a driver of 1 GB with Spark's own
-log turned down to errors.
+(``millrace job NAME``), it runs in this process unless told otherwise, on the cores and in the memory of
+:class:`SparkSettings`, with Spark's own log turned down to errors.
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,33 +15,51 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkConf
+from pydantic import Field
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from millrace.runtime.settings import SettingsGroup
 from millrace.text import printable
 
-__all__ = ["JARS_VARIABLE", "Steps", "spark_session"]
-
-JARS_VARIABLE: Final = "MILLRACE_SPARK_JARS"
-"""Environment variable with the connector's jars, separated by commas; not looked at under spark-submit."""
+__all__ = ["SparkSettings", "Steps", "spark_session"]
 
 _ARROW_BATCH_BYTES: Final = 16 << 20
+_MEMORY_MIB: Final = 2048
 _POLL_S: Final = 0.5
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A job is short, and most of its work is in Python: the second compiler doubles the time of the JVM."""
 
 
+class SparkSettings(SettingsGroup):
+    """What Spark may use where ``spark-submit`` does not say it: ``MILLRACE_SPARK_…``."""
+
+    cores: int | None = Field(None, ge=1, description="cores that a job uses, 1 or more; by default all")
+    memory_mib: int | None = Field(
+        None,
+        ge=1024,
+        description="MiB that a job may use, 1024 or more: Java's heap takes half of it, by default 1024 MiB",
+    )
+    jars: str | None = Field(None, description="jars of the Kafka connector, separated by commas")
+
+
 @contextmanager
-def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+def spark_session(name: str, master: str | None, settings: SparkSettings) -> Iterator[SparkSession]:
     """Start the session of the job ``name`` and stop it at the end."""
-    spark = SparkSession.builder.appName(name).config(conf=_conf(master)).getOrCreate()
+    interrupt = signal.getsignal(signal.SIGINT)
+    conf = _conf(master, settings).setAppName(name)
+    SparkContext.getOrCreate(conf)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler asks Java, from the midst of whatever was being asked.
+        signal.signal(signal.SIGINT, interrupt)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def _conf(master: str | None) -> SparkConf:
+def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     conf = SparkConf()
     conf.set("spark.sql.session.timeZone", "UTC")
     conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BATCH_BYTES))
@@ -50,8 +69,8 @@ def _conf(master: str | None) -> SparkConf:
         return conf
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging = Path(__file__).parents[1] / "log4j2.properties"
-    conf.setIfMissing("spark.master", "local[*]")
-    conf.setIfMissing("spark.driver.memory", "1g")
+    conf.setIfMissing("spark.master", f"local[{settings.cores or '*'}]")
+    conf.setIfMissing("spark.driver.memory", f"{(settings.memory_mib or _MEMORY_MIB) // 2}m")
     conf.setIfMissing("spark.ui.enabled", "false")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     conf.setIfMissing("spark.sql.shuffle.partitions", "8")
@@ -61,8 +80,8 @@ def _conf(master: str | None) -> SparkConf:
     if conf.get("spark.master", "").startswith("local"):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-    if jars := os.environ.get(JARS_VARIABLE):
-        conf.setIfMissing("spark.jars", jars)
+    if settings.jars:
+        conf.setIfMissing("spark.jars", settings.jars)
     return conf
 
 

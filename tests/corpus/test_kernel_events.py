@@ -8,15 +8,16 @@ from millrace import kernel
 from millrace.avro.events import EventRecord
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.file import iter_events
+from millrace.stage import Record
 from tests.corpus.conftest import CorpusFile
-from tests.unit.kernel.both import NOT_BUILT, RawRecord, compare, deserializer, raw_records
+from tests.unit.kernel.both import NOT_BUILT, compare, deserializer, raw_records
 
 pytestmark = pytest.mark.skipif(not kernel.built("events"), reason=NOT_BUILT)
 
 _READ = ("log_file", "position", "transaction", "ordinal", "begins", "ends", "xid", "database", "table")
 
 
-def records_of(path: Path) -> list[RawRecord]:
+def records_of(path: Path) -> list[Record]:
     events = []
     with path.open("rb") as stream:
         try:

@@ -34,16 +34,19 @@ class JobWorld:
     def raw(self, source: str | None = None) -> list[RawRecord]:
         return ReaderWorld(self.kafka, source or self.source).raw()
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run ``millrace job`` with arguments."""
-        settings = {
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of a job."""
+        return {
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
             "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
             "MILLRACE_REGISTRY_URL": self.registry.url,
         }
-        return run_python(
-            "-m", "millrace.cli", "job", *arguments, settings={**settings, **environment}, timeout_s=1600
-        )
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run ``millrace job`` with arguments."""
+        settings = {**self.settings, **environment}
+        return run_python("-m", "millrace.cli", "job", *arguments, settings=settings, timeout_s=1600)
 
     def job(self, name: str, *options: str, sources: Sequence[str] = ()) -> dict[str, Any]:
         """Run a job to its end and return its summary."""

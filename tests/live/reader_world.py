@@ -12,7 +12,7 @@ from typing import TypeVar
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import read_topic

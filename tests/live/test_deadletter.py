@@ -7,7 +7,7 @@ import time
 import pytest
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.state import RowMapperState
+from millrace.avro.service_state import RowMapperState
 from millrace.kafka.state import read_state
 from tests.shared import run_python
 
@@ -93,7 +93,7 @@ def test_a_table_set_aside_is_given_back(world):
     assert len(whole) == letters[0]["size"]
     refused = deadletter(world, "retry", "no.table", code=2).stderr
     assert refused == (
-        f"error: no.table is no table of {world.source} that is set aside; set aside are: {table}\n"
+        f"error: no.table is no table of {world.source} that is quarantined; quarantined are: {table}\n"
     )
 
     # Nothing is mended yet.
@@ -152,7 +152,7 @@ def test_killed_while_a_table_is_given_back(world):
         assert process.returncode == -signal.SIGKILL, process.stderr
     (entry,) = rowmapper_state(world).quarantined
     assert entry.error == before.error
-    assert entry.letter is not None, "nothing was given back before it was killed"
+    assert entry.dead_letter is not None, "nothing was given back before it was killed"
     with world.service("rowmapper", MILLRACE_KAFKA_FENCED_WAIT_S="1") as process:
         run(world, "INSERT INTO plain (id, note) VALUES (51, 'meanwhile')")
         with world.services("reader", "decoder"):

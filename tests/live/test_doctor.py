@@ -19,14 +19,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from millrace.avro.state import LogIdentity, ReaderState
+from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.doctor import access_checks, examine, kafka_checks, log_checks, table_checks
 from millrace.doctor.finding import Level, Outcome, error
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
 from millrace.kafka.client import connect
 from millrace.kafka.inspect import look_at_cluster
-from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.local.processes import release_port, reserve_port

@@ -1,5 +1,6 @@
 """The job analytics over a real server's log, and what jobs say when something is missing."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.live.job_world import JobWorld
 from tests.live.reader_world import log_end
-from tests.shared import PROJECT
+from tests.shared import PROJECT, environment_with
 from tests.unit.spark.test_report import check_self_contained
 
 pytestmark = pytest.mark.timeout(1800)
@@ -149,6 +150,29 @@ def test_no_registry(world: JobWorld, mysql: MySQL) -> None:
     assert done.returncode == ExitCode.REGISTRY
     assert done.stderr.startswith("error: the schema registry at http://127.0.0.1:1 does not answer")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_sigterm_ends_a_job_as_process_1_too(world: JobWorld, mysql: MySQL) -> None:
+    """The kernel drops a SIGTERM for which process 1 of a container has no handler, as if it were ignored."""
+    world.capture(mysql, start="latest")
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli", "job", "analytics", "--source", world.source],
+        env=environment_with(world.settings),
+        cwd=world.folder.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),  # noqa: PLW1509 - no threads yet
+    ) as process:
+        assert process.stderr is not None
+        try:
+            assert process.stderr.readline().startswith("analytics: reading ")  # Spark is up
+            process.terminate()
+            *_, last = process.stderr.read().splitlines()
+            assert last == "error: analytics was stopped by SIGTERM; its results are incomplete"
+            assert process.wait() == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    assert not (world.folder.parent / "reports" / f"analytics-{world.source}" / "summary.json").exists()
 
 
 def test_help_names_the_jobs(world: JobWorld) -> None:

@@ -20,19 +20,26 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect, producer_config
+from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
-from millrace.kafka.pipe import CommitPolicy, InputReader, Record, TransactionalProducer, run_pipe
+from millrace.kafka.exactly_once import Committer, run_stage
+from millrace.kafka.input import InputReader
+from millrace.kafka.producer import CommitPolicy, TransactionalProducer
 from millrace.kafka.read import read_topic
-from millrace.kafka.state import read_state
+from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.local import Kafka
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
+from millrace.stage import Output, Record
 from tests.shared import environment_with
+
+from .output import send
 
 
 @pytest.fixture
@@ -78,16 +85,18 @@ def test_no_broker() -> None:
 def test_output_and_state_are_there_together(settings: KafkaSettings, topics: Topics) -> None:
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         assert producer.open() is None
-        producer.produce(topics.raw, b"1", b"one", 1000)
-        producer.produce(topics.raw, b"2", b"two", 2000, headers=[("artificial", b"1")])
+        send(producer, topics.raw, b"1", b"one", 1000)
+        send(producer, topics.raw, b"2", b"two", 2000, headers=[("artificial", b"1")])
         producer.commit(b"after two")
-        producer.produce(topics.raw, b"3", b"three", 3000)
+        send(producer, topics.raw, b"3", b"three", 3000)
     one, two = records(settings, topics.raw)
     assert (one.key(), one.value(), one.timestamp()[1], one.headers()) == (b"1", b"one", 1000, None)
     assert (two.timestamp()[1], two.headers()) == (2000, [("artificial", b"1")])
     with TransactionalProducer(settings, topics.source, "reader") as producer:
-        assert producer.open() == b"after two"
-    with TransactionalProducer(settings, topics.source, "reader", shard=1) as producer:
+        stored = producer.open()
+        assert stored is not None
+        assert stored.value == b"after two"
+    with TransactionalProducer(settings, topics.source, "decoder") as producer:
         assert producer.open() is None
 
 
@@ -95,9 +104,9 @@ def test_reading_waits_for_what_is_undecided(settings: KafkaSettings, topics: To
     """The rest of a transaction shows a moment after its first records: nobody may take that for the end."""
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer.open()
-        producer.produce(topics.raw, b"1", b"one", 1000)
+        send(producer, topics.raw, b"1", b"one", 1000)
         producer.commit(b"one")
-        producer.produce(topics.raw, b"2", b"two", 2000)
+        send(producer, topics.raw, b"2", b"two", 2000)
         while len(values(settings, topics.raw, "read_uncommitted")) < 2:
             time.sleep(0.05)
         read = read_topic(settings, topics.raw)
@@ -106,7 +115,7 @@ def test_reading_waits_for_what_is_undecided(settings: KafkaSettings, topics: To
         later.start()
         assert [message.value() for message in read] == [b"two"]
         later.join()
-        producer.produce(topics.raw, b"3", b"three", 3000)
+        send(producer, topics.raw, b"3", b"three", 3000)
         while len(values(settings, topics.raw, "read_uncommitted")) < 3:
             time.sleep(0.05)
         read = read_topic(settings, topics.raw)
@@ -123,32 +132,30 @@ def test_any_timestamp_stays(settings: KafkaSettings, topics: Topics) -> None:
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer.open()
         for stamp in stamps:
-            producer.produce(topics.raw, b"key", b"%d" % stamp, stamp)
-        producer.produce_batch(topics.raw, [(b"key", b"%d" % stamp, stamp) for stamp in stamps])
+            send(producer, topics.raw, b"key", b"%d" % stamp, stamp)
         producer.commit(b"done")
-    assert [message.timestamp()[1] for message in records(settings, topics.raw)] == 2 * [1, *stamps[1:]]
+    assert [message.timestamp()[1] for message in records(settings, topics.raw)] == [1, *stamps[1:]]
 
 
 def test_a_lost_record_fails_the_commit(settings: KafkaSettings, topics: Topics) -> None:
     """Without a callback per record: what the broker refuses must come up when the transaction ends."""
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer.open()
-        producer.produce(topics.raw, b"1", b"small", 0)
-        producer.produce(topics.raw, b"2", random.Random(1).randbytes(2_000_000), 0)
+        send(producer, topics.raw, b"1", b"small", 0)
+        send(producer, topics.raw, b"2", random.Random(1).randbytes(2_000_000), 0)
         with pytest.raises(BrokerError, match=f"{topics.raw}.*Message size too large"):
             producer.commit(b"not to be seen")
     assert values(settings, topics.raw) == []
     assert values(settings, topics.raw, "read_uncommitted") != []
-    stored = read_state(settings, topics.source, "reader")
-    assert stored is not None
-    assert stored.value is None
+    assert read_state(settings, topics.source, "reader") is None
 
 
 def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) -> None:
     script = textwrap.dedent(
         """
         import sys
-        from millrace.kafka.pipe import TransactionalProducer
+        from millrace.kafka.producer import TransactionalProducer
+        from millrace.stage import Output
         from millrace.runtime.service import run_service
         from millrace.runtime.settings import ServiceSettings
 
@@ -157,7 +164,9 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
             producer = TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop)
             with producer:
                 producer.open()
-                producer.produce(f"{settings.source}.raw", b"1", b"zombie", 0)
+                output = Output()
+                output.add(f"{settings.source}.raw", b"1", b"zombie", 0)
+                producer.send(output)
                 producer._producer.flush()
                 print("ready", flush=True)
                 sys.stdin.readline()
@@ -183,10 +192,11 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
         assert any(line == "ready\n" for line in first.stdout)
         with TransactionalProducer(settings, topics.source, "reader") as second:
             second.open()
-            second.produce(topics.raw, b"1", b"living", 0)
+            second.commit(b"taken over")
+            send(second, topics.raw, b"1", b"living", 0)
             second.commit(b"living")
             out, err = first.communicate("\n", timeout=120)
-            second.produce(topics.raw, b"2", b"still", 0)
+            send(second, topics.raw, b"2", b"still", 0)
             second.commit(b"still")
     assert first.returncode == ExitCode.FENCED == 6, out + err
     [line] = err.splitlines()
@@ -221,11 +231,11 @@ def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topic
         def produce_on_and_on() -> None:
             with TransactionalProducer(settings, topics.source, "reader") as first:
                 first.open()
-                first.produce(topics.raw, b"1", b"zombie", 0)
+                send(first, topics.raw, b"1", b"zombie", 0)
                 first._producer.flush()
                 second.open()
                 while True:
-                    first.produce(topics.raw, b"2", b"zombie", 0)
+                    send(first, topics.raw, b"2", b"zombie", 0)
                     time.sleep(0.05)
 
         with pytest.raises(FencedError) as caught:
@@ -241,7 +251,7 @@ def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, 
     """The last stable offset stands still at another service's open transaction: our state lies behind it."""
     with TransactionalProducer(settings, topics.source, "decoder") as other:
         other.open()
-        other.produce(topics.state, b"other", b"open", 0)
+        send(other, topics.state, b"other", b"open", 0)
         other._producer.flush()
         with TransactionalProducer(settings, topics.source, "reader") as ours:
             later = threading.Timer(1.0, other.commit, [b"done"])
@@ -260,27 +270,28 @@ def test_a_state_that_stays_hidden(
     monkeypatch.setattr("millrace.kafka.state._TIMEOUT_S", 1.0)
     with TransactionalProducer(settings, topics.source, "decoder") as other:
         other.open()
-        other.produce(topics.state, b"other", b"open", 0)
+        send(other, topics.state, b"other", b"open", 0)
         other._producer.flush()
         with pytest.raises(BrokerError) as caught:
             read_state(settings, topics.source, "reader")
-    assert caught.value.message.startswith(f"{topics.state} could not be read up to ")
-    assert caught.value.message.endswith(" within 1 s: a transaction in it does not end")
+    assert caught.value.message == (
+        f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end"
+    )
 
 
 def test_records_that_are_not_taken(
     settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millrace.kafka.pipe._TRANSACTION_S", 0.0)
+    monkeypatch.setattr("millrace.kafka.producer._COMMIT_S", 0.0)
     config = producer_config(settings, "t") | {"queue.buffering.max.messages": 1, "linger.ms": 5000}
     monkeypatch.setattr(
-        "millrace.kafka.pipe.producer_config", lambda _, name: config | {"transactional.id": name}
+        "millrace.kafka.producer.producer_config", lambda _, name: config | {"transactional.id": name}
     )
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer._producer.init_transactions(30)
-        producer.produce(topics.raw, b"1", b"one", 0)
+        send(producer, topics.raw, b"1", b"one", 0)
         with pytest.raises(BrokerError) as caught:
-            producer.produce(topics.raw, b"2", b"two", 0)
+            send(producer, topics.raw, b"2", b"two", 0)
     assert caught.value.message == f"Kafka has taken no records of {topics.raw} for 0 s; check its brokers"
 
 
@@ -288,7 +299,7 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
     group = f"millrace-decoder-{topics.source}"
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
         producer.open()
-        producer.produce(topics.events, b"1", b"one", 0)
+        send(producer, topics.events, b"1", b"one", 0)
         producer.commit(b"state")
     with InputReader(settings, topics.events, group) as reader:
         reader.seek(0)
@@ -296,7 +307,9 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
         reader._consumer.commit(offsets=[TopicPartition(topics.events, 0, 1)], asynchronous=False)
     admin.delete_consumer_groups([group])[group].result(30)
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
-        assert producer.open() == b"state"
+        stored = producer.open()
+        assert stored is not None
+        assert stored.value == b"state"
 
 
 def test_state_survives_compaction(source_name: str) -> None:
@@ -392,7 +405,7 @@ def test_an_event_of_5_mb_in_chunks(settings: KafkaSettings, topics: Topics, adm
         producer.open()
         for header, piece in split(value, limit):
             assert header is not None
-            producer.produce(topics.raw, b"1:0:log.000001:4", piece, 0, headers=[header])
+            send(producer, topics.raw, b"1:0:log.000001:4", piece, 0, headers=[header])
         producer.commit(b"done")
     joiner = ChunkJoiner()
     wholes = []
@@ -400,8 +413,11 @@ def test_an_event_of_5_mb_in_chunks(settings: KafkaSettings, topics: Topics, adm
         reader.seek(reader.first_offset())
         while not any(wholes):
             for message in reader.read(100, 60.0):
-                [(_, header)] = message.headers()
-                wholes.append(joiner.feed(message.key(), header, message.value(), message.offset()))
+                assert message.headers is not None
+                assert message.key is not None
+                assert message.value is not None
+                [(_, header)] = message.headers
+                wholes.append(joiner.feed(message.key, header, message.value, message.offset))
     assert wholes[-1] == value
     assert len(wholes) == 5
 
@@ -410,7 +426,7 @@ def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer.open()
         for number in range(10):
-            producer.produce(topics.raw, b"%d" % number, b"value", 0)
+            send(producer, topics.raw, b"%d" % number, b"value", 0)
         producer.commit(b"done")
     for future in admin.delete_records([TopicPartition(topics.raw, 0, 6)]).values():
         future.result(60)
@@ -422,11 +438,12 @@ def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics
         with pytest.raises(InputLostError) as caught:
             reader.seek(1000)
         assert caught.value.message == (
-            f"{topics.raw} ends at offset {reader.end_offset()}, but was read to 1000: it is another topic "
-            "now. If it was created anew, delete the source's other topics too, its state included"
+            f"{topics.raw} ends at offset {newest_offset(settings, topics.raw)}, but was read to 1000: its "
+            "end was lost, or it is another topic now. docs/operations.md says what to do ('A topic that "
+            "changed')"
         )
         reader.seek(6)
-        assert [message.key() for message in reader.read(100, 60.0)][:1] == [b"6"]
+        assert [message.key for message in reader.read(100, 60.0)][:1] == [b"6"]
         # While it is read: they are gone before they are fetched, and after it was seen that they are there.
         for future in admin.delete_records([TopicPartition(topics.raw, 0, 9)]).values():
             future.result(60)
@@ -445,7 +462,7 @@ def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
     monkeypatch.setattr("millrace.kafka.read._SILENCE_S", 1.0)
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer.open()
-        producer.produce(topics.raw, b"k", b"open", 0)
+        send(producer, topics.raw, b"k", b"open", 0)
         producer._producer.flush()
         with pytest.raises(BrokerError) as caught:
             records(settings, topics.raw)
@@ -456,68 +473,97 @@ def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
 
 
 class Upper:
-    """A task: the values in capitals; its state is the offset of the next record."""
+    """A stage: the values in capitals; its state is that of a decoder."""
 
-    def __init__(self, producer: TransactionalProducer, topic: str, stop_after: int) -> None:
-        self.producer = producer
+    def __init__(self, topic: str, state: DecoderState, stop_after: int) -> None:
+        self.output = Output()
         self.topic = topic
         self.stop_after = stop_after
-        self.next_offset = 0
+        self.next_offset = state.input_offset
         self.stop = threading.Event()
 
-    def process(self, records: Sequence[Record]) -> None:
-        for message in records:
-            self.producer.produce(self.topic, message.key(), message.value().upper(), message.timestamp()[1])
-            self.next_offset = message.offset() + 1
+    def take(self, records: Sequence[Record]) -> Iterator[None]:
+        for record in records:
+            assert record.value is not None
+            self.output.add(self.topic, record.key, record.value.upper(), record.timestamp_ms)
+            self.next_offset = record.offset + 1
         if self.next_offset >= self.stop_after:
             self.stop.set()
+        yield
 
-    def state(self) -> bytes:
-        return b"%d" % self.next_offset
+    def state(self) -> DecoderState:
+        return DecoderState(self.next_offset)
 
 
-def test_a_pipe_that_fails_and_goes_on(settings: KafkaSettings, topics: Topics) -> None:
+def run_upper(
+    settings: KafkaSettings,
+    topics: Topics,
+    stage_class: type[Upper],
+    stop_after: int,
+    *,
+    policy: CommitPolicy | None = None,
+) -> None:
+    group = f"millrace-decoder-{topics.source}"
+    with (
+        InputReader(settings, topics.raw, group) as reader,
+        TransactionalProducer(settings, topics.source, "decoder", policy=policy) as producer,
+    ):
+        stored = producer.open()
+        state = (
+            DecoderState(0)
+            if stored is None or stored.value is None
+            else DecoderState.from_bytes(stored.value)
+        )
+        stage = stage_class(topics.events, state, stop_after)
+        guard = ContinuityGuard(settings, connect(settings), topics.source, "decoder")
+        guard.check_records(state.continuity)
+        guard.begin(state.continuity)
+        reader.seek(stage.next_offset)
+        committer = Committer(
+            producer,
+            guard,
+            stage.output,
+            stage.state,
+            stop=stage.stop,
+            health=Health(),
+            reader=reader,
+        )
+        run_stage(reader, committer, stage, stop=stage.stop, health=Health(), batch=170)
+
+
+def test_a_stage_that_fails_and_resumes(settings: KafkaSettings, topics: Topics) -> None:
     """Whatever the cut, every record comes through once; what was begun and not committed is aborted."""
     expected = [b"value %d" % number for number in range(5000)]
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer.open()
         for number, value in enumerate(expected):
-            producer.produce(topics.raw, b"%d" % number, value, number)
+            send(producer, topics.raw, b"%d" % number, value, number)
         producer.commit(b"done")
 
     class FailingError(Exception):
         pass
 
     class Failing(Upper):
-        def process(self, records: Sequence[Record]) -> None:
-            super().process(records)
-            if self.next_offset > 2000:
-                self.producer._producer.flush()
+        def take(self, records: Sequence[Record]) -> Iterator[None]:
+            yield from super().take(records)
+            if self.next_offset > 2100:  # in the middle of a transaction
+                time.sleep(0.5)  # what was sent before is in Kafka by now
                 raise FailingError
 
     policy = CommitPolicy(records=300, age_s=1000)
-    for task_class in (Failing, Upper):
-        group = f"millrace-decoder-{topics.source}"
-        with (
-            InputReader(settings, topics.raw, group) as reader,
-            TransactionalProducer(settings, topics.source, "decoder", policy=policy) as producer,
-        ):
-            task = task_class(producer, topics.events, len(expected))
-            task.next_offset = int(producer.open() or 0)
-            reader.seek(task.next_offset)
-            try:
-                run_pipe(reader, producer, task, stop=task.stop, health=Health(), batch=170)
-            except FailingError:
-                assert task_class is Failing
+    with pytest.raises(FailingError):
+        run_upper(settings, topics, Failing, len(expected), policy=policy)
+    run_upper(settings, topics, Upper, len(expected), policy=policy)
     assert values(settings, topics.events) == [value.upper() for value in expected]
     assert len(values(settings, topics.events, "read_uncommitted")) > len(expected)
+    group = f"millrace-decoder-{topics.source}"
     consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": group})
     assert consumer.committed([TopicPartition(topics.raw, 0)], timeout=60)[0].offset == 5000
     consumer.close()
 
 
 def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
-    """One of three nodes is killed while a pipe runs: it waits for new leaders and loses nothing."""
+    """One of three nodes is killed while a stage runs: it waits for new leaders and loses nothing."""
     with Kafka(nodes=3, heap_mb=256) as kafka:
         settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
         topics = Topics(source_name)
@@ -525,32 +571,19 @@ def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
         expected = [b"value %d" % number for number in range(20_000)]
         with TransactionalProducer(settings, topics.source, "reader") as producer:
             producer.open()
-            producer.produce_batch(topics.raw, [(b"key", value, 1) for value in expected])
+            for value in expected:
+                send(producer, topics.raw, b"key", value, 1)
             producer.commit(b"done")
+        killed: list[int] = []
 
         class Killing(Upper):
-            killed = False
+            def take(self, records: Sequence[Record]) -> Iterator[None]:
+                yield from super().take(records)
+                if self.next_offset > 5000 and not killed:
+                    found = connect(settings).list_topics(topics.events).topics[topics.events]
+                    killed.append(found.partitions[0].leader)
+                    kafka.kill_node(killed[0])
 
-            def process(self, records: Sequence[Record]) -> None:
-                super().process(records)
-                if self.next_offset > 5000 and not self.killed:
-                    self.killed = True
-                    leader = (
-                        connect(settings)
-                        .list_topics(topics.events)
-                        .topics[topics.events]
-                        .partitions[0]
-                        .leader
-                    )
-                    kafka.kill_node(leader)
-
-        with (
-            InputReader(settings, topics.raw, "test") as reader,
-            TransactionalProducer(settings, topics.source, "decoder") as producer,
-        ):
-            producer.open()
-            reader.seek(0)
-            task = Killing(producer, topics.events, len(expected))
-            run_pipe(reader, producer, task, stop=task.stop, health=Health())
-        assert task.killed
+        run_upper(settings, topics, Killing, len(expected))
+        assert killed
         assert values(settings, topics.events) == [value.upper() for value in expected]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pymysql
 
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.contract import SOURCE_CHANGED
-from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.producer import TransactionalProducer
 from millrace.local import Kafka, MariaDB, MySQL
 
 from .reader_world import ReaderWorld, assert_nothing_twice, files_of, server_environment, wait_for

@@ -22,7 +22,7 @@ from millrace.contract import (
     HEADER_MARKER,
     SOURCE_CHANGED,
 )
-from millrace.kafka.pipe import TransactionalProducer
+from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from tests.killed import command as killed

@@ -1,7 +1,6 @@
 """The schema registry's client against a real registry, and against what is none."""
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -10,7 +9,13 @@ from structlog.testing import capture_logs
 
 from millrace.avro import registry as module
 from millrace.avro.records import RecordSerializer, deserialize
-from millrace.avro.registry import RegistryError, SchemaRegistry, value_subject
+from millrace.avro.registry import (
+    RegistryError,
+    SchemaRefusedError,
+    SchemaRegistry,
+    UnknownSchemaError,
+    value_subject,
+)
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import RegistrySettings
@@ -82,29 +87,55 @@ def test_what_goes_down_later_is_asked_again(client, source_name, monkeypatch):
     """A registry that has answered once may be away for a moment."""
     client.check()
     asked = []
+    request = module.BoundedHttp.request
 
-    def flaky(self, subject, schema, normalize_schemas=False):
-        asked.append(subject)
+    def flaky(self, method, path, content=None):
+        asked.append(path)
         if len(asked) < 3:
-            raise module.httpx.ConnectError("connection refused")
-        return 42
+            raise ConnectionRefusedError("connection refused")
+        return request(self, method, path, content)
 
-    monkeypatch.setattr(module.SchemaRegistryClient, "register_schema", flaky)
-    assert client.register(value_subject(source_name), record(A)) == 42
-    assert len(asked) == 3
+    monkeypatch.setattr(module.BoundedHttp, "request", flaky)
+    assert client.schema(client.register(value_subject(source_name), record(A))) == record(A)
+    assert len(asked) == 4
 
 
 def test_what_stays_down_is_an_error_in_words(registry, source_name, monkeypatch):
-    def down(self, subject, schema, normalize_schemas=False):
-        raise module.httpx.ConnectError("connection refused")
+    def down(self, method, path, content=None):
+        raise ConnectionRefusedError("connection refused")
 
-    monkeypatch.setattr(module.SchemaRegistryClient, "register_schema", down)
     with SchemaRegistry(RegistrySettings(url=registry.url), retry_s=0.5) as client:
         client.check()
-        began = time.monotonic()
+        monkeypatch.setattr(module.BoundedHttp, "request", down)
         with pytest.raises(RegistryError, match="does not answer"):
             client.register(value_subject(source_name), record(A))
-        assert time.monotonic() - began < 30
+
+
+def test_subjects_as_they_are(client, source_name):
+    assert client.subject_schemas(value_subject(source_name)) == {}
+    first = client.register(value_subject(source_name), record(A))
+    assert client.subject_schemas(value_subject(source_name)) == {first: record(A)}
+    assert client.compatibility() == "BACKWARD"
+    assert client.mode() == "READWRITE"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "R", "fields": [A, A]},
+        {"type": "record", "name": "R", "fields": [{"name": "", "type": "long"}]},
+        {"type": "record", "name": "1", "fields": []},
+    ],
+)
+def test_a_schema_that_is_none_is_refused_as_one(client, source_name, schema):
+    with pytest.raises(SchemaRefusedError, match=f"refuses the schema of {source_name}-value .HTTP 422.: "):
+        client.register(value_subject(source_name), schema)
+    client.check()
+
+
+def test_an_id_that_nobody_has(client):
+    with pytest.raises(UnknownSchemaError, match=r"refuses the schema 2147483647 .HTTP 404.: "):
+        client.schema(2**31 - 1)
 
 
 class Answer(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.status import binary_logs
-from millrace.runtime.service import StopRequestedError
+from millrace.runtime.errors import StopRequestedError
 from services.reader.walk import place_of_time
 
 from .proxy import Proxy

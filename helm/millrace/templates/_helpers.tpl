@@ -1,16 +1,23 @@
 {{- define "millrace.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- default .Chart.Name .Values.nameOverride -}}
 {{- end -}}
 
+{{/*
+The prefix of the names of all objects. A Service's name has no dot and begins with a letter, which the name of a
+release need not.
+*/}}
 {{- define "millrace.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride -}}
 {{- else -}}
 {{- $name := include "millrace.name" . -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- $release := .Release.Name | replace "." "-" -}}
+{{- if regexMatch "^[0-9]" $release -}}
+{{- printf "%s-%s" $name $release | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $name $release -}}
+{{- $release | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" $release $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -29,25 +36,26 @@
 
 {{/* The labels by which pods are selected. They must never change between two versions of the chart. */}}
 {{- define "millrace.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "millrace.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "millrace.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* The labels of an object. Takes a list: the root, and the labels that this object has beside those of all. */}}
 {{- define "millrace.labels" -}}
-helm.sh/chart: {{ include "millrace.chart" . }}
-{{ include "millrace.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- $root := index . 0 -}}
+helm.sh/chart: {{ include "millrace.chart" $root | quote }}
+{{ include "millrace.selectorLabels" $root }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service | quote }}
 app.kubernetes.io/part-of: millrace
-{{- with .Values.commonLabels }}
+{{- with mergeOverwrite (deepCopy $root.Values.commonLabels) (index . 1) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
 {{/* The two labels that tell the objects of one release apart. Takes a dict with source and component. */}}
 {{- define "millrace.partLabels" -}}
-app.kubernetes.io/component: {{ .component }}
-millrace/source: {{ .source }}
+{{- dict "app.kubernetes.io/component" .component "millrace/source" .source | toYaml -}}
 {{- end -}}
 
 {{- define "millrace.annotations" -}}
@@ -79,38 +87,35 @@ A name that is too long is refused, since two names that were cut could be the s
 {{- end -}}
 
 {{/*
-Every source with its defaults, as YAML of a map. Also checks what the schema of the values cannot say.
+Merges values into others, as helm does: maps by key, everything else by the last, and null removes. Takes a list: the
+map that is changed, and what is merged into it.
+*/}}
+{{- define "millrace.merge" -}}
+{{- $into := index . 0 -}}
+{{- range $key, $value := index . 1 -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := unset $into $key -}}
+{{- else if and (kindIs "map" $value) (kindIs "map" (get $into $key)) -}}
+{{- include "millrace.merge" (list (get $into $key) $value) -}}
+{{- else -}}
+{{- $_ := set $into $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Every source with its defaults, and with the values of its services, as YAML of a map from its short name. A source that
+is null is none.
 */}}
 {{- define "millrace.sources" -}}
 {{- $sources := dict -}}
-{{- $names := dict -}}
 {{- range $key, $given := .Values.sources -}}
-{{- $source := mergeOverwrite (deepCopy $.Values.sourceDefaults) (deepCopy (default dict $given)) -}}
+{{- if not (kindIs "invalid" $given) -}}
+{{- $source := pick $.Values "reader" "decoder" "rowmapper" | deepCopy -}}
+{{- include "millrace.merge" (list $source (deepCopy $.Values.sourceDefaults)) -}}
+{{- include "millrace.merge" (list $source (deepCopy $given)) -}}
 {{- $_ := set $source "name" (default $key $source.name) -}}
-{{- if hasKey $names $source.name -}}
-{{- fail (printf "sources.%s and sources.%s have the same name %q: two readers would fence each other" (get $names $source.name) $key $source.name) -}}
-{{- end -}}
-{{- $_ := set $names $source.name $key -}}
-{{- if and (not $source.mysql.host) (not $source.files) -}}
-{{- fail (printf "sources.%s: set mysql.host (a server) or files (binary log files)" $key) -}}
-{{- end -}}
-{{- if and $source.mysql.host $source.files -}}
-{{- fail (printf "sources.%s: set either mysql.host or files, not both" $key) -}}
-{{- end -}}
-{{- if and $source.mysql.host (not $source.mysql.existingSecret) -}}
-{{- fail (printf "sources.%s: set mysql.existingSecret to the name of a Secret with the user's name and password" $key) -}}
-{{- end -}}
 {{- $_ := set $sources $key $source -}}
-{{- end -}}
-{{- if $sources -}}
-{{- if not .Values.kafka.bootstrapServers -}}
-{{- fail "set kafka.bootstrapServers to the addresses of your brokers, for example kafka-0:9092,kafka-1:9092" -}}
-{{- end -}}
-{{- if not .Values.registry.url -}}
-{{- fail "set registry.url to the address of your schema registry" -}}
-{{- end -}}
-{{- if and (hasPrefix "SASL" .Values.kafka.securityProtocol) (not .Values.kafka.sasl.existingSecret) -}}
-{{- fail (printf "kafka.securityProtocol is %s: set kafka.sasl.existingSecret to the name of a Secret with user name and password" .Values.kafka.securityProtocol) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $sources -}}
@@ -119,4 +124,9 @@ Every source with its defaults, as YAML of a map. Also checks what the schema of
 {{/* Whether the clients of Kafka speak TLS with material of their own: "true" or nothing. */}}
 {{- define "millrace.kafkaTls" -}}
 {{- if and (hasSuffix "SSL" .Values.kafka.securityProtocol) .Values.kafka.tls.existingSecret -}}true{{- end -}}
+{{- end -}}
+
+{{/* The name of the Service in front of the metrics. */}}
+{{- define "millrace.metricsName" -}}
+{{- include "millrace.fullname" . }}-metrics
 {{- end -}}

@@ -56,7 +56,7 @@ def said(settings: RegistrySettings) -> str:
         (
             409,
             '{"error_code": 409, "message": "reader has no field a"}',
-            "the schema registry at {} refuses the list of subjects: reader has no field a",
+            "the schema registry at {} refuses the list of subjects (HTTP 409): reader has no field a",
         ),
         (
             500,

@@ -313,5 +313,5 @@ def test_an_encrypted_log_without_its_key(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(UnsupportedError) as caught:
         _cipher(bytes(16), "ECB")
     assert caught.value.message == (
-        "reading an encrypted log needs the package cryptography: pip install 'millrace[encryption]'"
+        "reading an encrypted log needs the package cryptography, which the extra 'encryption' brings"
     )

@@ -1,10 +1,12 @@
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 
-from millrace import __version__, cli
+from millrace import __version__, cli, kernel
 from millrace.cli import main
 
 
@@ -29,7 +31,8 @@ def test_every_command_has_help(name: str) -> None:
 
 
 def test_version() -> None:
-    assert CliRunner().invoke(main, ["--version"]).output == f"millrace, version {__version__}\n"
+    said = CliRunner().invoke(main, ["--version"]).output
+    assert said == f"millrace, version {__version__}, kernel {kernel.state()}\n"
 
 
 def test_an_unknown_command_is_an_error() -> None:
@@ -43,3 +46,87 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     outcome = CliRunner().invoke(main, ["demo"])
     assert outcome.exit_code == 1
     assert "needs the Python package 'no_such_package', which is not installed" in outcome.output
+
+
+@pytest.mark.parametrize("process", [1, 4711])
+def test_process_1_hears_sigterm(monkeypatch: pytest.MonkeyPatch, process: int) -> None:
+    """In a container, the kernel drops signals to process 1 for which it has no handler."""
+    monkeypatch.setattr(os, "getpid", lambda: process)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        CliRunner().invoke(main, ["--version"])
+        handler = signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if process == 1:
+        assert callable(handler)
+        with pytest.raises(SystemExit) as caught:
+            handler(signal.SIGTERM, None)
+        assert caught.value.code == 128 + signal.SIGTERM
+    else:
+        assert handler == before
+
+
+def started(command: str) -> "subprocess.Popen[bytes]":
+    """Run ``command``, the body of a function, as the command ``millrace doctor``."""
+    body = "\n".join(f"    {line}" for line in command.splitlines())
+    script = (
+        "import sys, time, types, click\n"
+        "from millrace import cli\n"
+        f"@click.command()\ndef command():\n{body}\n"
+        "module = types.ModuleType('made_here')\nmodule.command = command\n"
+        "sys.modules['made_here'] = module\n"
+        "cli._COMMANDS['doctor'] = ('made_here:command', 'help')\n"
+        "cli.main(['doctor'])\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "while True: click.echo('x' * 1000)",
+        "while True: sys.stdout.write('x' * 1000)",
+        "sys.stdout.write('x')\nsys.stderr.write('!')\nsys.stderr.flush()\ntime.sleep(1)\nsys.exit(1)",
+    ],
+    ids=["in its midst", "in a buffer", "at its end"],
+)
+def test_a_reader_that_has_seen_enough(command: str) -> None:
+    with started(command) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if "stderr" in command:
+            assert process.stderr.read(1) == b"!"
+        else:
+            assert process.stdout.read(5) == b"xxxxx"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_a_connection_that_breaks_is_no_reader_that_has_left() -> None:
+    with started("raise BrokenPipeError(32, 'Broken pipe')") as process:
+        _, errors = process.communicate()
+    assert process.returncode == 70
+    assert b"BrokenPipeError" in errors
+
+
+def test_an_interrupt_is_one_line() -> None:
+    with started("click.echo('ready')\ntime.sleep(600)") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (130, b"", b"interrupted\n")
+
+
+def test_a_bug_has_its_exit_code() -> None:
+    with started("secret = 'hidden'\nraise ZeroDivisionError") as process:
+        _, errors = process.communicate()
+    assert process.returncode == 70
+    lines = errors.decode().splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "error: millrace doctor met a bug of its own (ZeroDivisionError), told above"

@@ -18,14 +18,14 @@ import fastavro
 import pytest
 from click.testing import CliRunner
 
-from millrace.avro.tables import table_schemas
+from millrace.avro.row_records import table_schemas
 from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
 from millrace.binlog.columns.column import NoMetadata, PackMetadata
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
 from millrace.binlog.file import decode_file
 from millrace.binlog.table import ColumnDefinition, ResolvedTable, TableDefinition, resolve_columns
 from millrace.cli import main
-from tests.unit.avro.test_tables import plain
+from tests.unit.avro.test_row_records import plain
 from tests.unit.kernel.both_rows import Way
 
 LOG = Path(__file__).parent / "logs" / "mysql-8.0.12.000001"

@@ -114,4 +114,3 @@ def test_source_names() -> None:
 
 def test_transactional_id() -> None:
     assert transactional_id("reader", "shop") == "millrace-reader-shop"
-    assert transactional_id("rowmapper", "shop", 3) == "millrace-rowmapper-shop-3"

@@ -1,17 +1,15 @@
 """The decoder without Kafka: one record per event, and the same output wherever it is cut and restarted."""
 
-import threading
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from millrace import kernel
 from millrace.avro.events import EventDeserializer, EventSerializer
-from millrace.avro.state import DecoderState
+from millrace.avro.service_state import DecoderState
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.events import (
     AnnotateRowsEvent,
@@ -23,6 +21,7 @@ from millrace.binlog.events import (
     IntvarEvent,
     PartialRowDataEvent,
     QueryEvent,
+    RotateEvent,
     RowsQueryLogEvent,
     TableMapEvent,
     TransactionPayloadEvent,
@@ -43,9 +42,10 @@ from millrace.contract import (
     RawKey,
     Topics,
 )
-from millrace.kafka.chunks import HELD_BYTES, split
-from services.decoder.decoder import Decoder, Output
-from services.decoder.metrics import DecoderMetrics
+from millrace.kafka.chunks import HELD_BYTES, ChunkJoiner, split
+from millrace.stage import Record
+from services.decoder.stage import DecoderStage, Format
+from tests.stages import CrashError, Ledger, Written, exhaust
 
 TOPICS = Topics("shop")
 SID = bytes(range(16))
@@ -106,66 +106,6 @@ def transaction(number: int, rows: int = 1) -> list[Event]:
     ]
 
 
-@dataclass
-class RawRecord:
-    """A record of the raw topic as Kafka would give it."""
-
-    raw_key: bytes | None
-    raw_value: bytes | None
-    raw_offset: int
-    raw_headers: list[tuple[str, bytes]] | None = None
-
-    def key(self) -> bytes | None:
-        return self.raw_key
-
-    def value(self) -> bytes | None:
-        return self.raw_value
-
-    def offset(self) -> int:
-        return self.raw_offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1000 + self.raw_offset
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return self.raw_headers
-
-
-class CutError(Exception):
-    """The process ends here."""
-
-
-@dataclass
-class Recorder:
-    """Takes the place of Kafka: what was committed, and the state with it. ``cut_after`` commits it dies."""
-
-    committed: list[tuple[Any, ...]] = field(default_factory=list)
-    pending_records: list[tuple[Any, ...]] = field(default_factory=list)
-    state: bytes | None = None
-    due_every: int = 10**9
-    cut_after: int | None = None
-
-    def produce(self, topic: str, key: bytes, value: bytes, timestamp_ms: int, headers: Any = None) -> None:
-        self.pending_records.append((topic, key, value, timestamp_ms, headers))
-
-    def produce_batch(self, topic: str, records: Sequence[tuple[bytes, bytes, int]]) -> None:
-        for record in records:
-            self.produce(topic, *record)
-
-    @property
-    def due(self) -> bool:
-        return len(self.pending_records) >= self.due_every
-
-    def commit(self, state: bytes) -> None:
-        self.committed += self.pending_records
-        self.pending_records = []
-        self.state = state
-        if self.cut_after is not None:
-            self.cut_after -= 1
-            if self.cut_after == 0:
-                raise CutError
-
-
 @pytest.fixture(params=[False, True], ids=["reference", "kernel"], autouse=True)
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param and not kernel.built("events"):
@@ -183,7 +123,7 @@ def describe(value: bytes) -> bytes:
     return f"{place}{artificial} {name} {record.transaction} {record.ordinal} {table}".encode()
 
 
-class Letters:
+class DeadLetters:
     """Writes dead letters as text."""
 
     def __call__(self, fields: dict[str, Any]) -> bytes:
@@ -196,78 +136,63 @@ class Letters:
 
 
 def make(
-    recorder: Recorder, limit: int = 10**6, *, raw: Sequence[RawRecord] = (), held_bytes: int = HELD_BYTES
-) -> Decoder:
-    state = None if recorder.state is None else DecoderState.from_bytes(recorder.state)
-
+    state: DecoderState | None = None,
+    limit: int = 10**6,
+    *,
+    raw: Sequence[Record] = (),
+    held_bytes: int = HELD_BYTES,
+) -> DecoderStage:
     def reread(start: int, stop: int) -> Generator[bytes, None, None]:
         for record in raw[start:stop]:
-            assert record.raw_value is not None
-            yield record.raw_value
+            assert record.value is not None
+            yield record.value
 
     serialize = EventSerializer()
-    output = Output(recorder, TOPICS, serialize, Letters(), limit, limit, serialize.compiled())  # type: ignore[arg-type]
-    metrics = DecoderMetrics(CollectorRegistry())
-    return Decoder(output, metrics, state, reread=reread, stop=threading.Event(), held_bytes=held_bytes)
+    form = Format(TOPICS, serialize, DeadLetters(), limit, limit)  # type: ignore[arg-type]
+    return DecoderStage(
+        form,
+        state or DecoderState(0),
+        reread=reread,
+        write_events=serialize.compiled(),
+        held_bytes=held_bytes,
+    )
 
 
-def records(raw: Sequence[Raw], limit: int = 10**6) -> list[RawRecord]:
-    found: list[RawRecord] = []
+def records(raw: Sequence[Raw], limit: int = 10**6) -> list[Record]:
+    found: list[Record] = []
     for key, value in raw:
         for header, piece in split(value, limit):
-            found.append(RawRecord(key, piece, len(found), None if header is None else [header]))
+            number = len(found)
+            found.append(Record(number, 1000 + number, key, piece, None if header is None else [header]))
     return found
 
 
-def run(
-    raw: Sequence[RawRecord], limit: int = 10**6, *, held_bytes: int = HELD_BYTES
-) -> list[tuple[Any, ...]]:
-    recorder = Recorder()
-    decoder = make(recorder, limit, raw=raw, held_bytes=held_bytes)
-    decoder.process(raw)
-    recorder.commit(decoder.state())
-    assert decoder.next_offset == raw[-1].raw_offset + 1
-    return recorder.committed
+def run(raw: Sequence[Record], limit: int = 10**6, *, held_bytes: int = HELD_BYTES) -> list[Written]:
+    ledger = Ledger()
+    stage = make(limit=limit, raw=raw, held_bytes=held_bytes)
+    ledger.run(stage, raw)
+    assert stage.next_offset == raw[-1].offset + 1
+    return ledger.written
 
 
 def run_cut(
-    raw: Sequence[RawRecord], limit: int, *, held_bytes: int, due_every: int
-) -> tuple[list[tuple[Any, ...]], int]:
-    """Run decoders that are killed behind every commit, to the end; give the output and how many were."""
-    recorder = Recorder(due_every=due_every)
+    raw: Sequence[Record], limit: int, *, held_bytes: int, commit_every: int
+) -> tuple[list[Written], int]:
+    """Run decoders that are killed after every commit, to the end; give the output and how many were."""
+    ledger = Ledger(commit_every)
     restarts = 0
     while True:
-        decoder, offset = resumed(recorder, limit, raw=raw, held_bytes=held_bytes)
-        recorder.pending_records, recorder.cut_after = [], 1
+        ledger.crash_after = ledger.commits + 1
+        stage = make(ledger.state, limit, raw=raw, held_bytes=held_bytes)
         try:
-            for record in raw[offset:]:
-                decoder.process([record])
-                if recorder.due:
-                    recorder.commit(decoder.state())
-        except CutError:
+            ledger.run(stage, raw[stage.next_offset :], 1)
+        except CrashError:
+            if stage.next_offset == len(raw):
+                return ledger.written, restarts
             restarts += 1
-            continue
-        break
-    recorder.cut_after = None
-    recorder.commit(decoder.state())
-    return recorder.committed, restarts
 
 
-def resumed(
-    recorder: Recorder, limit: int, *, raw: Sequence[RawRecord], held_bytes: int
-) -> tuple[Decoder, int]:
-    """Start a decoder where the state says, as the service does."""
-    decoder = make(recorder, limit, raw=raw, held_bytes=held_bytes)
-    offset = 0
-    if recorder.state is not None:
-        state = DecoderState.from_bytes(recorder.state)
-        offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
-        assert state.first_chunk_offset is None or state.first_chunk_offset < state.input_offset
-    decoder.start_at(offset)
-    return decoder, offset
-
-
-def described(output: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def described(output: list[Written]) -> list[tuple[Any, ...]]:
     """Give records with what those of events tell as their values."""
     return [
         (topic, key, describe(value) if topic == "shop.events" and headers is None else value, *rest, headers)
@@ -340,58 +265,63 @@ def test_the_output_does_not_depend_on_where_it_was_cut(
     limit: int, output_limit: int, held_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cut behind every commit, also between the chunks of an event and inside a payload, and restarted."""
-    monkeypatch.setattr("services.decoder.decoder._BATCH", 1)
+    monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
     raw = records(log().records, limit)
     whole = run(raw, output_limit)
     if output_limit > limit:
         assert len(whole) == len(log().records) + 4 + 3
-    for due_every in (1, 2, 3, 5):
-        output, restarts = run_cut(raw, output_limit, held_bytes=held_bytes, due_every=due_every)
+    for commit_every in (1, 2, 3, 5):
+        output, restarts = run_cut(raw, output_limit, held_bytes=held_bytes, commit_every=commit_every)
         assert output == whole
         if output_limit > limit:
-            assert restarts >= len(whole) // due_every - 7
+            assert restarts >= len(whole) // commit_every - 7
         assert restarts > 3
 
 
 def test_the_state_in_the_middle_of_chunks() -> None:
     raw = records(log().records, 50)
-    recorder = Recorder()
-    decoder = make(recorder)
-    decoder.process(raw[:2])
-    state = DecoderState.from_bytes(decoder.state())
+    stage = make()
+    exhaust(stage.take(raw[:2]))
+    state = stage.state()
     assert (state.input_offset, state.first_chunk_offset) == (2, 0)
 
 
-def test_what_cannot_be_decoded_is_set_aside() -> None:
+def test_what_cannot_be_decoded_is_a_dead_letter() -> None:
     raw = records(log().records)
-    damaged = raw[3].raw_value
+    damaged = raw[3].value
     assert damaged is not None
-    raw[3].raw_value = damaged[:-1] + b"?"
-    raw[5].raw_key = b"nonsense"
-    head = (raw[6].raw_key or b"").rpartition(b":")[0]
-    raw[6].raw_key = head + b":%d" % (1 << 63)
-    raw[7].raw_key, raw[7].raw_value = None, None
+    raw[3] = raw[3]._replace(value=damaged[:-1] + b"?")
+    raw[5] = raw[5]._replace(key=b"nonsense")
+    head = (raw[6].key or b"").rpartition(b":")[0]
+    raw[6] = raw[6]._replace(key=head + b":%d" % (1 << 63))
+    raw[7] = raw[7]._replace(key=None, value=None)
     output = run(raw)
-    letters = [
-        (key, value.decode(errors="replace"))
+    dead_letters = [
+        (key, (value or b"").decode(errors="replace"))
         for topic, key, value, _, _ in output
         if topic == "shop.deadletter"
     ]
-    assert [key for key, _ in letters] == [raw[3].raw_key, b"nonsense", raw[6].raw_key, b""]
-    assert letters[0][1].startswith("ChecksumError: ")
-    assert letters[1][1].startswith("ValueError: b'nonsense' is no raw key")
-    assert letters[2][1].startswith("ValueError: b'9223372036854775808' is negative or has more than 63 bits")
+    assert [key for key, _ in dead_letters] == [raw[3].key, b"nonsense", raw[6].key, b""]
+    assert dead_letters[0][1].startswith("ChecksumError: ")
+    assert dead_letters[1][1].startswith("ValueError: b'nonsense' is no raw key")
+    assert dead_letters[2][1].startswith(
+        "ValueError: b'9223372036854775808' is negative or has more than 63 bits"
+    )
     assert (
         len([topic for topic, *_ in output if topic == "shop.events"]) == len(run(records(log().records))) - 4
     )
 
 
-def test_events_before_any_format_description_are_set_aside() -> None:
+def dead_letters_of(output: list[Written]) -> list[tuple[bytes | None, bytes]]:
+    return [(key, value or b"") for topic, key, value, _, _ in output if topic == "shop.deadletter"]
+
+
+def test_events_before_any_format_description_are_dead_letters() -> None:
     raw = records([*log().records[4:8], *LogBuilder("log.000002").records])
     output = run(raw)
-    letters = [value for topic, _, value, _, _ in output if topic == "shop.deadletter"]
-    assert len(letters) == 4
-    assert all(value.startswith(b"MissingStateError") for value in letters)
+    dead_letters = dead_letters_of(output)
+    assert len(dead_letters) == 4
+    assert all(value.startswith(b"MissingStateError") for _, value in dead_letters)
     assert len(output) == 5
 
 
@@ -400,12 +330,35 @@ def test_nothing_of_another_file_or_epoch_is_remembered() -> None:
     for other in (LogBuilder("log.000002"), LogBuilder(epoch=1)):
         other.transaction(9)
         output = run(records([*log().records, *other.records[1:]]))
-        letters = [key for topic, key, *_ in output if topic == "shop.deadletter"]
-        assert letters == [key for key, _ in other.records[1:]]
+        assert [key for key, _ in dead_letters_of(output)] == [key for key, _ in other.records[1:]]
     again = LogBuilder(epoch=1)
     again.transaction(1)
     output = run(records([*log().records[:3], *again.records]))
     assert {topic for topic, *_ in output} == {"shop.events"}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["an event", "a file that begins"])
+@pytest.mark.parametrize("batch", [1, 500])
+def test_a_record_that_does_not_continue_the_log_ends_nothing(whole: bool, batch: int) -> None:
+    """Of another epoch and file, in mid-transaction: the events after it are read as if it were not there."""
+    ours = log().records
+    foreign = LogBuilder("other.000007", epoch=3)
+    foreign.transaction(9)
+    foreign.add(RotateEvent(4, "other.000008"))
+    for at in (1, 3, 5, 9):
+        strangers = foreign.records if whole else [foreign.records[2], foreign.records[-1]]
+        raw = records([*ours[:at], *strangers, *ours[at:]])
+        ledger = Ledger()
+        ledger.run(make(), raw, batch)
+        output = described(ledger.written)
+        expected = {key for key, _ in strangers if not whole}
+        assert {key for key, _ in dead_letters_of(ledger.written)} == expected
+        kept = [
+            (key, value)
+            for topic, key, value, *_ in output
+            if topic == "shop.events" and not key.startswith(b"7:3:")
+        ]
+        assert kept == [(key, value) for _, key, value, *_ in described(run(records(ours)))]
 
 
 def test_events_of_several_servers_in_one_file() -> None:
@@ -419,20 +372,19 @@ def test_events_of_several_servers_in_one_file() -> None:
 
 
 def test_missing_chunks() -> None:
-    """What is left of an event whose last chunks are missing is set aside; the next event is read."""
+    """What is left of an event whose last chunks are missing is a dead letter; the next event is read."""
     builder = LogBuilder()
     builder.transaction(1)
     raw = records(builder.records, 50)
-    chunked = [record for record in raw if record.raw_key == builder.records[1][0]]
+    chunked = [record for record in raw if record.key == builder.records[1][0]]
     assert len(chunked) == 2
     without_last = [record for record in raw if record is not chunked[1]]
     without_first = [record for record in raw if record is not chunked[0]]
     for left, error in ((without_last, b"is missing"), (without_first, b"comes without those before it")):
         output = run(left)
-        letters = [(key, value) for topic, key, value, _, _ in output if topic == "shop.deadletter"]
-        assert len(letters) == 1
-        assert letters[0][0] == builder.records[1][0]
-        assert error in letters[0][1] or b"end before the last" in letters[0][1]
+        [(key, text)] = dead_letters_of(output)
+        assert key == builder.records[1][0]
+        assert error in text or b"end before the last" in text
         assert len(output) == len(builder.records)
 
 
@@ -441,8 +393,8 @@ def test_headers() -> None:
     builder = LogBuilder()
     builder.transaction(1)
     raw = records(builder.records)
-    raw[0].raw_headers = [(HEADER_ARTIFICIAL, b"1")]
-    marker = RawRecord(b"7:0:log.000001:99", b"why", len(raw), [(HEADER_MARKER, ABANDONED)])
+    raw[0] = raw[0]._replace(headers=[(HEADER_ARTIFICIAL, b"1")])
+    marker = Record(len(raw), 1006, b"7:0:log.000001:99", b"why", [(HEADER_MARKER, ABANDONED)])
     output = described(run([*raw, marker]))
     assert len(output) == len(raw) + 1
     assert output[-1] == ("shop.events", b"7:0:log.000001:99:0", b"why", 1006, [(HEADER_MARKER, ABANDONED)])
@@ -453,11 +405,11 @@ def test_headers() -> None:
 def test_large_records_are_chunked() -> None:
     builder = LogBuilder()
     builder.transaction(1)
-    recorder = Recorder()
-    decoder = make(recorder, limit=30)
-    decoder.process(records([*builder.records, (b"bad", b"x")]))
+    output = run(records([*builder.records, (b"bad", b"x")]), 30)
     by_key: dict[bytes, list[tuple[bytes, Any]]] = {}
-    for _, key, value, _, headers in recorder.pending_records:
+    for _, key, value, _, headers in output:
+        assert key is not None
+        assert value is not None
         by_key.setdefault(key, []).append((value, headers))
     assert len(by_key) == len(builder.records) + 1
     for pieces in by_key.values():
@@ -468,7 +420,7 @@ def test_large_records_are_chunked() -> None:
 
 
 @pytest.mark.parametrize("held_bytes", [HELD_BYTES, 0])
-def test_large_events_that_cannot_be_decoded_are_set_aside_whole(held_bytes: int) -> None:
+def test_large_events_that_cannot_be_decoded_are_dead_letters_whole(held_bytes: int) -> None:
     """A bad checksum, a payload that is damaged inside, and one whose last chunk is missing."""
     builder = log()
     builder.payload(5, rows=9)
@@ -476,24 +428,23 @@ def test_large_events_that_cannot_be_decoded_are_set_aside_whole(held_bytes: int
     raw = records(builder.records, 50)
     expected = {}
     bad = next(key for key, value in builder.records if value[4] == EventType.TRANSACTION_PAYLOAD_EVENT)
-    pieces = [record for record in raw if record.raw_key == bad]
-    pieces[1].raw_value = b"?" * len(pieces[1].raw_value or b"")
-    expected[bad] = b"".join(record.raw_value or b"" for record in pieces)
+    pieces = [record for record in raw if record.key == bad]
+    raw[pieces[1].offset] = pieces[1] = pieces[1]._replace(value=b"?" * len(pieces[1].value or b""))
+    expected[bad] = b"".join(record.value or b"" for record in pieces)
     raw.pop()
-    pieces = [record for record in raw if record.raw_key == key]
-    expected[key] = b"".join(record.raw_value or b"" for record in pieces)
-    end = RawRecord(b"7:0:log.000001:9999", b"why", len(raw), [(HEADER_MARKER, SOURCE_CHANGED)])
-    output = run([*raw, end], held_bytes=held_bytes)
-    letters = {key: value for topic, key, value, *_ in output if topic == "shop.deadletter"}
-    assert letters.keys() == expected.keys()
-    assert letters[bad].startswith(b"ChecksumError: ")
-    assert letters[key].startswith(b"ChunkError: the chunks of this event end before the last")
+    pieces = [record for record in raw if record.key == key]
+    expected[key] = b"".join(record.value or b"" for record in pieces)
+    end = Record(len(raw), 0, b"7:0:log.000001:9999", b"why", [(HEADER_MARKER, SOURCE_CHANGED)])
+    dead_letters = dict(dead_letters_of(run([*raw, end], held_bytes=held_bytes)))
+    assert dead_letters.keys() == expected.keys()
+    assert dead_letters[bad].startswith(b"ChecksumError: ")
+    assert dead_letters[key].startswith(b"ChunkError: the chunks of this event end before the last")
     for of, value in expected.items():
-        assert letters[of].endswith(value)
+        assert dead_letters[of].endswith(value)
 
 
 def test_a_large_payload_that_is_damaged_inside() -> None:
-    """The events before the damage are written; the payload is set aside, whole."""
+    """The events before the damage are written; the payload is a dead letter, whole."""
     builder = log()
     gtid, *inside = transaction(6, rows=3)
     builder.add(gtid)
@@ -507,33 +458,9 @@ def test_a_large_payload_that_is_damaged_inside() -> None:
     whole, piecewise = run(raw), run(raw, held_bytes=0)
     events = [record for record in whole if record[0] == "shop.events"]
     assert [record for record in piecewise if record[0] == "shop.events"] == events
-    letters = [value for topic, _, value, *_ in piecewise if topic == "shop.deadletter"]
-    assert len(letters) == 1
-    assert letters[0].startswith(b"TruncatedError: ")
-    assert letters[0].endswith(builder.records[-1][1])
-
-
-def test_a_stop_in_the_middle_of_a_large_event() -> None:
-    """What was asked to stop stops where a Kafka transaction ends, and another one goes on from there."""
-    raw = records(log().records, 50)
-    whole = run(raw, 45)
-    recorder = Recorder(due_every=3)
-    stops = 0
-    while True:
-        decoder = make(recorder, 45, raw=raw, held_bytes=0)
-        offset = 0
-        if recorder.state is not None:
-            state = DecoderState.from_bytes(recorder.state)
-            offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
-        decoder.next_offset = offset
-        decoder._stop.set()
-        decoder.process(raw[offset:])
-        recorder.commit(decoder.state())
-        if decoder.next_offset == len(raw):
-            break
-        stops += 1
-    assert recorder.committed == whole
-    assert stops >= 3
+    [(_, text)] = dead_letters_of(piecewise)
+    assert text.startswith(b"TruncatedError: ")
+    assert text.endswith(builder.records[-1][1])
 
 
 LONG = bytes(range(256)) * 3
@@ -566,25 +493,6 @@ def test_large_events_give_the_records_that_they_would_give_whole(limit: int) ->
     assert sum(headers is not None for *_, headers in whole) > 3 * len(LARGE_EVENTS)
 
 
-def test_what_was_written_of_an_event_that_is_left_out_does_not_count() -> None:
-    """Raw records were deleted while a large event was written, and the decoder goes on behind them."""
-    raw = records(log().records, 50)
-    recorder = Recorder(due_every=3)
-    decoder = make(recorder, 45, raw=raw, held_bytes=0)
-    decoder._stop.set()
-    decoder.process(raw)
-    state = DecoderState.from_bytes(decoder.state())
-    assert state.sub_index or state.chunk
-    recorder = Recorder(state=decoder.state())
-    decoder = make(recorder, 45, raw=raw, held_bytes=0)
-    start = next(n for n, record in enumerate(raw) if n > state.input_offset + 1 and not record.raw_headers)
-    decoder.start_at(start)
-    decoder.process(raw[start:])
-    expected = list(dict.fromkeys(record.raw_key for record in raw[start:]))
-    written = list(dict.fromkeys(key.rpartition(b":")[0] for _, key, *_ in recorder.pending_records))
-    assert written == expected
-
-
 def with_large_inner_events() -> LogBuilder:
     """Make a log with a payload that has large events inside, of which one was written by a table map."""
     builder = LogBuilder()
@@ -608,17 +516,17 @@ def test_large_events_inside_a_payload(limit: int, held_bytes: int, monkeypatch:
     builder = with_large_inner_events()
     whole = run(records(builder.records), 200)
     monkeypatch.setattr("millrace.binlog.events.transaction._PIECE", 90)
-    monkeypatch.setattr("services.decoder.decoder._BATCH", 1)
+    monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
     raw = records(builder.records, limit)
     values = [record[:3] + record[4:] for record in whole]
-    for due_every in (1, 2, 7):
-        committed, _ = run_cut(raw, 200, held_bytes=held_bytes, due_every=due_every)
+    for commit_every in (1, 2, 7):
+        committed, _ = run_cut(raw, 200, held_bytes=held_bytes, commit_every=commit_every)
         assert [record[:3] + record[4:] for record in committed] == values
 
 
 @pytest.mark.parametrize("limit", [10**6, 90])
 def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of that event's record is written; the payload is set aside, whole, wherever it is cut."""
+    """Nothing of that event's record is written; the payload is a dead letter, whole, wherever it is cut."""
     monkeypatch.setattr("millrace.binlog.events.transaction._PIECE", 90)
     builder = LogBuilder()
     gtid, begin, *_ = transaction(8)
@@ -632,35 +540,69 @@ def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytes
     builder.transaction(9)
     raw = records(builder.records, limit)
     output = run(raw, 200, held_bytes=300)
-    for due_every in (1, 2, 7):
-        cut, _ = run_cut(raw, 200, held_bytes=300, due_every=due_every)
-        assert sorted(cut, key=itemgetter(0)) == sorted(output, key=itemgetter(0))
-    letters = [record for record in output if record[0] == "shop.deadletter"]
-    assert b"".join(value for _, _, value, *_ in letters).endswith(builder.records[2][1])
+    for commit_every in (1, 2, 7):
+        cut, _ = run_cut(raw, 200, held_bytes=300, commit_every=commit_every)
+        assert cut == output
+    assert b"".join(value for _, value in dead_letters_of(output)).endswith(builder.records[2][1])
     assert not [key for _, key, *_ in output if key == builder.records[2][0] + b":2"]
     assert {key for _, key, *_ in output} >= {key + b":0" for key, _ in builder.records}
+
+
+def cut_within(raw: Sequence[Record], limit: int, ledger: Ledger) -> DecoderState:
+    """Let a decoder crash within the chunks of a large record; give its state."""
+    ledger.commit_every = 1
+    stage = make(None, limit, raw=raw, held_bytes=0)
+    for _ in chain.from_iterable(stage.take([record]) for record in raw):
+        ledger.settle(stage)
+        if ledger.state is not None and ledger.state.chunk > 1:
+            break
+    ledger.commit_every = 10**9
+    state = ledger.state
+    assert isinstance(state, DecoderState)
+    assert state.chunk > 1
+    return state
 
 
 def test_a_restart_while_the_chunks_of_an_event_are_read_again() -> None:
     """It was cut within the record of a large event before; how much of it is written still counts."""
     raw = records(log().records, 50)
-    whole = run(raw, 45)
-    recorder = Recorder(due_every=3)
-    decoder = make(recorder, 45, raw=raw, held_bytes=0)
-    decoder._stop.set()
-    decoder.process(raw)
-    state = DecoderState.from_bytes(recorder.state or b"")
-    assert state.chunk > 0
-    decoder, offset = resumed(recorder, 45, raw=raw, held_bytes=0)
+    ledger = Ledger()
+    state = cut_within(raw, 45, ledger)
+    stage = make(state, 45, raw=raw, held_bytes=0)
+    offset = stage.next_offset
     assert offset == state.input_offset
-    decoder.process(raw[offset : offset + 1])
-    recorder.commit(decoder.state())
-    assert DecoderState.from_bytes(recorder.state or b"").first_chunk_offset == offset
-    decoder, offset = resumed(recorder, 45, raw=raw, held_bytes=0)
-    recorder.due_every = 10**9
-    decoder.process(raw[offset:])
-    recorder.commit(decoder.state())
-    assert recorder.committed == whole
+    ledger.run(stage, raw[offset : offset + 1])
+    assert ledger.state.first_chunk_offset == offset
+    stage = make(ledger.state, 45, raw=raw, held_bytes=0)
+    ledger.run(stage, raw[offset:])
+    assert ledger.written == run(raw, 45)
+
+
+def test_chunks_that_were_cut_from_something_else_begin_again() -> None:
+    """Another version writes another record: readers see its first chunk, and forget those before it."""
+    raw = records(log().records, 50)
+    ledger = Ledger()
+    state = cut_within(raw, 45, ledger)
+    stage = make(replace(state, fingerprint=state.fingerprint ^ 1), 45, raw=raw, held_bytes=0)
+    ledger.run(stage, raw[stage.next_offset :])
+    joined: dict[bytes | None, bytes] = {}
+    joiners: dict[bytes | None, ChunkJoiner] = {}
+    restarts = 0
+    for _, key, value, _, headers in ledger.written:
+        assert value is not None
+        if headers is None:
+            joined[key] = value
+            continue
+        joiner = joiners.setdefault(key, ChunkJoiner())
+        if headers[0][1].startswith(b"0/") and joiner.first_offset is not None:
+            restarts += 1
+            joiner.reset()
+        whole = joiner.feed(key or b"", headers[0][1], value, 0)
+        if whole is not None:
+            assert key not in joined
+            joined[key] = whole
+    assert restarts == 1
+    assert joined == {key: value for _, key, value, *_ in run(raw)}
 
 
 def test_what_a_newer_version_can_decode() -> None:
@@ -668,17 +610,11 @@ def test_what_a_newer_version_can_decode() -> None:
     builder = LogBuilder()
     builder.add(WriteRowsEvent(7, 1, b"", 1, b"", b"\xff", LONG))
     raw = records(builder.records, 90)
-    damaged = [*raw[:-1], RawRecord(raw[-1].raw_key, b"????", len(raw) - 1, raw[-1].raw_headers)]
-    recorder = Recorder(due_every=3)
-    decoder = make(recorder, 200, raw=damaged, held_bytes=0)
-    decoder._stop.set()
-    decoder.process(damaged)
-    state = DecoderState.from_bytes(decoder.state())
-    assert (raw[state.input_offset].raw_key, state.dead_letter) == (builder.records[1][0], True)
-    assert state.chunk > 0
-    assert recorder.committed[-1][0] == "shop.deadletter"
-    recorder.due_every = 10**9
-    decoder, offset = resumed(recorder, 200, raw=raw, held_bytes=0)
-    decoder.process(raw[offset:])
-    events = [record for record in recorder.committed if record[0] == "shop.events"]
-    assert events + recorder.pending_records == run(raw, 200, held_bytes=0)
+    damaged = [*raw[:-1], raw[-1]._replace(value=b"????")]
+    ledger = Ledger()
+    state = cut_within(damaged, 200, ledger)
+    assert (raw[state.input_offset].key, state.dead_letter) == (builder.records[1][0], True)
+    assert [topic for topic, *_ in ledger.written][-1] == "shop.deadletter"
+    stage = make(state, 200, raw=raw, held_bytes=0)
+    ledger.run(stage, raw[stage.next_offset :])
+    assert ledger.topics["shop.events"] == run(raw, 200, held_bytes=0)

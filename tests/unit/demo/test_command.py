@@ -46,9 +46,10 @@ def test_the_services_get_our_settings_and_none_that_lies_around(monkeypatch: py
 
 def test_a_server_that_is_not_there_is_one_line_and_an_exit_code() -> None:
     arguments = ["demo", "--kafka", "127.0.0.1:1", "--registry", "http://127.0.0.1:1"]
-    outcome = CliRunner().invoke(main, [*arguments, "--source", "nonsense"])
-    assert outcome.exit_code == ExitCode.SETTINGS
-    assert outcome.output == "error: SOURCE is not of the form mysql://user:password@host:port\n"
+    by_environment = CliRunner().invoke(main, arguments, env={"MILLRACE_DEMO_SOURCE": "nonsense"})
+    for outcome in (CliRunner().invoke(main, [*arguments, "--source", "nonsense"]), by_environment):
+        assert outcome.exit_code == ExitCode.SETTINGS
+        assert outcome.output == "error: SOURCE is not of the form mysql://user:password@host:port\n"
 
 
 def test_a_server_that_does_not_let_the_demo_in() -> None:

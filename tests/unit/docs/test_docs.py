@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from millrace.runtime.exit_codes import ExitCode
+from spark_jobs.common.session import SparkSettings
 from tests.shared import PROJECT, load_script
 
 PAGES = sorted(
@@ -52,7 +53,14 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
 
 def test_variables_that_are_named_exist(generator: ModuleType) -> None:
     known = {name for model in generator.SERVICES.values() for name, _ in generator.settings(model)}
-    known |= {"MILLRACE_CONFIG", "MILLRACE_CACHE", "MILLRACE_KERNEL", "MILLRACE_SHARED"}
+    known |= {f"MILLRACE_SPARK_{name.upper()}" for name in SparkSettings.model_fields}
+    known |= {
+        "MILLRACE_CONFIG",
+        "MILLRACE_CACHE",
+        "MILLRACE_KERNEL",
+        "MILLRACE_SHARED",
+        "MILLRACE_DEMO_SOURCE",
+    }
     for page in PAGES:
         named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z](?![A-Z_])", page.read_text()))
         assert named <= known, page
@@ -88,6 +96,17 @@ def test_alerts_are_described_and_use_metrics_that_exist(generator: ModuleType) 
         assert used, alert
         assert used <= known, alert
         assert used == set(re.findall(r"`([a-z_]+)`", described[alert])), alert
+
+
+def test_the_tests_that_show_a_defence_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs" / "security.md").read_text()))
+    defined = {
+        name
+        for file in (PROJECT / "tests").glob("**/*.py")
+        for name in re.findall(r"(?m)^ *(?:async )?def (test_\w+)", file.read_text())
+    }
+    assert named
+    assert named <= defined
 
 
 def test_every_exit_code_is_described() -> None:

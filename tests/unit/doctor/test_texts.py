@@ -1,5 +1,6 @@
 """What the checks say, word for word; tests/live/test_doctor.py has them look at real servers."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -7,11 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.avro.state import LogIdentity, ReaderState
+from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
+from millrace.doctor.examine import Sides, findings
 from millrace.doctor.finding import Outcome, error, ok, warning
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server, Table
+from millrace.installation import install_command
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError
@@ -24,6 +27,22 @@ ALTERED = (
     "the names of columns come from the definitions that the reader finds when it connects, and a table that "
     "was altered since may be set aside"
 )
+
+
+def test_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = "the reference codec does the work, several times as slowly"
+    how = f"{install_command('kernel')} && {sys.executable} -m millrace.kernel.build"
+    missing = "no C compiler: gcc is not on PATH"
+    for state, lacks, outcome in (
+        ("on", None, ok("on")),
+        ("off", None, warning(f"turned off, {slow}", "unset MILLRACE_KERNEL")),
+        ("not built", None, warning(f"not built: Cython was not there; {slow}", f"run: {how}")),
+        ("not built", missing, warning(f"not built: {missing}; {slow}", f"provide that, then run: {how}")),
+    ):
+        monkeypatch.setattr("millrace.kernel.state", lambda found=state: found)
+        monkeypatch.setattr("millrace.kernel.build.what_is_missing", lambda found=lacks: found)
+        (finding,) = (one for one in findings(Sides(problems=["x"])) if one.check == "kernel")
+        assert finding.outcome == outcome
 
 
 class Connection:

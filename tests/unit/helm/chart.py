@@ -1,50 +1,53 @@
-"""The chart as the tests see it: its files, and what helm renders from values."""
+"""The chart as the tests see it: its files, and what Helm renders from values.
+
+Helm is the program on PATH, else its library, which is fetched once as the servers of the local stack are.
+"""
 
 import json
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-PROJECT = Path(__file__).resolve().parents[3]
+from millrace.local.artifacts import fetch
+from tests.shared import PROJECT
+
 CHART = PROJECT / "helm" / "millrace"
 VALUES_FILES = sorted((CHART / "ci").glob("*.yaml"))
 
 MINIMAL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "minimal-values.yaml").read_text())
 
-needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not on PATH")
+
+def helm_template(release: str, values: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``helm template`` with ``values`` on its standard input (JSON is YAML)."""
+    if shutil.which("helm"):
+        command = ["helm", "template", release, str(CHART), "--values", "-"]
+    else:
+        library = str(fetch("helm") / "helm-linux-amd64.so")
+        command = [sys.executable, str(Path(__file__).with_name("library.py")), library, release, str(CHART)]
+    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
 
 
-def run_helm(*arguments: str, values: Any = None) -> subprocess.CompletedProcess[str]:
-    """Run helm with ``values`` on its standard input (JSON is YAML)."""
-    if values is not None:
-        arguments = (*arguments, "--values", "-")
-    return subprocess.run(
-        ["helm", *arguments], input=json.dumps(values), capture_output=True, text=True, check=False
-    )
-
-
-def render(values: Any) -> list[dict[str, Any]]:
+def render(values: Any, release: str = "try") -> list[dict[str, Any]]:
     """All objects that the chart makes of ``values``."""
-    return [
-        document for document in yaml.load_all(_rendered(json.dumps(values)), yaml.CSafeLoader) if document
-    ]
+    text = _rendered(json.dumps(values), release)
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 @cache
-def _rendered(values: str) -> str:
-    result = run_helm("template", "try", str(CHART), values=json.loads(values))
+def _rendered(values: str, release: str) -> str:
+    result = helm_template(release, json.loads(values))
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def refusal(values: Any) -> str:
     """What helm says when it refuses ``values``."""
-    result = run_helm("template", "try", str(CHART), values=values)
+    result = helm_template("try", values)
     assert result.returncode != 0
     return result.stderr
 

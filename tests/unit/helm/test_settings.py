@@ -9,8 +9,9 @@ import yaml
 from pydantic import BaseModel
 
 from millrace.runtime.settings import load_settings
+from spark_jobs.common.job import JobSettings
 
-from .chart import CHART, MINIMAL, merged, needs_helm, render
+from .chart import CHART, MINIMAL, merged, render
 from .test_render import environment
 
 FULL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())
@@ -23,6 +24,8 @@ BY_FILE = {
     "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
     "MILLRACE_KAFKA_FENCED_WAIT_S",
     "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
+    "MILLRACE_TOPICS_NAMES",
+    "MILLRACE_SPARK_JARS",
 }
 """Settings for which the chart has no value; the file in ``config`` can hold them."""
 
@@ -42,14 +45,13 @@ def variables(model: Any, prefix: str = "MILLRACE_") -> set[str]:
 
 
 def test_the_templates_name_every_setting_and_no_other() -> None:
-    """Needs no helm."""
     text = (CHART / "templates" / "_environment.tpl").read_text()
     named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z]\b", text)) - {"MILLRACE_CONFIG"}
-    known = {name for service in SETTINGS for name in variables(settings_class(service))}
+    models = [JobSettings, *map(settings_class, SETTINGS)]
+    known = {name for model in models for name in variables(model)}
     assert named == known - BY_FILE
 
 
-@needs_helm
 @pytest.mark.parametrize("service", SETTINGS)
 @pytest.mark.parametrize("source", ["shop", "stock", "archive"])
 def test_the_services_accept_their_environment(
@@ -67,7 +69,6 @@ def test_the_services_accept_their_environment(
     assert settings.kafka.sasl_password.get_secret_value() == "from the secret"
 
 
-@needs_helm
 def test_each_service_gets_all_of_its_settings() -> None:
     without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": {"disabled": True}}}}})
     for service in SETTINGS:
@@ -82,13 +83,12 @@ def test_each_service_gets_all_of_its_settings() -> None:
         assert missing == set(), service
 
 
-@needs_helm
 def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = pytest.importorskip("spark_jobs.common.job", reason="pyspark is not installed")
     for name in ("try-millrace-stock-analytics", "try-millrace-all-loop-detection"):
         given = environment(render(FULL), name)
         given.pop("MILLRACE_CONFIG", None)
-        assert given.keys() <= variables(job.JobSettings)
+        assert given.keys() <= variables(JobSettings)
         for variable, value in given.items():
             monkeypatch.setenv(variable, "from the secret" if isinstance(value, tuple) else value)
-        load_settings(job.JobSettings, source="stock")
+        spark = load_settings(JobSettings, source="stock").spark
+        assert (spark.cores, spark.memory_mib) == (1, 3072)

@@ -4,7 +4,7 @@ from typing import Any
 from unittest.mock import patch
 
 from millrace import kernel
-from millrace.avro.tables import EventPlace, EventWriter, RowEncoder
+from millrace.avro.row_records import EventPlace, EventWriter, RowEncoder
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import RowsOperation

@@ -30,9 +30,10 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event, seal
 from millrace.binlog.transaction import TransactionTracker
+from millrace.stage import Record
 from tests.unit.binlog.cases import CASES, Case, make_event
 from tests.unit.binlog.vectors import FORMATS
-from tests.unit.kernel.both import NOT_BUILT, RawRecord, compare, decode, deserializer, raw_records
+from tests.unit.kernel.both import NOT_BUILT, compare, decode, deserializer, raw_records
 
 pytestmark = pytest.mark.skipif(not kernel.built("events"), reason=NOT_BUILT)
 
@@ -107,14 +108,14 @@ def test_the_kernel_takes_what_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> N
         left.append(data[4])
         return decode_event(data, state)
 
-    monkeypatch.setattr("services.decoder.decoder.decode_event", count)
+    monkeypatch.setattr("services.decoder.stage.decode_event", count)
     log = log_of([*[GTID, BEGIN, NOTE, MAP, OTHER_MAP, ROWS, OTHER_ROWS, LAST_ROWS, XidEvent(3)] * 3, DDL])
     decode([raw_records(placed(log))], compiled=True)
     assert left == [FormatDescriptionEvent.event_type, DDL.event_type]
     left.clear()
     ring = raw_records(placed(log))
     ring = [
-        RawRecord(b"%d%b" % (n % 3 + 1, (record.key() or b"")[1:]), record.value(), n, None)
+        Record(n, 0, b"%d%b" % (n % 3 + 1, (record.key or b"")[1:]), record.value)
         for n, record in enumerate(ring)
     ]
     decode([ring], compiled=True)
@@ -229,9 +230,7 @@ def test_cut_events() -> None:
         log += [sealed(case.data[:size]) for size in range(19, min(len(case.data), 120)) if size >= 23]
         log += [case.data[:size] for size in range(min(len(case.data), 30))]
         records = raw_records([(4, log[0])])
-        records += [
-            RawRecord(b"7:0:log.000001:%d" % at, data, at, None) for at, data in enumerate(log[1:], 5)
-        ]
+        records += [Record(at, 0, b"7:0:log.000001:%d" % at, data) for at, data in enumerate(log[1:], 5)]
         compare(records)
 
 
@@ -246,14 +245,14 @@ def test_keys_files_and_limits(checksum: int) -> None:
     odd = [b"", b"x", b"7:0:f:", b"7:0:f: 5", b"7:0:f:+5", b"7:0:f:1_0", b"7:0:f:007", b"7:0:f:-5"]
     odd += [b":0:f:5", b"7x:0:f:5", b"007:0:f:5", b"7:0:f", b"7", b"7:", b"7:0:f5", b"7:0:f:5:", b"7:00:f:5"]
     odd += [b"7:0:f:5\n", b"7:0:f:" + b"9" * 18, b"8:0:f:5", b"7:0:ff:5"]
-    records = [RawRecord(b"7:0:f:4", log[0], 0, None), RawRecord(b"7:0:f:99", log[1], 1, None)]
+    records = [Record(0, 0, b"7:0:f:4", log[0]), Record(1, 0, b"7:0:f:99", log[1])]
     for key in odd:
         records += [
-            RawRecord(key, log[1], len(records), None),
-            RawRecord(b"7:0:f:500", log[4], len(records) + 1, None),
+            Record(len(records), 0, key, log[1]),
+            Record(len(records) + 1, 0, b"7:0:f:500", log[4]),
         ]
-    records += [RawRecord(None, log[1], 90, None), RawRecord(b"7:0:f:5", None, 91, None)]
-    records += [RawRecord(b"7:0:f:6", log[1], 92, [("artificial", b"1")])]
+    records += [Record(90, 0, None, log[1]), Record(91, 0, b"7:0:f:5", None)]
+    records += [Record(92, 0, b"7:0:f:6", log[1], [("artificial", b"1")])]
     compare(records)
 
 

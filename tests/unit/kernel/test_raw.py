@@ -13,9 +13,9 @@ from millrace import kernel
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
-from services.reader.writer import BadChecksumError, RawWriter
+from services.reader.stage import BadChecksumError, RawStage
 from tests.unit.kernel.both import NOT_BUILT
-from tests.unit.reader.logs import LIMIT, SID, Log, Recorder, event, make, parts, whole
+from tests.unit.reader.logs import LIMIT, SID, Log, Recorder, Writer, event, make, parts, whole
 
 pytestmark = pytest.mark.skipif(not kernel.built("events"), reason=NOT_BUILT)
 
@@ -98,7 +98,7 @@ def write(batches: list[list[EventPiece]], due: int, again: int, *, mariadb: boo
 
 
 def _session(
-    writer: RawWriter,
+    writer: Writer,
     kafka: Recorder,
     batches: list[list[EventPiece]],
     due: int,
@@ -128,7 +128,7 @@ def test_the_same_records(batches: list[list[EventPiece]], due: int, again: int,
 def test_the_kernel_takes_what_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this, the comparison could compare the reference with itself."""
     noted: list[int] = []
-    monkeypatch.setattr(RawWriter, "_note", lambda self, type_code, *rest: noted.append(type_code))
+    monkeypatch.setattr(RawStage, "_note", lambda self, type_code, *rest: noted.append(type_code))
     log = Log()
     for number in range(1, 4):
         log.transaction(number, 10, 20)

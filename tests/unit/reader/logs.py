@@ -1,26 +1,22 @@
 """Logs made in memory, and a stand-in for Kafka that keeps what is committed."""
 
 import struct
+import time
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from services.reader.metrics import ReaderMetrics
-from services.reader.writer import RawWriter
-
-if TYPE_CHECKING:
-    from millrace.kafka.pipe import TransactionalProducer
+from services.reader.stage import RawStage
 
 LIMIT = 1000
 SID = bytes(range(16))
 GTID_PREFIX = "00010203-0405-0607-0809-0a0b0c0d0e0f"
-
-Headers = Sequence[tuple[str, bytes]] | None
 
 
 class Recorder:
@@ -34,25 +30,62 @@ class Recorder:
         self.due = False
         self.commits: list[int] = []
 
-    def begin(self) -> None:
-        self.pending = True
 
-    def produce(
-        self, topic: str, key: bytes, value: bytes, timestamp_ms: int, headers: Headers = None
-    ) -> None:
-        assert topic == "s.raw"
-        assert len(value) <= LIMIT
-        self.pending = True
-        self.open.append((key, value, timestamp_ms, dict(headers or ())))
+class Writer:
+    """Runs a stage as the reader's loop does."""
 
-    def produce_batch(self, topic: str, records: Sequence[tuple[bytes, bytes, int]]) -> None:
-        for record in records:
-            self.produce(topic, *record)
+    def __init__(self, stage: RawStage, kafka: Recorder) -> None:
+        self.stage = stage
+        self._kafka = kafka
 
-    def commit(self, state: bytes | None) -> None:
-        self.committed += self.open
-        self.commits.append(len(self.open))
-        self.open, self.pending, self.state = [], False, state
+    @property
+    def state(self) -> ReaderState | None:
+        return self.stage.state()
+
+    def begin_session(self, *arguments: Any, **options: Any) -> None:
+        self.stage.begin_session(*arguments, **options)
+
+    def write(self, pieces: Sequence[EventPiece]) -> None:
+        kafka, stage = self._kafka, self.stage
+        try:
+            for _ in stage.take(pieces, int(time.time() * 1000), due=kafka.due):
+                self._settle()
+                if kafka.due and kafka.pending and not stage.inside:
+                    self.commit()
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        kafka, output = self._kafka, self.stage.output
+        for (topic, partition), records in output.groups.items():
+            assert (topic, partition) == ("s.raw", 0)
+            for key, value, timestamp_ms, headers in records:
+                assert key is not None
+                assert value is not None
+                assert len(value) <= LIMIT
+                kafka.pending = True
+                kafka.open.append((key, value, timestamp_ms, dict(headers or ())))
+        output.clear()
+
+    def pause(self) -> None:
+        if not self.stage.confirmed:
+            return
+        state, kafka = self.state, self._kafka
+        if not self.stage.inside and (kafka.pending or (state is not None and kafka.state is None)):
+            self.checkpoint()
+
+    def commit(self) -> None:
+        if self._kafka.pending:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        state, kafka = self.state, self._kafka
+        if state is not None and kafka.state is not None:
+            assert not state.precedes(ReaderState.from_bytes(kafka.state)), "the state goes back"
+        kafka.committed += kafka.open
+        kafka.commits.append(len(kafka.open))
+        kafka.open, kafka.pending = [], False
+        kafka.state = None if state is None else state.to_bytes()
 
 
 class Log:
@@ -123,20 +156,14 @@ def parts(data: bytes, size: int) -> list[EventPiece]:
     ]
 
 
-def make(kafka: Recorder, *, retry_checksums: bool = False) -> RawWriter:
+def make(kafka: Recorder, *, retry_checksums: bool = False) -> Writer:
     state = None if kafka.state is None else ReaderState.from_bytes(kafka.state)
-    return RawWriter(
-        cast("TransactionalProducer", kafka),
-        "s.raw",
-        LIMIT,
-        ReaderMetrics(CollectorRegistry()),
-        state,
-        retry_checksums=retry_checksums,
-    )
+    metrics = ReaderMetrics(CollectorRegistry())
+    return Writer(RawStage("s.raw", LIMIT, metrics, state, retry_checksums=retry_checksums), kafka)
 
 
-def resume(writer: RawWriter, log: Log) -> list[bytes]:
-    """Begin a session where the writer stands; return what the server sends then."""
+def resume(writer: Writer, log: Log) -> list[bytes]:
+    """Begin a session where the stage stands; return what the server sends then."""
     state = writer.state
     position = 4 if state is None else state.position
     writer.begin_session(PositionTracker(log.name, position), server_uuid="u1")

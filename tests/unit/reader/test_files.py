@@ -12,14 +12,13 @@ import zstandard
 from prometheus_client import CollectorRegistry
 
 from millrace.mysql.errors import GapError, RefusedError
-from millrace.runtime.service import StopRequestedError
+from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import load_settings
 from services.reader.files import EndOfFiles, FileSource
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
-from services.reader.writer import RawWriter
 
-from .logs import GTID_PREFIX, SID, Log, Recorder, make
+from .logs import GTID_PREFIX, SID, Log, Recorder, Writer, make
 
 if TYPE_CHECKING:
     from millrace.mysql.packets import EventPiece
@@ -30,7 +29,7 @@ MAGIC = b"\xfebin"
 
 
 def source(
-    writer: RawWriter,
+    writer: Writer,
     files: str,
     start: str = "earliest",
     *,
@@ -45,7 +44,7 @@ def source(
         follow=follow,
         start=start,
     )
-    return FileSource(settings, writer, ReaderMetrics(CollectorRegistry()), beat)
+    return FileSource(settings, writer.stage, ReaderMetrics(CollectorRegistry()), beat)
 
 
 def log_file(folder: Path, name: str, *sizes: int) -> Log:
@@ -60,7 +59,7 @@ def content(log: Log) -> bytes:
     return MAGIC + b"".join(log.events)
 
 
-def read(files: FileSource, writer: RawWriter) -> None:
+def read(files: FileSource, writer: Writer) -> None:
     """Read until nothing more comes."""
     files.open()
     try:

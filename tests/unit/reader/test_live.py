@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -21,9 +21,6 @@ from services.reader.live import LiveSource
 from services.reader.settings import ReaderSettings
 
 from .logs import Log, Recorder, make, resume
-
-if TYPE_CHECKING:
-    from millrace.kafka.pipe import TransactionalProducer
 
 
 def reading(table: str) -> CatalogReading:
@@ -46,14 +43,13 @@ def session(source: LiveSource, monkeypatch: pytest.MonkeyPatch, table: str) -> 
 
 def test_the_catalogue_of_a_session_that_never_began_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be of an epoch in which another server is read then, or of a place that proved wrong."""
-    written: list[tuple[str, bytes]] = []
-    producer = SimpleNamespace(produce=lambda topic, key, *_: written.append((topic, key)))
     settings = load_settings(
         ReaderSettings, source="s", kafka={"bootstrap_servers": "localhost:1"}, mysql={"host": "db"}
     )
     writer = make(Recorder())
-    source = LiveSource(settings, writer, cast("TransactionalProducer", producer), lambda: None)
+    source = LiveSource(settings, writer.stage, lambda: None, lambda: None)
     (first, *_) = resume(writer, Log())
+    output = writer.stage.output
     with session(source, monkeypatch, "never") as server:
         assert source.read(0) == []
         server.close()
@@ -62,9 +58,9 @@ def test_the_catalogue_of_a_session_that_never_began_is_not_written(monkeypatch:
         source.close()
     with session(source, monkeypatch, "now") as server:
         assert source.read(0) == []
-        assert written == []
+        assert output.groups == {}
         payload = b"\0" + first
         server.sendall(struct.pack("<I", len(payload) | 1 << 24) + payload)
         assert [piece.data for piece in source.read(1)] == [first]
-        assert written == [("s.catalog", b"shop.now")]
+        assert [record[0] for record in output.groups["s.catalog", 0]] == [b"shop.now"]
         source.close()

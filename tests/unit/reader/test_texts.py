@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from millrace.avro.state import LogIdentity, ReaderState
+from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.table import TableDefinition
 from millrace.mysql.catalog import CatalogReading
 from millrace.mysql.dump import ReplicaIdentity
@@ -21,16 +21,16 @@ from millrace.mysql.status import LogFile, LogStatus
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import load_settings
+from millrace.stage import Output
 from services.reader import app, live, other_log
 from services.reader.metrics import ReaderMetrics
 from services.reader.other_log import _difference, _is_other_server
 from services.reader.settings import ReaderSettings
-from services.reader.writer import BadChecksumError, RawWriter
+from services.reader.stage import BadChecksumError
 
 from .logs import GTID_PREFIX, SID, Log, Recorder, event, make, resume, whole
 
 if TYPE_CHECKING:
-    from millrace.kafka.pipe import TransactionalProducer
     from millrace.mysql.connection import MysqlConnection
 
 LOG = Log()
@@ -158,10 +158,10 @@ def test_a_source_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_FIRST_BACKOFF_S", 0.0)
     service = SimpleNamespace(stop=threading.Event(), health=Health(), log=get_logger("t"))
     metrics = ReaderMetrics(CollectorRegistry())
-    writer = cast("RawWriter", SimpleNamespace(commit=lambda: None, checkpoint=lambda: None))
-    producer = cast("Any", SimpleNamespace(pending=False))
+    stage = SimpleNamespace(output=Output(), confirmed=True, inside=False)
+    committer = SimpleNamespace(pending=False, settle=lambda: None, commit=lambda: None)
     source = Source(BadChecksumError("log.000001", 4), LinkLostError("db: it is gone"), app.EndOfFiles())
-    loop = app._Loop(cast("Any", service), cast("Any", source), writer, producer, metrics)
+    loop = app._Loop(*(cast("Any", part) for part in (service, source, stage, committer, metrics)))
     loop._has_read = True
     assert logged(loop.run) == [
         ("warning", "asking for an event again"),
@@ -176,8 +176,7 @@ def live_source(host: str) -> live.LiveSource:
         kafka={"bootstrap_servers": "localhost:1"},
         mysql={"host": host, "connect_timeout_s": 1},
     )
-    producer = cast("TransactionalProducer", SimpleNamespace(produce=lambda *_: None))
-    return live.LiveSource(settings, make(Recorder()), producer, lambda: None)
+    return live.LiveSource(settings, make(Recorder()).stage, lambda: None, lambda: None)
 
 
 def test_no_server_of_a_topology_can_be_read() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace import kernel
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.contract import (
     ABANDONED,
     GAP,
@@ -25,7 +25,8 @@ from millrace.contract import (
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
-from services.reader.writer import BadChecksumError
+from services.reader.event_cutter import OtherBytesError
+from services.reader.stage import BadChecksumError
 
 from .logs import GTID_PREFIX, LIMIT, Log, Recorder, event, make, parts, resume, whole
 
@@ -211,7 +212,7 @@ def test_another_log_opens_an_epoch() -> None:
         changed="server_uuid was u1",
     )
     assert writer.state == before, "until the other log is seen"
-    assert writer.session_epoch == 1
+    assert writer.stage.session_epoch == 1
     count = len(kafka.committed)
     for data in second.dump():
         writer.write(whole(data))
@@ -229,7 +230,7 @@ def test_another_log_opens_an_epoch() -> None:
     assert (before.left_out, state.left_out) == ("", f"{GTID_PREFIX}:1-2")
 
 
-def test_an_epoch_that_was_begun_by_gtid_is_gone_on_with_by_gtid() -> None:
+def test_an_epoch_that_was_begun_by_gtid_resumes_by_gtid() -> None:
     """The dump comes from the head of the file; the open transaction, from its beginning."""
     log, kafka = sample(), Recorder()
     writer = make(kafka)
@@ -364,3 +365,33 @@ def test_an_event_whose_packets_are_of_another_size() -> None:
     with pytest.raises(GapError) as caught:
         writer.write([EventPiece(data, True, False, len(data) + 5)])
     assert str(caught.value) == f"{log.name}: an event of {len(data)} bytes came as {len(data) + 5} bytes"
+
+
+@pytest.mark.parametrize("piece_size", [200, 10_000])
+def test_chunks_that_are_not_those_of_the_event(piece_size: int) -> None:
+    """The event that comes again after a restart has other bytes: it begins again with its first chunk."""
+    log, kafka = Log(), Recorder()
+    log.transaction(1, 3000)
+    writer = make(kafka)
+    pieces = [piece for data in resume(writer, log) for piece in parts(data, 200)]
+    cut = next(number for number, piece in enumerate(pieces) if piece.event_size > 3000) + 12
+    writer.write(pieces[:cut])
+    writer.commit()
+    state = writer.state
+    assert state is not None
+    assert state.chunk == 2
+    at = next(number for number, data in enumerate(log.events) if len(data) > 3000)
+    log.events[at] = event(30, b"\1" * 3000, state.position, log.timestamp)
+    writer = make(kafka)
+    for _ in range(2):
+        try:
+            writer.write([piece for data in resume(writer, log) for piece in parts(data, piece_size)])
+        except OtherBytesError:
+            writer.checkpoint()
+        else:
+            break
+    writer.commit()
+    chunks = [(key, headers.get(HEADER_CHUNK), value) for key, value, headers in records_of(kafka)]
+    again = [chunk for chunk in chunks if chunk[1] is not None]
+    assert [header for _, header, _ in again] == [b"0/4", b"1/4", b"0/4", b"1/4", b"2/4", b"3/4"]
+    assert b"".join(value for *_, value in again[2:]) == log.events[at]

@@ -4,12 +4,11 @@ Events come through the real codec, serializer and transaction tracker, as the d
 are lists in memory; a transaction of theirs is there whole when it is committed, or not at all.
 """
 
-import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
-from millrace.avro.state import RowMapperState
+from millrace.avro.service_state import RowMapperState, TableTopic
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TransactionPayloadEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
@@ -19,38 +18,17 @@ from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import EventKey, Topics
 from millrace.kafka.chunks import HELD_BYTES, split
-from millrace.kafka.topics import TopicInfo
-from millrace.runtime.health import Health
-from services.rowmapper.incoming import Incoming, IncomingReader
-from services.rowmapper.mapper import Mapper
-from services.rowmapper.publisher import Publisher
+from millrace.kafka.topics import TableTopicInfo
+from millrace.stage import Output, Record
+from services.rowmapper.binding import Binder
+from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from services.rowmapper.publication import Publisher
+from services.rowmapper.quarantine import Quarantine
 from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.tables import Tables
+from services.rowmapper.stage import RowMapperStage
+from tests.stages import Ledger
 
 SOURCE = "t"
-
-
-class Record:
-    """A record as Kafka gives it."""
-
-    def __init__(self, key, value, offset, timestamp_ms, headers=None):
-        self._key, self._value, self._offset = key, value, offset
-        self._timestamp_ms, self._headers = timestamp_ms, headers
-
-    def key(self):
-        return self._key
-
-    def value(self):
-        return self._value
-
-    def offset(self):
-        return self._offset
-
-    def timestamp(self):
-        return 1, self._timestamp_ms
-
-    def headers(self):
-        return self._headers
 
 
 class EventsTopic:
@@ -92,54 +70,19 @@ class EventsTopic:
         value = self._serialize(decoded, epoch, log_file, position, sub_index, step, table)
         key = EventKey(header.server_id, epoch, log_file, position, sub_index).encode()
         for chunk, piece in split(value, self._limit):
-            offset = self.records[-1].offset() + 1 + (len(self.records) % 3 == 0) if self.records else 5
             headers = None if chunk is None else [chunk]
-            self.records.append(Record(key, piece, offset, 1000 * header.timestamp, headers))
+            self.put(key, piece, 1000 * header.timestamp, headers)
 
     def add_marker(self, kind):
-        offset = self.records[-1].offset() + 1
-        self.records.append(Record(b"1:0:x:4:0", b"why", offset, 0, [("marker", kind)]))
+        self.put(b"1:0:x:4:0", b"why", 0, [("marker", kind)])
+
+    def put(self, key, value, timestamp_ms=0, headers=None):
+        """Add a record as it is."""
+        offset = self.records[-1].offset + 1 + (len(self.records) % 3 == 0) if self.records else 5
+        self.records.append(Record(offset, timestamp_ms, key, value, headers))
 
     def since(self, offset):
-        return [record for record in self.records if record.offset() >= offset]
-
-
-class Producer:
-    """Keeps what is committed; ``cut_every`` records a commit is due."""
-
-    def __init__(self, cut_every=10_000):
-        self.topics = defaultdict(list)
-        self.state = None
-        self.commits = 0
-        self.committed = lambda: None
-        self.pending = False
-        self._cut_every = cut_every
-        self._open = []
-
-    @property
-    def due(self):
-        return len(self._open) >= self._cut_every
-
-    def produce(self, topic, key, value, timestamp_ms, headers=None, *, partition=0):
-        self.pending = True
-        self._open.append((topic, key, value, headers))
-
-    def produce_batch(self, topic, records):
-        for key, value, timestamp_ms in records:
-            self.produce(topic, key, value, timestamp_ms)
-
-    def commit(self, state):
-        for topic, key, value, headers in self._open:
-            self.topics[topic].append((key, value, headers))
-        self._open = []
-        self.pending = False
-        self.state = state
-        self.commits += 1
-        self.committed()
-
-    def abort(self):
-        self._open = []
-        self.pending = False
+        return [record for record in self.records if record.offset >= offset]
 
 
 class Registry:
@@ -149,7 +92,7 @@ class Registry:
         self.schemas = []
         self.subjects = defaultdict(list)
 
-    def register(self, subject, schema, *, always=False):
+    def register(self, subject, schema):
         if schema not in self.schemas:
             self.schemas.append(schema)
         schema_id = self.schemas.index(schema) + 1
@@ -164,11 +107,11 @@ class Registry:
 class World:
     """Everything that outlives a process: topics, registry, state. ``limit`` is that of a row's record."""
 
-    def __init__(self, events, *, cut_every=10_000, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
+    def __init__(self, events, *, cut_every=10**9, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
         self.held_bytes = held_bytes
         self.events = events
         self.registry = Registry()
-        self.producer = Producer(cut_every)
+        self.ledger = Ledger(cut_every)
         self.catalog = list(catalog)
         self.limit = limit
         self.settings = RowMapperSettings(
@@ -177,16 +120,21 @@ class World:
             registry={"url": "http://localhost:1"},
             rows=rows,
         )
-        self.stop = threading.Event()
         self.replays = 0
         self.looks = 0
+        self.topics = {}
+        """Ids of the topics of tables; what is an exception is what creating that topic raises."""
+        self.refused = {}
+        """What the registry says of a subject."""
+
+    @property
+    def state(self):
+        return self.ledger.state
 
     def start(self):
         """Start a row mapper where the state says."""
         topics = Topics(SOURCE)
-        stored = self.producer.state
-        self.producer.abort()
-        state = RowMapperState(0) if stored is None else RowMapperState.from_bytes(stored)
+        state = self.state or RowMapperState(0)
         deserialize_event = EventDeserializer()
         read = 0
 
@@ -195,79 +143,101 @@ class World:
             new, read = self.catalog[read:], len(self.catalog)
             return new
 
-        def catalog_grew():
+        asked_after = -1
+
+        def catalog_grew(must):
+            nonlocal asked_after
+            if not must and asked_after == self.ledger.commits:
+                return False
+            asked_after = self.ledger.commits
             self.looks += 1
             return len(self.catalog) > read
 
         def reread(start, stop):
             for record in self.events.since(start):
-                if record.offset() >= stop:
+                if record.offset >= stop:
                     return
-                yield record.value()
+                yield record.value
 
-        def incoming_reader():
-            return IncomingReader(deserialize_event, reread, held_bytes=self.held_bytes)
+        def event_reader():
+            return EventReader(deserialize_event, reread, held_bytes=self.held_bytes)
 
         def replay(start, stop):
             self.replays += 1
-            reader = incoming_reader()
+            reader = event_reader()
             for record in self.events.since(start):
-                if record.offset() >= stop:
+                if record.offset >= stop:
                     return
                 taken = reader.take(record)
-                if isinstance(taken, Incoming):
+                if isinstance(taken, Incoming | Unreadable):
                     yield taken
 
-        mapper = Mapper(
-            state,
-            self.producer,
-            incoming_reader(),
-            replay,
-            buffer_bytes=self.settings.rows.buffer_mib << 20,
-            health=Health(),
-            stop=self.stop,
-        )
-        tables = Tables(
-            self.settings,
-            self.registry,
-            ensure_topic=lambda _: TopicInfo(1, self.limit - TopicInfo(1, 0).record_limit),
-            read_catalog=read_catalog,
-            catalog_grew=catalog_grew,
-            before_waiting=mapper.commit,
-            quarantined=state.quarantined,
-            server_version=state.server_version,
-        )
-        self.tables_of_last = tables
         publisher = Publisher(
             topics,
-            tables,
-            mapper.sink,
+            Binder(
+                self.settings,
+                ensure_topics=self.ensure_topics,
+                register=self.register,
+                read_catalog=read_catalog,
+                catalog_grew=catalog_grew,
+                known=self.known_topics(),
+            ),
+            Quarantine(state.quarantined),
+            Output(),
+            Counter(state.counters),
             serialize_transaction=TransactionSerializer(self.registry, topics.transactions),
             serialize_ddl=RecordSerializer(self.registry, topics.ddl, "Ddl"),
             serialize_dead_letter=RecordSerializer(self.registry, topics.deadletter, "DeadLetter"),
             deadletter_limit=1000,
             statement_limit=1000,
             include_query=self.settings.rows.include_query,
-            clock=lambda: 1.0,
+            now_ms=lambda: 1000,
         )
-        mapper.use(tables, publisher)
-        return mapper, self.events.since(state.input_offset)
+        return RowMapperStage(
+            state, publisher, event_reader(), replay, buffer_bytes=self.settings.rows.buffer_mib << 20
+        )
+
+    def ensure_topics(self, ids):
+        """Create topics as Kafka would, and compare their ids."""
+        found = {}
+        for name, wanted in ids.items():
+            known = self.topics.setdefault(name, f"id of {name}")
+            if isinstance(known, Exception):
+                found[name] = known
+            elif wanted is not None and wanted != known:
+                found[name] = BinlogError(f"{name} is another one")
+            else:
+                found[name] = TableTopicInfo(1, self.limit - TableTopicInfo(1, 0).record_limit, id=known)
+        return found
+
+    def register(self, schemas):
+        return [
+            self.refused.get(subject) or self.registry.register(subject, schema)
+            for subject, schema in schemas
+        ]
+
+    def known_topics(self):
+        """What is noted of the topics of tables."""
+        known = {}
+        for _, key, value, *_ in self.ledger.topics.get(Topics(SOURCE).state, ()):
+            known[key] = TableTopic.from_bytes(value)
+        return known.values()
 
     def run(self, batch=50):
         """Run a row mapper over all that is there, and commit."""
-        mapper, records = self.start()
-        for start in range(0, len(records), batch):
-            mapper.process(records[start : start + batch])
-            if self.producer.due:
-                self.producer.commit(mapper.state())
-        self.producer.commit(mapper.state())
-        return mapper
+        stage = self.start()
+        self.ledger.run(stage, self.events.since(stage.next_offset), batch)
+        return stage
+
+    def records(self, topic):
+        """All records of a topic as (key, value, headers)."""
+        return [(key, value, headers) for _, key, value, _, headers in self.ledger.topics.get(topic, ())]
 
     def read(self, topic):
         """All records of a topic as (key, value), decoded."""
         return [
             (key and self._key(key), deserialize(self.registry, value))
-            for key, value, _ in self.producer.topics[topic]
+            for key, value, _ in self.records(topic)
         ]
 
     def _key(self, key):
@@ -276,4 +246,4 @@ class World:
     @property
     def tables(self):
         """Names of the table topics."""
-        return sorted(topic for topic in self.producer.topics if topic.count(".") == 2)
+        return sorted(topic for topic in self.ledger.topics if topic.count(".") == 2)

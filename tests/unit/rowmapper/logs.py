@@ -66,7 +66,7 @@ class Log:
     def commit(self):
         return self.event(XidEvent(1))
 
-    def table_map(self, table, columns=2):
+    def table_map(self, table, columns=2, database="shop"):
         self.ids.setdefault(table, 100 + len(self.ids))
         types = bytes((ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG))[:columns]
         metadata = OptionalMetadata(
@@ -77,7 +77,7 @@ class Log:
         )
         optional = encode_optional_metadata(metadata)
         event = TableMapEvent(
-            self.ids[table], 1, "shop", table, types, (400).to_bytes(2, "little"), b"\x06", optional
+            self.ids[table], 1, database, table, types, (400).to_bytes(2, "little"), b"\x06", optional
         )
         return self.event(event)
 
@@ -104,8 +104,10 @@ class Log:
                 self.event(PartialRowDataEvent(len(pieces), number, number == 1, told, piece))
         return self
 
-    def insert(self, table, *rows, end=True):
-        return self.table_map(table).rows(table, WriteRowsEvent, *((None, row) for row in rows), end=end)
+    def insert(self, table, *rows, end=True, database="shop"):
+        return self.table_map(table, database=database).rows(
+            table, WriteRowsEvent, *((None, row) for row in rows), end=end
+        )
 
     def update(self, table, *pairs):
         return self.table_map(table).rows(table, UpdateRowsEvent, *pairs)

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from millrace.avro.state import RowsContext
+from millrace.avro.service_state import RowsContext
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import PartialRowDataEvent, WriteRowsEvent, XidEvent
 from millrace.binlog.rows import RowImages
-from services.rowmapper.large import locate_in_pieces, row_batches
-from services.rowmapper.locate import locate_value
-from services.rowmapper.publisher import WaitingRows
+from services.rowmapper.chunked_rows import locate_in_pieces, row_batches
+from services.rowmapper.publication import WaitingRows
+from services.rowmapper.value_offsets import locate_value
 
 from .logs import ALL, COLUMNS
 
@@ -22,7 +22,7 @@ EMPTY = WriteRowsEvent(7, 1, b"", 2, b"", b"\x00", b"x")
 def waiting(*events):
     """A dead letter that holds these events."""
     found = [SimpleNamespace(event=SimpleNamespace(event=event)) for event in events]
-    return WaitingRows(found, RowsContext("t", None, None, None, None, ()))
+    return WaitingRows(found, RowsContext("t", None, None, None, None, 0, 0, ()))
 
 
 @pytest.mark.parametrize(

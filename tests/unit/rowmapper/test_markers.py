@@ -18,8 +18,8 @@ def test_a_marker_drops_what_is_open_and_a_gap_is_counted_once(
     Log(made.topic, epoch=1).begin().insert("a", (3, "")).commit()
     world = World(made.topic, cut_every=cut_every)
     world.run()
-    mapper = world.run()
+    stage = world.run()
     ids = [value["after"]["id"] for _, value in world.read("t.shop.a")]
     assert ids == [1, 3]
-    assert mapper.counters["gaps"] == gaps
-    assert mapper.counters["transactions_cut"] == 1
+    assert stage.counters["gaps"] == gaps
+    assert stage.counters["transactions_cut"] == 1

@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.rowmapper.metrics import RowMapperMetrics
+from services.rowmapper.quarantine import Quarantine
 
 from .harness import EventsTopic, World
 from .logs import Log
@@ -14,12 +15,13 @@ def test_counters_go_on_after_a_restart():
     world = World(made.topic)
     world.run()
     made.begin().insert("a", (4, "")).commit()
-    mapper = world.run()
+    stage = world.run()
     registry = CollectorRegistry()
-    RowMapperMetrics(registry, mapper, world.tables_of_last)
+    RowMapperMetrics(registry, stage, Quarantine(), lambda: 7)
     text = generate_latest(registry).decode()
     assert "millrace_rowmapper_rows_total 3.0" in text
     assert "millrace_rowmapper_transactions_total 2.0" in text
     assert "millrace_rowmapper_ddl_total 1.0" in text
     assert "millrace_rowmapper_pending_xa 1.0" in text
     assert "millrace_rowmapper_quarantined_tables 0.0" in text
+    assert "millrace_rowmapper_lag_records 7.0" in text

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import Counter, generate_latest
 
 import millrace
+from millrace import kernel
 from millrace.binlog.errors import TruncatedError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -47,6 +48,7 @@ def test_stopped_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
     lines = [json.loads(line) for line in captured.out.splitlines()]
     assert [line["event"] for line in lines] == ["started", "stopped"]
+    assert (lines[0]["version"], lines[0]["kernel"]) == (millrace.__version__, kernel.state())
     assert all(line["service"] == "example" and line["source"] == "shop" for line in lines)
 
 
@@ -93,6 +95,7 @@ def test_every_service_tells_who_it_is_and_whether_it_works() -> None:
     info = f'millrace_service_info{{service="example",source="shop",version="{millrace.__version__}"}} 1.0'
     assert info in before.splitlines()
     assert "millrace_service_ready 0.0" in before.splitlines()
+    assert f"millrace_service_kernel {float(kernel.state() == 'on')}" in before.splitlines()
     assert "millrace_service_ready 1.0" in after.splitlines()
 
 
@@ -108,6 +111,21 @@ SCRIPT = textwrap.dedent(
         if service.settings.log_level == "DEBUG":
             print("held", flush=True)
             time.sleep(600)
+
+    sys.exit(run_service("example", ServiceSettings, app))
+    """
+)
+
+
+UNREAD = textwrap.dedent(
+    """
+    import sys
+    from millrace.runtime.service import run_service
+    from millrace.runtime.settings import ServiceSettings
+
+    def app(service):
+        while not service.stop.wait(0.01):
+            service.log.info("at work")
 
     sys.exit(run_service("example", ServiceSettings, app))
     """
@@ -135,6 +153,24 @@ def test_a_signal_ends_in_order(tmp_path: Path, number: int) -> None:
     with start(tmp_path) as process:
         process.send_signal(number)
         assert process.wait(120) == 0
+
+
+def test_a_log_that_nobody_reads(tmp_path: Path) -> None:
+    """The service stops in order, with one code and no traceback."""
+    (tmp_path / "script.py").write_text(UNREAD)
+    environment = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment | {"PYTHONUNBUFFERED": ""},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millrace.avro.state import ReaderState
+from millrace.avro.service_state import ReaderState
 from millrace.binlog.types import EventType
 from millrace.mysql.status import LogFile
 from millrace.status import lag

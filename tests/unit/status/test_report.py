@@ -4,7 +4,7 @@ import time
 
 import click
 
-from millrace.avro.state import QuarantinedTable
+from millrace.avro.service_state import QuarantinedTable
 from millrace.status.collect import Hop, Place, ServerStatus, Service, SourceStatus
 from millrace.status.lag import Lag
 from millrace.status.report import as_lines

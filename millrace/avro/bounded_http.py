@@ -1,0 +1,170 @@
+"""An HTTP client of one server that bounds what the server can cost: time and bytes of a whole answer.
+
+The time limits of HTTP clients are for each wait: who sends a byte now and then holds them up for ever. Here
+each wait gets what is left. Redirects are not followed. Proxies are those of the environment
+(``HTTPS_PROXY``, ``NO_PROXY`` and so on).
+"""
+
+import base64
+import io
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+__all__ = ["Answer", "BoundedHttp", "HTTPException", "basic_authorization"]
+
+_PIECE: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body; of a body longer than the limit, a little more than the limit."""
+
+    status: int
+    body: bytes
+
+
+def basic_authorization(username: str, password: str) -> str:
+    """Return the value of a header of basic authentication."""
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
+class BoundedHttp:
+    """A client of the server at ``root``, http(s)://host:port/path; it keeps its connection.
+
+    ``limit`` is how many bytes of an answer are read, ``timeout_s`` how long a request may take in all.
+    """
+
+    def __init__(
+        self, root: str, *, headers: Mapping[str, str], tls: ssl.SSLContext, timeout_s: float, limit: int
+    ) -> None:
+        self._root = root.rstrip("/")
+        self._headers = dict(headers)
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._limit = limit
+        self._connection: HTTPConnection | None = None
+
+    def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
+        """Send a request for what is at ``path`` below the root, and return the answer.
+
+        Raises OSError (TimeoutError among them) and HTTPException where none comes, UnicodeError and
+        InvalidURL where there can be no server of that name.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        kept = self._connection is not None
+        try:
+            return self._exchange(method, path, content, deadline)
+        except ConnectionError:
+            if not kept:
+                raise
+        # The server has closed the connection since.
+        return self._exchange(method, path, content, deadline)
+
+    def close(self) -> None:
+        """Close the connection; the next request makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _exchange(self, method: str, path: str, content: bytes | None, deadline: float) -> Answer:
+        connection, target, headers = self._connected()
+        whole = False
+        try:
+            if connection.sock is None:
+                connection.connect()
+            connection.sock = _TimedSocket(connection.sock, deadline)
+            connection.request(method, target + path, body=content, headers=self._headers | headers)
+            with connection.getresponse() as response:
+                if response.getheader("Content-Encoding", "identity") != "identity":
+                    raise HTTPException("the answer is compressed, which was not asked for")
+                body = bytearray()
+                while len(body) <= self._limit and (piece := response.read1(_PIECE)):
+                    body += piece
+                whole = len(body) <= self._limit
+                if whole and response.length:
+                    raise HTTPException(f"the answer ended {response.length} bytes too early")
+                return Answer(response.status, bytes(body))
+        finally:
+            if not whole:
+                self.close()
+
+    def _connected(self) -> tuple[HTTPConnection, str, dict[str, str]]:
+        """Return the connection, what to ask it for, and headers that a proxy wants."""
+        parts = urlsplit(self._root)
+        host = parts.hostname or ""
+        secure = parts.scheme == "https"
+        proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
+        if proxy is None:
+            if self._connection is None:
+                self._connection = self._new(secure, host, parts.port)
+            return self._connection, parts.path, {}
+        through = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        headers = {}
+        if through.username is not None:
+            known = basic_authorization(unquote(through.username), unquote(through.password or ""))
+            headers["Proxy-Authorization"] = known
+        if self._connection is None:
+            self._connection = self._new(secure, through.hostname or "", through.port or 80)
+            if secure:
+                self._connection.set_tunnel(host, parts.port or 443, headers)
+        if secure:
+            return self._connection, parts.path, {}
+        return self._connection, parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), headers
+
+    def _new(self, secure: bool, host: str, port: int | None) -> HTTPConnection:
+        if secure:
+            return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
+        return HTTPConnection(host, port, timeout=self._timeout_s)
+
+
+class _TimedSocket:
+    """A connected socket as ``http.client`` uses one, with a moment at which all is over."""
+
+    def __init__(self, connected: Any, deadline: float) -> None:
+        self._socket: socket.socket = connected._socket if isinstance(connected, _TimedSocket) else connected
+        self._deadline = deadline
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            _give_time(self._socket, self._deadline)
+            view = view[self._socket.send(view) :]
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        assert mode == "rb"
+        return io.BufferedReader(_TimedFile(self._socket, self._deadline), _PIECE)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _TimedFile(io.RawIOBase):
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._socket = connected
+        self._deadline = deadline
+        self._file = connected.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        _give_time(self._socket, self._deadline)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _give_time(connected: socket.socket, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    connected.settimeout(left)

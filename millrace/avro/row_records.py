@@ -1,0 +1,566 @@
+"""Avro schemas of tables, and rows written by them.
+
+A table's records carry Debezium's envelope: the schema ``Envelope`` (``schemas/avro/Envelope.avsc``) with the
+table's columns in ``Value``, both in the namespace ``{source}.{database}.{table}``; each name is escaped
+where Avro does not take it, and a column's own name is then its field's property ``millrace.name``. The key
+is a record ``Key`` of the primary key's columns.
+
+An update that changes the key makes two records, as in Debezium: a delete (``d``) with the old key and an
+insert (``c``) with the new one, so that folding the topic by key gives the table. Both count in ``row``.
+There are no tombstones: a deleted key's last record is the ``d``, whose ``after`` is null.
+
+:class:`RowEncoder` is the hottest code of the product. Avro's binary form has neither names nor padding, so a
+record is a join of pieces, and what is the same for all rows of an event is written once. Where the kernel
+is built, it writes the rows, and what is here only those that are out of the ordinary.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millrace import kernel
+from millrace.avro import binary
+from millrace.avro.binary import Writer, long, string
+from millrace.avro.registry import wire_prefix
+from millrace.avro.schemas import NAMESPACE, Schema, load_schema
+from millrace.binlog.columns.column import ABSENT
+from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Native, codec_of
+from millrace.binlog.errors import BinlogError, MissingStateError, UnrepresentableError
+from millrace.binlog.events.rows import RowsOperation
+from millrace.binlog.rows import AvroRows, Row, RowImages, Values, present_ordinals
+from millrace.binlog.table import ResolvedTable
+from millrace.contract import escape_name
+
+if TYPE_CHECKING:
+    from millrace.kernel.rows import RowsKernel
+
+__all__ = ["EventPlace", "EventWriter", "Locate", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
+
+CONNECTOR: Final = "millrace"
+_NULL: Final = b"\x00"
+_SOME: Final = b"\x02"
+
+Record = tuple[bytes | None, bytes]
+"""Key and value of a Kafka record."""
+
+Lost = Mapping[int, str | bytes]
+"""What an image has in columns whose Avro type cannot hold it, by ordinal: text, or bytes if it is none."""
+
+Locate = Callable[[int, int, int], tuple[int, int]]
+"""From number of the row, side (0 before, 1 after) and ordinal to a value's first byte and past its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchemas:
+    """The schemas of a table's keys (None without a primary key) and values."""
+
+    key: dict[str, Any] | None
+    envelope: dict[str, Any]
+
+
+@dataclass(slots=True)
+class EventPlace:
+    """What the envelope says of a rows event and of its transaction.
+
+    ``ts_ms`` and ``now_ms``, the present time, are in milliseconds; ``total_order`` and ``collection_order``
+    are the numbers of the event's first record among all of the transaction and among those of this table.
+    """
+
+    ts_ms: int
+    server_id: int
+    gtid: str | None
+    log_file: str
+    position: int
+    epoch: int
+    sub_index: int
+    thread: int | None
+    query: str | None
+    schema_source: str
+    now_ms: int
+    transaction: str
+    total_order: int
+    collection_order: int
+    key: bytes
+    """Key of the event in the events topic."""
+
+
+def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> TableSchemas:
+    """Make the schemas of ``table``; the columns' types are those that their declarations give."""
+    namespace = ".".join(escape_name(part) for part in (source, table.database, table.table))
+    fields = [
+        _field(column.name, {"type": ["null", codec_of(column).avro_type(options)], "default": None})
+        for column in table.columns
+    ]
+    envelope = load_schema("Envelope")
+    envelope["namespace"] = namespace
+    before, after, source_block, *others = envelope["fields"]
+    before["type"][1] |= {"namespace": namespace, "fields": fields}
+    after["type"][1] = f"{namespace}.Value"
+    for field in (source_block, *others):
+        _settle(field["type"], NAMESPACE)
+    key = None
+    if table.key_columns:
+        key_fields = [
+            _field(column.name, {"type": _key_type(codec_of(column).avro_type(options))})
+            for column in table.key_columns
+        ]
+        key = {"type": "record", "name": "Key", "namespace": namespace, "fields": key_fields}
+    return TableSchemas(key, envelope)
+
+
+def _field(name: str | None, rest: dict[str, Any]) -> dict[str, Any]:
+    assert name is not None, "a resolved table has a name for each column"
+    escaped = escape_name(name)
+    # A name may have bytes that are no UTF-8, as lone surrogates, which JSON cannot have.
+    own = {} if escaped == name else {"millrace.name": name.encode(errors="backslashreplace").decode()}
+    return {"name": escaped, **rest, **own}
+
+
+def _settle(schema: Schema, namespace: str) -> None:
+    """Give the outermost records of ``schema`` a namespace, else they would take the table's."""
+    for branch in schema if isinstance(schema, list) else [schema]:
+        if isinstance(branch, dict):
+            if branch["type"] == "record":
+                branch["namespace"] = namespace
+            elif branch["type"] == "array":
+                _settle(branch["items"], namespace)
+
+
+def _key_type(avro: Schema) -> Schema:
+    """Let a key's field hold text where MySQL has values that its type lacks, such as 0000-00-00."""
+    logical = isinstance(avro, dict) and avro.get("logicalType") not in {None, "decimal"}
+    return [avro, "string"] if logical else avro
+
+
+def _key_writer(avro: Schema) -> Callable[[Any, str | bytes | None], bytes]:
+    """Bind the way from a value, or from what its type cannot hold, to the field of a key."""
+    write = binary.writer(avro)
+    has_text_branch = _key_type(avro) is not avro
+    value_branch, text_branch = (_NULL, _SOME) if has_text_branch else (b"", b"")
+    may_be_text = has_text_branch or (avro["type"] if isinstance(avro, dict) else avro) == "string"
+
+    def write_key(value: Any, lost: str | bytes | None) -> bytes:
+        if lost is None:
+            return value_branch + write(value)
+        if not may_be_text:
+            kind = avro["type"] if isinstance(avro, dict) else avro
+            raise UnrepresentableError(f"{_shown(lost)} does not fit a key of Avro's type {kind}")
+        return text_branch + string(_shown(lost))
+
+    return write_key
+
+
+def _shown(lost: str | bytes) -> str:
+    return lost if isinstance(lost, str) else f"0x{lost.hex()}"
+
+
+_Frame = tuple[bytes, bytes, bytes]
+"""The pieces of a record that are the same for all rows of an event under one operation.
+
+The source block up to ``row``; the rest of it, ``op``, ``ts_ms`` and the transaction's id; ``before_missing``
+and ``after_missing``.
+"""
+
+_INSERT: Final = string("c")
+_UPDATE: Final = string("u")
+_DELETE: Final = string("d")
+
+
+class RowEncoder:
+    """Writes the rows of one table by schemas that are registered; bound once per definition of the table.
+
+    ``key_id`` and ``value_id`` are the registry's ids of what :func:`table_schemas` made for the same table
+    and options; ``record_limit`` is the largest value in bytes that the topic takes.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        version: str,
+        table: ResolvedTable,
+        options: AvroOptions,
+        *,
+        key_id: int | None,
+        value_id: int,
+        record_limit: int,
+    ) -> None:
+        self.names = [str(column.name) for column in table.columns]
+        self._codecs = [codec_of(column) for column in table.columns]
+        self._options = options
+        types = [codec.avro_type(options) for codec in self._codecs]
+        self.pack = binary.packer()
+        self.prefix = wire_prefix(value_id)
+        self.record_limit = record_limit
+        self._writers = [binary.writer(["null", avro]) for avro in types]
+        self._origin = string(version) + string(CONNECTOR) + string(source)
+        self._table = string(table.database) + string(table.table)
+        self._key_prefix = None if key_id is None else wire_prefix(key_id)
+        self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
+        self._key_parts = [
+            (column.ordinal, _key_type(types[column.ordinal]) is not types[column.ordinal])
+            for column in table.key_columns
+        ]
+        self._single_key: tuple[int, Writer] | None = None
+        if len(table.key_columns) == 1:
+            ordinal = table.key_columns[0].ordinal
+            if _key_type(types[ordinal]) is types[ordinal]:
+                self._single_key = ordinal, binary.writer(types[ordinal])
+        self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
+
+    def key(self, values: Values, lost: Lost | None) -> bytes | None:
+        """Write the key of a row; raises :class:`MissingStateError` where the image lacks a part of it."""
+        if self._key_prefix is None:
+            return None
+        if self._single_key is not None and not lost:
+            ordinal, write_value = self._single_key
+            value = values[ordinal]
+            if value is not None and value is not ABSENT:
+                return self._key_prefix + write_value(value)
+        parts = [self._key_prefix]
+        for ordinal, write in self._key:
+            value = values[ordinal]
+            original = None if lost is None else lost.get(ordinal)
+            if value is ABSENT or (value is None and original is None):
+                raise MissingStateError(f"a row image lacks the key column {self.names[ordinal]}")
+            parts.append(write(value, original))
+        return b"".join(parts)
+
+    def side(self, present: bytes) -> tuple[list[Writer], bytes]:
+        """Give what writes images that have the columns ``present``.
+
+        That is a function per column of the table, and what ``before_missing`` or ``after_missing`` says.
+        Raises :class:`InvalidValueError` for a bitmap of another number of columns.
+        """
+        bound = self._sides.get(present)
+        if bound is None:
+            has = self._present(present)
+            writers = [write if there else _absent for write, there in zip(self._writers, has, strict=True)]
+            names = [name for name, there in zip(self.names, has, strict=True) if not there]
+            missing = _SOME + binary.array_of_strings(names) if names else _NULL
+            bound = self._sides[present] = (writers, missing)
+        return bound
+
+    def kernel(self, before: bytes | None, after: bytes | None) -> "RowsKernel | None":
+        """Make what writes the rows of events with these images natively; None where there is no such thing.
+
+        The bitmaps say which columns an image has; None stands for an image that the kind of event lacks.
+        """
+        images = [None if bitmap is None else self._present(bitmap) for bitmap in (before, after)]
+        # By columns: a damaged bitmap may have bits set that belong to none.
+        if not any(any(image or ()) for image in images) or not kernel.has("rows"):
+            return None
+        from millrace.kernel.rows import RowsKernel  # noqa: PLC0415 - whether it is built shows when it runs
+
+        natives = [codec.native(self._options) for codec in self._codecs]
+        return RowsKernel(
+            [_plan(codec, native) for codec, native in zip(self._codecs, natives, strict=True)],
+            [
+                _converter(codec, self._options, write) if native is None else None
+                for codec, native, write in zip(self._codecs, natives, self._writers, strict=True)
+            ],
+            images[0],
+            images[1],
+            None if self._key_prefix is None else self._key_parts,
+            self._key_prefix,
+            self.prefix,
+            self.record_limit,
+        )
+
+    def _present(self, bitmap: bytes) -> list[bool]:
+        ordinals = present_ordinals(bitmap, len(self._codecs))
+        return [ordinal in ordinals for ordinal in range(len(self._codecs))]
+
+    def start(self, place: EventPlace) -> bytes:
+        """Write the source block up to ``row``."""
+        return self.pack(
+            "blblSsl",
+            self._origin,
+            place.ts_ms,
+            self._table,
+            place.server_id,
+            place.gtid,
+            place.log_file,
+            place.position,
+        )
+
+
+def _plan(codec: ColumnCodec, native: Native | None) -> tuple[int, int, int, int, int, tuple[bytes, ...]]:
+    size = struct.calcsize("<" + codec.struct_code) if codec.struct_code else 0
+    return (native.kind if native else 0, codec.length_bytes, size, *(native[1:] if native else (0, 0, ())))
+
+
+def _converter(codec: ColumnCodec, options: AvroOptions, write: Writer) -> Callable[[bytes], bytes]:
+    """Bind the way from the bytes of a value to its Avro form, for types that the kernel does not have."""
+    convert = codec.avro_decoder(options) or (lambda payload: payload)
+    if codec.struct_code and not codec.struct_code.endswith("s"):
+        unpack = struct.Struct("<" + codec.struct_code).unpack
+        return lambda data: write(convert(*unpack(data)))
+    return lambda data: write(convert(data))
+
+
+def _absent(_: object) -> bytes:
+    return _NULL
+
+
+_SIDES: Final = ("before", "after")
+_NO_NOTE: Final[dict[str, Any]] = {"text": None, "bytes": None, "reference": None}
+_unrepresentable: Final = binary.writer(
+    next(field["type"] for field in load_schema("Envelope")["fields"] if field["name"] == "unrepresentable")
+)
+
+
+class EventWriter:
+    """Writes the rows of one event, in their order, into ``records``.
+
+    The bitmaps say which columns the images have, lowest bit first, and are empty for a side that the event
+    does not have.
+
+    Rows of an event that comes in batches: ``first`` is the number of records before these, and
+    ``references`` names the values that were left out, by row, side and ordinal.
+    """
+
+    def __init__(
+        self,
+        encoder: RowEncoder,
+        place: EventPlace,
+        before_present: bytes,
+        after_present: bytes,
+        locate: Locate,
+        *,
+        first: int = 0,
+        references: Collection[tuple[int, int, int]] = (),
+    ) -> None:
+        self.records: list[Record] = []
+        self._first = first
+        self._left_out: dict[int, frozenset[tuple[int, int]]] = {}
+        for number, side, ordinal in references:
+            self._left_out[number] = self._left_out.get(number, frozenset()) | {(side, ordinal)}
+        self._lost: Mapping[tuple[int, int], Lost] = {}
+        self._encoder = encoder
+        self._place = place
+        self._locate = locate
+        self._before, self._before_missing = encoder.side(before_present)
+        self._after, self._after_missing = encoder.side(after_present)
+        self._start = encoder.start(place)
+
+    def write(self, operation: RowsOperation, images: AvroRows) -> list[int]:
+        """Write all rows of the event; give for each row how many records there were before it.
+
+        Raises :class:`MissingStateError` where an image lacks the key.
+        """
+        self._lost = images.unrepresentable
+        if operation is RowsOperation.UPDATE:
+            return self._updates(images.rows)
+        side = int(operation is RowsOperation.WRITE)
+        self._one_sided(self._frames(operation)[0], images.rows, side)
+        return list(range(len(images.rows)))
+
+    def write_bytes(
+        self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel | None"
+    ) -> None:
+        """Read rows by ``images`` and write them, with the kernel where there is one for these images.
+
+        Raises :class:`MalformedError` as :meth:`RowImages.avro` does, and what :meth:`write` does.
+        """
+        if native is None or not self._write_natively(operation, rows, images, native):
+            self.records.clear()
+            self.write(operation, images.avro(rows))
+
+    def _write_natively(
+        self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel"
+    ) -> bool:
+        """Say whether that worked; what went wrong comes to light when the reference reads the event."""
+        frames, place = self._frames(operation), self._place
+
+        def slowly(number: int, start: int, end: int) -> None:
+            read = images.avro(rows[start:end])
+            self._lost = {(number, side): lost for (_, side), lost in read.unrepresentable.items()}
+            ((before, after),) = read.rows
+            if before is not None and after is not None:
+                self._update(frames, number, before, after)
+            else:
+                self._append_one_sided(frames[0], number, (before, after))
+
+        try:
+            return native.write(rows, self.records, frames, place.total_order, place.collection_order, slowly)
+        except BinlogError:
+            return False
+
+    def _frames(self, operation: RowsOperation) -> tuple[_Frame, ...]:
+        """Give the frame of inserts or deletes; of updates, and of what updates of the key become."""
+        place, pack, start = self._place, self._encoder.pack, self._start
+        rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, place.schema_source)
+        behind = pack("Lbs", place.now_ms, _SOME, place.transaction)
+        if operation is RowsOperation.WRITE:
+            return ((start, rest + _INSERT + behind, _NULL + self._after_missing),)
+        delete = start, rest + _DELETE + behind, self._before_missing + _NULL
+        if operation is RowsOperation.DELETE:
+            return (delete,)
+        update = start, rest + _UPDATE + behind, self._before_missing + self._after_missing
+        return update, delete, (start, rest + _INSERT + behind, _NULL + self._after_missing)
+
+    def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
+        if not self._lost and not self._left_out:
+            self._one_sided_ordinary(frame, rows, side)
+            return
+        for number, row in enumerate(rows):
+            self._append_one_sided(frame, number, row)
+
+    def _append_one_sided(self, frame: _Frame, number: int, row: Row) -> None:
+        side = int(row[0] is None)
+        values = row[side]
+        assert values is not None
+        self._append(frame, self._encoder.key(values, self._lost.get((number, side))), number, *row)
+
+    def _one_sided_ordinary(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
+        """Write rows without notes: what :meth:`_append` does, in one loop, since most rows come by here."""
+        key, limit, join = self._encoder.key, self._encoder.record_limit, b"".join
+        writers = self._after if side else self._before
+        lead = self._encoder.prefix + (_NULL + _SOME if side else _SOME)
+        start, end, missing = frame
+        behind = start if side else _NULL + start
+        rest = _NULL + missing
+        total, collection, first = self._place.total_order, self._place.collection_order, self._first
+        for number, row in enumerate(rows):
+            values = row[side]
+            assert values is not None
+            image = join([write(value) for write, value in zip(writers, values, strict=True)])
+            orders = long(first + number), end, long(total + number), long(collection + number)
+            value = join((lead, image, behind, *orders, rest))
+            if len(value) > limit:
+                value = self._shortened(frame, number, *row, len(value) - limit)
+            self.records.append((key(values, None), value))
+
+    def _updates(self, rows: Iterable[Row]) -> list[int]:
+        frames = self._frames(RowsOperation.UPDATE)
+        starts = []
+        for number, (before, after) in enumerate(rows):
+            assert before is not None
+            assert after is not None
+            starts.append(len(self.records))
+            self._update(frames, number, before, after)
+        return starts
+
+    def _update(self, frames: tuple[_Frame, ...], number: int, before: Values, after: Values) -> None:
+        if self._after_missing == _NULL and not self._lost:
+            old, new = self._encoder.key(before, None), self._encoder.key(after, None)
+        else:
+            old, new = self._keys(number, before, after)
+        update, delete, insert = frames
+        if old == new:
+            self._append(update, new, number, before, after)
+        else:
+            self._append(delete, old, number, before, None)
+            self._append(insert, new, number, None, after)
+
+    def _keys(self, number: int, before: Values, after: Values) -> tuple[bytes | None, bytes | None]:
+        """Write the keys before and after an update; what the image after it lacks has not changed."""
+        lost_before, lost_after = (self._lost.get((number, side), {}) for side in (0, 1))
+        unchanged = {ordinal for ordinal, value in enumerate(after) if value is ABSENT}
+        whole = tuple(before[i] if i in unchanged else value for i, value in enumerate(after))
+        lost = {**{i: text for i, text in lost_before.items() if i in unchanged}, **lost_after}
+        return self._encoder.key(before, lost_before), self._encoder.key(whole, lost)
+
+    def _append(
+        self, frame: _Frame, key: bytes | None, number: int, before: Values | None, after: Values | None
+    ) -> None:
+        """Write one record; what is out of the ordinary goes the slow way."""
+        lost = self._lost
+        if number in self._left_out or (lost and ((number, 0) in lost or (number, 1) in lost)):
+            left_out = self._left_out.get(number, frozenset())
+            value = self._slowly(frame, number, before, after, left_out)
+        else:
+            before_image = after_image = _NULL
+            if before is not None:
+                pairs = zip(self._before, before, strict=True)
+                before_image = _SOME + b"".join([write(value) for write, value in pairs])
+            if after is not None:
+                pairs = zip(self._after, after, strict=True)
+                after_image = _SOME + b"".join([write(value) for write, value in pairs])
+            value = self._join(frame, before_image, after_image, _NULL)
+        if len(value) > self._encoder.record_limit:
+            value = self._shortened(frame, number, before, after, len(value) - self._encoder.record_limit)
+        self.records.append((key, value))
+
+    def _join(self, frame: _Frame, before: bytes, after: bytes, unrepresentable: bytes) -> bytes:
+        start, end, missing = frame
+        count = len(self.records)
+        return b"".join(
+            (
+                self._encoder.prefix,
+                before,
+                after,
+                start,
+                long(self._first + count),
+                end,
+                long(self._place.total_order + count),
+                long(self._place.collection_order + count),
+                unrepresentable,
+                missing,
+            )
+        )
+
+    def _slowly(
+        self,
+        frame: _Frame,
+        number: int,
+        before: Values | None,
+        after: Values | None,
+        too_large: frozenset[tuple[int, int]],
+    ) -> bytes:
+        """Write one record with notes of what its fields cannot hold, and of the columns ``too_large``."""
+        notes: list[dict[str, Any]] = []
+        images = [_NULL, _NULL]
+        for side, values, writers in ((0, before, self._before), (1, after, self._after)):
+            if values is None:
+                continue
+            lost = self._lost.get((number, side), {})
+            parts = [_SOME]
+            for ordinal, (write, value) in enumerate(zip(writers, values, strict=True)):
+                note: dict[str, Any] = {}
+                if (side, ordinal) in too_large:
+                    note = {"reference": self._reference(number, side, ordinal)}
+                elif ordinal in lost:
+                    original = lost[ordinal]
+                    note = {"text" if isinstance(original, str) else "bytes": original}
+                if note:
+                    where = {"image": _SIDES[side], "column": self._encoder.names[ordinal]}
+                    notes.append({**where, **_NO_NOTE, **note})
+                parts.append(_NULL if note else write(value))
+            images[side] = b"".join(parts)
+        return self._join(frame, *images, _unrepresentable(notes or None))  # type: ignore[call-arg]  # two images
+
+    def _reference(self, number: int, side: int, ordinal: int) -> dict[str, Any]:
+        start, end = self._locate(number, side, ordinal)
+        return {"key": self._place.key.decode(), "start": start, "end": end}
+
+    def _shortened(
+        self, frame: _Frame, number: int, before: Values | None, after: Values | None, excess: int
+    ) -> bytes:
+        """Write one record, ``excess`` bytes too long, with its largest columns by reference."""
+        sizes = []
+        for side, values in enumerate((before, after)):
+            lost = self._lost.get((number, side), {})
+            sizes += [
+                (_size(lost.get(ordinal, value)), side, ordinal) for ordinal, value in enumerate(values or ())
+            ]
+        too_large = set(self._left_out.get(number, ()))
+        for size, side, ordinal in sorted(sizes, key=lambda entry: -entry[0]):
+            too_large.add((side, ordinal))
+            excess -= size
+            if excess <= 0:
+                value = self._slowly(frame, number, before, after, frozenset(too_large))
+                excess = len(value) - self._encoder.record_limit
+                if excess <= 0:
+                    return value
+        raise UnrepresentableError(
+            f"a row does not fit into a record of {self._encoder.record_limit} bytes even without its columns"
+        )
+
+
+def _size(value: Any) -> int:
+    """Estimate the size of a value in a record, in bytes."""
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return len(value) if isinstance(value, bytes | str | list | tuple) else 0

@@ -1,0 +1,246 @@
+"""Kafka in, Kafka out, exactly once: what runs the stage of a service.
+
+Order at the start: the producer fences any other process of the service, and only then reads the state; the
+topics are compared with it (:mod:`millrace.kafka.continuity`); the input is read from the offset that it
+names. The output, and the state after it, are written in one transaction. A transaction may end wherever the
+stage yields; it is committed as soon as the input pauses, else at the limits of
+:class:`~millrace.kafka.producer.CommitPolicy`.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+from confluent_kafka.admin import AdminClient
+
+from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState, stored_state
+from millrace.contract import Topics
+from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
+from millrace.kafka.errors import BrokerError
+from millrace.kafka.input import InputReader
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.state import last_record
+from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
+from millrace.runtime.settings import ServiceSettings
+from millrace.stage import Output, Stage
+
+__all__ = ["Committer", "Started", "run_stage", "take_over"]
+
+S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
+
+_PAUSE_S: Final = 0.005
+"""How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Generic[S]):
+    """What a service has once it has taken over: its state, its topics, and what compares them."""
+
+    state: S | None
+    infos: dict[str, TopicInfo]
+    guard: ContinuityGuard
+
+
+def take_over(
+    settings: ServiceSettings,
+    producer: TransactionalProducer,
+    admin: AdminClient,
+    service: str,
+    kind: type[S],
+    *,
+    stop: threading.Event,
+) -> Started[S]:
+    """Fence any other process of a service, read its state, compare it with the topics, create those missing.
+
+    Raises :class:`UserError` where the state cannot be read, is missing though the service's own topic holds
+    records, or does not fit the topics.
+    """
+    state_topic = Topics(settings.source).state
+    ensure_topics(admin, settings.topics, {state_topic: "state"})
+    stored = producer.open()
+    value = None if stored is None else stored.value
+    state = stored_state(kind, value, state_topic)
+    guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
+    if state is not None:
+        if not isinstance(state, ReaderState) and state.reprocessing:
+            raise UserError(
+                f"'millrace reprocess' was begun for {settings.source} and not finished: run it again",
+                ExitCode.DATA,
+            )
+        guard.check_ids(state.continuity)
+    infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
+    if state is not None:
+        guard.check_records(state.continuity)
+    else:
+        _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    guard.begin(None if state is None else state.continuity)
+    if stop.is_set():
+        raise StopRequestedError
+    producer.commit(value)
+    return Started(state, infos, guard)
+
+
+def _refuse_lost_state(settings: ServiceSettings, service: str, own: str, state_topic: str) -> None:
+    """Raise where a service has no state, and records that it has written: it would write them again."""
+    if last_record(settings.kafka, own) is not None:
+        raise TopicChangedError(
+            f"{state_topic} has no state of the {service}, but {own} holds records: it would write them "
+            f"once more. 'millrace state rebuild {service} --source {settings.source}' makes the state of "
+            "what the topics hold"
+        )
+
+
+class Committer(Generic[S]):
+    """Sends what a stage has written, and commits it with the state after it."""
+
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        guard: ContinuityGuard,
+        output: Output,
+        state: Callable[[], S | None],
+        *,
+        stop: threading.Event,
+        health: Health,
+        reader: InputReader | None = None,
+    ) -> None:
+        self._producer = producer
+        self._guard = guard
+        self._output = output
+        self._state: Callable[[], S | None] = state
+        self._own = (guard.topics.own, 0)
+        self._stop = stop
+        self._health = health
+        self._reader = reader
+        self._settled: S | None = state()
+        self._committed: S | None = self._settled
+        self._last: tuple[bytes | None, bytes | None] | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the stage has come further than the last commit says."""
+        settled, committed = self._settled, self._committed
+        return settled is not None and (committed is None or settled.place != committed.place)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was sent and not committed."""
+        return self._producer.pending
+
+    @property
+    def due(self) -> bool:
+        """Whether what was sent is large or old enough."""
+        return self._producer.due
+
+    @property
+    def size(self) -> int:
+        """Bytes of what was sent and not committed."""
+        return self._producer.size
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the first of it was sent; 0 if nothing was."""
+        return self._producer.age_s
+
+    def settle(self) -> None:
+        """Send what the stage has written: here, where it has yielded, a transaction may end."""
+        output = self._output
+        if output.count:
+            own = output.groups.get(self._own)
+            if own:
+                self._last = own[-1][0], own[-1][1]
+            self._producer.send(output)
+            output.clear()
+        self._settled = self._state()
+
+    def commit(self, *, rewind: bool = False) -> None:
+        """Commit what was sent, with the state of the last :meth:`settle`.
+
+        A state that goes back is refused, unless ``rewind`` says that it is meant to.
+        """
+        state, before = self._settled, self._committed
+        if state is None:
+            self._producer.commit(None)
+        else:
+            if not rewind and before is not None and state.precedes(before):
+                raise RuntimeError(
+                    f"the state would go back from {before.place} to {state.place}: nothing was committed"
+                )
+            reader = self._reader
+            self._guard.note(None if reader is None else reader.last, self._last)
+            self._last = None
+            state = replace(state, continuity=self._guard.continuity)
+            self._producer.commit(state.to_bytes())
+        self._committed = state
+        self._guard.look()
+
+    def tick(self) -> None:
+        """Give a sign of life from within the stage's work, wherever it waits or works for long.
+
+        Commits what was sent before, if it is due: no transaction is open through work without output. Raises
+        :class:`StopRequestedError` where the process was told to stop.
+        """
+        self._health.beat()
+        if self._producer.pending and (self._producer.due or self._stop.is_set()):
+            self.commit()
+        if self._stop.is_set():
+            raise StopRequestedError
+
+    def explain(self) -> None:
+        """Raise :class:`TopicChangedError` where that is why Kafka refuses: a topic that is gone, say."""
+        self._guard.look(now=True)
+
+    def idle(self) -> None:
+        """Take note that nothing comes: look after the topics."""
+        reader = self._reader
+        self._guard.look(now=reader is not None and reader.warned)
+        if reader is not None:
+            reader.warned = False
+
+
+def run_stage(
+    reader: InputReader,
+    committer: Committer[S],
+    stage: Stage[S],
+    *,
+    stop: threading.Event,
+    health: Health,
+    batch: int = 500,
+    wait_s: float = 1.0,
+) -> None:
+    """Move records from ``reader`` through ``stage`` until ``stop`` is set; end with a commit."""
+    health.set_ready()
+    try:
+        while not stop.is_set():
+            records = reader.read(batch, _PAUSE_S if committer.pending else wait_s)
+            health.beat()
+            if records:
+                for _ in stage.take(records):
+                    committer.settle()
+                    if committer.due:
+                        _commit(reader, committer, stage)
+                    if stop.is_set():
+                        break
+            # What was read and gave no output is done as well, which others see by the state alone.
+            elif committer.pending or committer.moved:
+                _commit(reader, committer, stage)
+            else:
+                committer.idle()
+                reader.tell_lag_tools()
+    except StopRequestedError:
+        pass
+    except BrokerError:
+        committer.explain()
+        raise
+    if committer.pending:
+        _commit(reader, committer, stage, now=True)
+    reader.tell_lag_tools()
+
+
+def _commit(reader: InputReader, committer: Committer[S], stage: Stage[S], *, now: bool = False) -> None:
+    committer.commit()
+    reader.note_committed(stage.next_offset, now=now)

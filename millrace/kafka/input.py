@@ -1,0 +1,158 @@
+"""The input of a service: one partition, read from the offset that the service's state names."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from millrace.avro.service_state import InputRecord
+from millrace.kafka import client
+from millrace.kafka.client import consumer_config
+from millrace.kafka.errors import BrokerError, InputLostError, is_passing, translated
+from millrace.kafka.read import record_of
+from millrace.kafka.state import newest_offset, oldest_offset
+from millrace.runtime.logging import get_logger
+from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Record
+
+__all__ = ["InputReader", "reread"]
+
+_LOG = get_logger(__name__)
+_REREAD_BATCH: Final = 100
+"""Few, since what is read again is mostly large."""
+
+
+class InputReader:
+    """Reads partition 0 of a topic, committed records only, from the offset that it is told.
+
+    The partition is assigned, never subscribed to. Offsets of a consumer group are committed now and then,
+    for lag tools only: nothing is ever read from them.
+    """
+
+    def __init__(self, settings: KafkaSettings, topic: str, group: str) -> None:
+        self.topic = topic
+        self.last: InputRecord | None = None
+        """The last record that was read."""
+        self.warned = False
+        """Whether the client has said that something is wrong since this was set to False last."""
+        self._settings = settings
+        self._consumer = client.Consumer(consumer_config(settings, group), logger=client.KAFKA_LOG)
+        self._committed_at = 0.0
+        self._to_commit: int | None = None
+
+    def first_offset(self) -> int:
+        """Give the offset of the first record that the topic still holds."""
+        return oldest_offset(self._settings, self.topic)
+
+    def seek(self, offset: int, *, advice: str = "raise its retention.ms") -> None:
+        """Read on at ``offset``; raises :class:`InputLostError` where the topic does not hold it.
+
+        ``advice`` says what to do where records were deleted.
+        """
+        first, end = self.first_offset(), newest_offset(self._settings, self.topic)
+        if offset < first:
+            raise InputLostError(
+                f"records {offset} to {first - 1} of {self.topic} were deleted before they were read; "
+                f"{advice}"
+            )
+        if offset > end:
+            raise InputLostError(
+                f"{self.topic} ends at offset {end}, but was read to {offset}: its end was lost, or it is "
+                "another topic now. docs/operations.md says what to do ('A topic that changed')"
+            )
+        with translated(f"reading {self.topic}"):
+            self._consumer.assign([TopicPartition(self.topic, 0, offset)])
+
+    def read(self, count: int, wait_s: float) -> list[Record]:
+        """Give up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
+        with translated(f"reading {self.topic}"):
+            messages = self._consumer.consume(count, timeout=0)
+            if not messages and wait_s > 0:
+                messages = self._consumer.consume(1, timeout=wait_s)
+        if not messages:
+            return []
+        if any(message.error() is not None for message in messages):
+            messages = self._good(messages)
+            if not messages:
+                return []
+        records = [record_of(message) for message in messages]
+        self.last = InputRecord(records[-1].offset, records[-1].key, _known(messages[-1].leader_epoch()))
+        return records
+
+    def _good(self, messages: Sequence[Message]) -> list[Message]:
+        """Leave out what is no record; raise for what does not mend by itself."""
+        good: list[Message] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                good.append(message)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise InputLostError(
+                    f"{self.topic} no longer holds what must be read next: {error.str()}. docs/operations.md "
+                    "says what to do ('A topic that changed')"
+                )
+            elif error.fatal() or not is_passing(error):
+                raise BrokerError(f"{self.topic} cannot be read: {error.str()} ({error.name()})")
+            else:
+                self.warned = True
+                _LOG.warning("waiting for Kafka", topic=self.topic, reason=error.str())
+        return good
+
+    def lag(self) -> int | None:
+        """Give how many offsets lie after the last fetched record, as known without asking a broker.
+
+        None where that is not known, or the reader is closed. May be called from another thread.
+        """
+        partition = TopicPartition(self.topic, 0)
+        try:
+            _, high = self._consumer.get_watermark_offsets(partition, cached=True)
+            position = self._consumer.position([partition])[0].offset
+        except (KafkaException, RuntimeError):
+            return None
+        return max(0, high - position) if high >= 0 and position >= 0 else None
+
+    def note_committed(self, offset: int, *, now: bool = False) -> None:
+        """Tell lag tools that everything before ``offset`` is done; at most once a second unless ``now``."""
+        self._to_commit = offset
+        if now or time.monotonic() - self._committed_at > 1.0:
+            self.tell_lag_tools()
+
+    def tell_lag_tools(self) -> None:
+        """Commit the group offset that :meth:`note_committed` was told last, if that was not done yet."""
+        if self._to_commit is not None:
+            partition = TopicPartition(self.topic, 0, self._to_commit)
+            self._consumer.commit(offsets=[partition], asynchronous=True)
+            self._committed_at = time.monotonic()
+            self._to_commit = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+
+def _known(leader_epoch: int | None) -> int:
+    return -1 if leader_epoch is None else leader_epoch
+
+
+def reread(
+    settings: KafkaSettings, topic: str, group: str, start: int, stop: int, *, tick: Callable[[], None]
+) -> Iterator[Record]:
+    """Give the records of partition 0 from offset ``start`` to before ``stop``, where the last one must be.
+
+    ``tick`` is called for each batch, and while nothing comes; it may raise to end this. Raises as
+    :class:`InputReader` does.
+    """
+    with InputReader(settings, topic, group) as reader:
+        reader.seek(start)
+        while True:
+            for record in reader.read(_REREAD_BATCH, 1.0):
+                yield record
+                if record.offset >= stop - 1:
+                    return
+            tick()

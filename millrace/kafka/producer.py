@@ -1,0 +1,338 @@
+"""The transactional producer of a service: whole transactions of Kafka, each with the state after it.
+
+:meth:`TransactionalProducer.open` calls init_transactions, which ends whatever another process with this
+transactional.id had begun and fences it, and only then reads the state.
+
+What went wrong is learnt from the call that failed, from delivery reports and from the client's fatal error;
+never by committing to see what comes of it. The client does not tell a transaction that the coordinator ended
+because it was open for too long (``transaction.timeout.ms``) from one that another producer fenced: both are
+``_FENCED``. Its age does.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from millrace.contract import Topics, transactional_id
+from millrace.kafka import client
+from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
+from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
+from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
+from millrace.runtime.errors import StopRequestedError
+from millrace.runtime.logging import get_logger
+from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Headers, Output, OutputRecord
+
+__all__ = ["CommitPolicy", "TransactionalProducer"]
+
+_LOG = get_logger(__name__)
+_COMMIT_S: Final = 25.0
+"""How long a commit may take: less than the transaction may be open."""
+
+_OPEN_S: Final = 60.0
+_STEP_S: Final = 1.0
+"""How long a call may take until we look whether we were told to stop."""
+
+_LAST_COMMIT_S: Final = 10.0
+"""How long a commit may go on once we were told to stop."""
+
+_UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT)
+"""Errors that only say that something else went wrong before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """When a transaction is large or old enough, while the input does not pause.
+
+    Where it pauses, a transaction ends at once. Input that never pauses comes faster than it is carried, and
+    then long transactions carry more: each costs the brokers the same.
+    """
+
+    records: int = 25_000
+    bytes: int = 8 * 1024 * 1024
+    age_s: float = 0.5
+
+
+class TransactionalProducer:
+    """The one producer of a service for a source.
+
+    Use it as a context manager: leaving it aborts what is not committed. A fenced one then waits, until
+    ``stop`` is set or the process that took over has stood still for ``fenced_wait_s``, since whoever
+    supervises this process will start it again.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        source: str,
+        service: str,
+        *,
+        policy: CommitPolicy | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._service = service
+        self._policy = policy or CommitPolicy()
+        self._stop = stop or threading.Event()
+        self._state_topic = Topics(source).state
+        self._owner = process_name()
+        self._failures: list[KafkaError] = []
+        config = producer_config(settings, transactional_id(service, source))
+        config |= {"on_delivery": self._not_delivered, "delivery.report.only.error": True}
+        with translated("setting up the producer"):
+            self._producer = client.Producer(config, logger=client.KAFKA_LOG)
+        self._in_transaction = False
+        self._records = 0
+        self._bytes = 0
+        self._began = 0.0
+        self.commits = 0
+        """Transactions committed by this process."""
+        self.commit_time = 0.0
+        """When the last was, seconds since 1970; 0 before the first."""
+
+    def open(self) -> StoredState | None:
+        """Fence other processes and read the state; None where there never was one.
+
+        The topic ``{source}.state`` must exist. Until the first commit nobody else learns who took over.
+        """
+        self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
+        return read_state(self._settings, self._source, self._service)
+
+    # -- the transaction ----------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether a transaction is open."""
+        return self._in_transaction
+
+    @property
+    def age_s(self) -> float:
+        """How long the open transaction has been; 0 if none is."""
+        return time.monotonic() - self._began if self._in_transaction else 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values in the open transaction."""
+        return self._bytes
+
+    @property
+    def due(self) -> bool:
+        """Whether the open transaction has reached a limit of the policy."""
+        policy = self._policy
+        return self._in_transaction and (
+            self._records >= policy.records or self._bytes >= policy.bytes or self.age_s >= policy.age_s
+        )
+
+    def begin(self) -> None:
+        """Open a transaction unless one is."""
+        if not self._in_transaction:
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as exception:
+                raise self._in_words("beginning a transaction", exception) from exception
+            self._in_transaction = True
+            self._records = self._bytes = 0
+            self._began = time.monotonic()
+
+    def send(self, output: Output) -> None:
+        """Add all records of ``output``; :meth:`commit` at the latest reports what Kafka does not take.
+
+        A timestamp of 0, which librdkafka would take for "now", is written as 1.
+        """
+        self.begin()
+        for (topic, partition), records in output.groups.items():
+            self._send(topic, partition, records)
+        self._records += output.count
+        self._bytes += output.size
+        self._producer.poll(0)
+
+    def _send(self, topic: str, partition: int, records: Sequence[OutputRecord]) -> None:
+        produce = self._producer.produce
+        for key, value, timestamp_ms, headers in records:
+            try:
+                if headers is None:
+                    # By position, as cimpl.pyi has them: keywords would cost as much as the rest of the call.
+                    produce(topic, value, key, partition, None, None, timestamp_ms or 1)
+                else:
+                    self._send_slowly(topic, key, value, timestamp_ms, headers=headers, partition=partition)
+            except BufferError:
+                self._send_slowly(topic, key, value, timestamp_ms, headers=headers, partition=partition)
+            except KafkaException as exception:
+                raise self._in_words("producing", exception) from exception
+
+    def _send_slowly(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        *,
+        headers: Headers,
+        partition: int = 0,
+    ) -> None:
+        """Produce with headers; where librdkafka's buffer is full, wait for the brokers."""
+        deadline = time.monotonic() + _COMMIT_S
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    timestamp=timestamp_ms or 1,
+                    headers=None if headers is None else list(headers),
+                )
+            except BufferError:
+                if self._stop.is_set():
+                    raise StopRequestedError from None
+                if time.monotonic() > deadline:
+                    raise BrokerError(
+                        f"Kafka has taken no records of {topic} for {_COMMIT_S:g} s; check its brokers"
+                    ) from None
+                self._poll(0.05)
+            except KafkaException as exception:
+                raise self._in_words("producing", exception) from exception
+            else:
+                return
+
+    def commit(self, state: bytes | None, *, others: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
+        """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
+
+        ``others`` are other records of the state topic, as key and value, that are written with it.
+        """
+        self.begin()
+        now = int(time.time() * 1000)
+        headers = [(HEADER_OWNER, self._owner.encode())]
+        for key, value in ((state_key(self._service), state), *others):
+            self._send_slowly(self._state_topic, key, value, now, headers=headers)
+        self._until_done("committing", _COMMIT_S, self._producer.commit_transaction)
+        self._in_transaction = False
+        self.commits += 1
+        self.commit_time = time.time()
+
+    def abort(self) -> None:
+        """Undo the open transaction, if there is one. Raises nothing: the next start undoes it too."""
+        if not self._in_transaction:
+            return
+        self._in_transaction = False
+        try:
+            self._producer.abort_transaction(5.0)
+        except KafkaException as error:
+            _LOG.warning("transaction left to expire", reason=error.args[0].str())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, FencedError):
+            self.abort()
+        self.close()
+        if isinstance(error, FencedError):
+            _LOG.error("fenced", reason=error.message)
+            self._wait_for_rest()
+
+    def close(self) -> None:
+        """Let go of the connections, without waiting for records that nobody will commit."""
+        with contextlib.suppress(KafkaException):  # what has gone wrong was said before
+            self._producer.purge()
+            self._producer.flush(1.0)
+
+    # -- what may go wrong --------------------------------------------------------------------------
+
+    def _not_delivered(self, error: KafkaError | None, _message: Message) -> None:
+        """Take note of a record that Kafka did not take, from a delivery report."""
+        if error is not None and len(self._failures) < 10:
+            self._failures.append(error)
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as exception:
+            raise self._in_words("producing", exception) from exception
+
+    def _until_done(self, doing: str, timeout_s: float, call: Callable[[float], object]) -> None:
+        """Repeat a call of the transaction's protocol while Kafka says that it may yet succeed."""
+        began = time.monotonic()
+        told_to_stop = None
+        waiting = False
+        while True:
+            try:
+                call(_STEP_S)
+            except KafkaException as exception:
+                now = time.monotonic()
+                if self._stop.is_set() and told_to_stop is None:
+                    told_to_stop = now
+                if told_to_stop is not None and now - told_to_stop > _LAST_COMMIT_S:
+                    raise StopRequestedError from exception
+                if not exception.args[0].retriable() or now - began > timeout_s:
+                    raise self._in_words(doing, exception) from exception
+                if not waiting and now - began > 10 * _STEP_S:
+                    waiting = True
+                    _LOG.info("waiting for Kafka", doing=doing, reason=exception.args[0].str())
+            else:
+                return
+
+    def _in_words(self, doing: str, exception: KafkaException) -> FencedError | BrokerError:
+        error = self._cause(exception)
+        if is_fenced(error):
+            if self.age_s >= TRANSACTION_TIMEOUT_S:
+                return BrokerError(
+                    f"a transaction of Kafka was open for {self.age_s:.0f} s, and Kafka ends it after "
+                    f"{TRANSACTION_TIMEOUT_S:g} s: this process stood still, or its brokers did not answer. "
+                    "Nothing is lost: start it again"
+                )
+            return FencedError(self._who_took_over())
+        try:
+            with translated(f"{doing} for {self._source} as {self._service}"):
+                raise KafkaException(error)
+        except (FencedError, BrokerError) as translation:
+            return translation
+
+    def _cause(self, exception: KafkaException) -> KafkaError:
+        """Give the error that made a call fail, where the call itself only says that there was one."""
+        error: KafkaError = exception.args[0]
+        if error.code() not in _UNSAID:
+            return error
+        for look in (lambda: self._producer.poll(0), self._producer.begin_transaction):
+            # Both raise the client's fatal error, if it has one.
+            try:
+                look()
+            except KafkaException as reason:
+                if reason.args[0].code() not in _UNSAID:
+                    found: KafkaError = reason.args[0]
+                    return found
+        refused = [failure for failure in self._failures if not is_passing(failure)]
+        return (refused or self._failures or [error])[0]
+
+    def _who_took_over(self) -> str:
+        what = f"another {self._service} of the source {self._source} took over"
+        try:
+            stored = read_state(self._settings, self._source, self._service)
+        except BrokerError:
+            stored = None
+        if stored is None or stored.owner == self._owner:
+            return f"{what}; it has not said who it is. This one ends: let only one of them run"
+        return f"{what}: {stored.owner}. This one ends: let only one of them run"
+
+    def _wait_for_rest(self) -> None:
+        """Wait until the state has not moved for a while, so that two processes do not fence each other."""
+        wait = self._settings.fenced_wait_s
+        seen, since = -1, time.monotonic()
+        while time.monotonic() - since < wait and not self._stop.wait(min(1.0, wait)):
+            try:
+                newest = read_state(self._settings, self._source, self._service)
+            except BrokerError as error:
+                _LOG.warning("state cannot be read", reason=error.message)
+                continue
+            offset = -1 if newest is None else newest.offset
+            if offset != seen:
+                seen, since = offset, time.monotonic()

@@ -1,0 +1,85 @@
+"""Finding records of partition 0 by what they are: the last that is whole, the first that reaches a place."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from millrace.contract import HEADER_CHUNK
+from millrace.kafka.read import read_topic, record_of
+from millrace.kafka.state import newest_offset, oldest_offset
+from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Record
+
+__all__ = ["first_reaching", "last_whole", "records_between"]
+
+_FIRST_STRIDE: Final = 1000
+
+
+def last_whole(
+    settings: KafkaSettings, topic: str, wanted: Callable[[Record], bool] = lambda _: True
+) -> Record | None:
+    """Give the last record that is ``wanted``, of one in chunks the last chunk; None if there is none.
+
+    Of a record in chunks the first must be wanted, and all must be there. The topic is read backwards in
+    growing strides.
+    """
+    low, end = oldest_offset(settings, topic), newest_offset(settings, topic)
+    stride, start = _FIRST_STRIDE, end
+    while start > low:
+        start = max(low, end - stride)
+        found = None
+        for found in _whole(map(record_of, read_topic(settings, topic, start=start)), wanted):  # noqa: B007 - the last counts
+            pass
+        if found is not None:
+            return found
+        stride *= 8
+    return None
+
+
+def _whole(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[Record]:
+    """Give records that are wanted, of those in chunks the last chunk."""
+    begun: dict[bytes | None, int] = {}
+    """By key: the chunk that comes next. Two services may write theirs at the same time."""
+    for record in records:
+        header = dict(record.headers or ()).get(HEADER_CHUNK)
+        if header is None:
+            if wanted(record):
+                yield record
+            continue
+        index, count = map(int, header.split(b"/"))
+        key = record.key
+        if index == 0:
+            begun.pop(key, None)
+            if not wanted(record):
+                continue
+        elif begun.get(key) != index:
+            continue
+        begun[key] = index + 1
+        if index + 1 == count:
+            del begun[key]
+            yield record
+
+
+def first_reaching(
+    settings: KafkaSettings, topic: str, within: range, reached: Callable[[Record], bool]
+) -> int:
+    """Give the offset ``within`` which the records that have ``reached`` a place begin; the end if none has.
+
+    The topic must be in the order of these places: it is searched by halves.
+    """
+    start, end = within.start, within.stop
+    while start < end:
+        middle = (start + end) // 2
+        record = next(records_between(settings, topic, middle, end), None)
+        if record is None or reached(record):
+            end = middle
+        else:
+            start = record.offset + 1
+    return start
+
+
+def records_between(settings: KafkaSettings, topic: str, start: int, end: int) -> Iterator[Record]:
+    """Give the committed records from offset ``start`` to before ``end``."""
+    for record in map(record_of, read_topic(settings, topic, start=start)):
+        if record.offset >= end:
+            return
+        yield record

@@ -1,0 +1,110 @@
+"""What a service does between its input and its output: a stage, without Kafka, clock or threads.
+
+A stage takes batches of records and writes into its :class:`Output`. :meth:`Stage.take` is a generator:
+wherever it yields, the output and :meth:`Stage.state` agree, so that a Kafka transaction may end there. Who
+runs it (:mod:`millrace.kafka.exactly_once`) sends the output, commits it together with the state, and may
+leave the stage at any yield, for good.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+__all__ = ["Headers", "Output", "OutputRecord", "Place", "Record", "Stage", "State", "Target"]
+
+Headers = Sequence[tuple[str, bytes]] | None
+"""Headers of a record; None where there are none, as of nearly all."""
+
+Place = tuple[int | str, ...]
+"""How far a state has come, in an order in which it only rises."""
+
+Target = tuple[str, int]
+"""Topic and partition."""
+
+
+class Record(NamedTuple):
+    """A record as it is read from partition 0 of a topic; ``timestamp_ms`` counts from 1970."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = None
+
+
+OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
+"""A record to be written: key, value, timestamp in milliseconds since 1970, headers."""
+
+
+_SETTLE_RECORDS: Final = 1000
+
+
+class Output:
+    """Records that a stage has written, by topic and partition, each in their order."""
+
+    settle_bytes = 1024 * 1024
+    """How much makes it full; with 0, stages yield wherever they can."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Target, list[OutputRecord]] = {}
+        self.count = 0
+        self.size = 0
+        """Bytes of the values."""
+
+    @property
+    def full(self) -> bool:
+        """Whether a stage should yield as soon as it can, so that this can be sent."""
+        return self.size >= self.settle_bytes or self.count >= _SETTLE_RECORDS
+
+    def add(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes,
+        timestamp_ms: int,
+        headers: Headers = None,
+        *,
+        partition: int = 0,
+    ) -> None:
+        """Write a record."""
+        self.groups.setdefault((topic, partition), []).append((key, value, timestamp_ms, headers))
+        self.count += 1
+        self.size += len(value)
+
+    def extend(self, topic: str, records: Sequence[OutputRecord], size: int) -> None:
+        """Write records to partition 0, whose values have ``size`` bytes together."""
+        if records:
+            self.groups.setdefault((topic, 0), []).extend(records)
+            self.count += len(records)
+            self.size += size
+
+    def clear(self) -> None:
+        """Forget what was sent."""
+        self.groups = {}
+        self.count = self.size = 0
+
+
+class State(Protocol):
+    """Where a stage stands."""
+
+    @property
+    def place(self) -> Place:
+        """How far it has come."""
+
+
+S_co = TypeVar("S_co", bound=State, covariant=True)
+
+
+class Stage(Protocol[S_co]):
+    """What is done with the records of one topic."""
+
+    output: Output
+
+    def take(self, records: Sequence[Record]) -> Iterator[None]:
+        """Take records; yield wherever what was written and :meth:`state` agree, at the end at the latest."""
+
+    def state(self) -> S_co:
+        """Give the state after everything that was written up to the last yield."""
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the record that is to be read next, for lag tools."""

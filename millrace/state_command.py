@@ -1,0 +1,143 @@
+"""``millrace state``: what the services know of where they stand, and how to get back what was lost of it."""
+
+import json
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+import click
+
+from millrace.avro.service_state import (
+    DecoderState,
+    ReaderState,
+    Rebuilt,
+    RowMapperState,
+    stored_state,
+)
+from millrace.avro.single_object import SingleObjectError
+from millrace.command_frame import (
+    check_topics,
+    errors_in_words,
+    kafka_option,
+    setting_values,
+    source_option,
+    topic_options,
+)
+from millrace.contract import Topics
+from millrace.kafka.client import connect
+from millrace.kafka.continuity import ContinuityGuard
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.state import last_record, read_state
+from millrace.kafka.topics import ensure_topics
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import ServiceSettings, load_settings
+from services.decoder import rebuild as decoder
+from services.reader import rebuild as reader
+from services.rowmapper import rebuild as rowmapper
+
+__all__ = ["state"]
+
+State = ReaderState | DecoderState | RowMapperState
+
+_KINDS: Final[dict[str, Any]] = {
+    "reader": ReaderState,
+    "decoder": DecoderState,
+    "rowmapper": RowMapperState,
+}
+_MODULES: Final[dict[str, Any]] = {"reader": reader, "decoder": decoder, "rowmapper": rowmapper}
+_service: Final = click.argument("service", type=click.Choice(list(_KINDS)))
+
+
+@click.group("state")
+def state() -> None:
+    """Show where the services stand, or rebuild a state that was lost."""
+
+
+@state.command("show")
+@_service
+@source_option
+@kafka_option
+def show(*, service: str, source: str | None, bootstrap_servers: str | None) -> None:
+    """Print the state of a service as JSON."""
+    configure_logging("CRITICAL")
+    with errors_in_words():
+        settings = load_settings(
+            ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
+        )
+        topic = Topics(settings.source).state
+        check_topics(settings, topic)
+        stored = read_state(settings.kafka, settings.source, service)
+        found = stored_state(_KINDS[service], None if stored is None else stored.value, topic)
+        click.echo(json.dumps(None if found is None else asdict(found), default=_spelled, indent=2))
+
+
+def _spelled(value: object) -> object:
+    return value.decode("ascii", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+@state.command("rebuild")
+@_service
+@source_option
+@topic_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rebuild(
+    *,
+    service: str,
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+    yes: bool,
+) -> None:
+    """Make the state of a service of what its topics hold.
+
+    For a state that was lost with its topic, or that speaks of records that the topics no longer hold. The
+    service is fenced: one that runs ends with code 6. The state says then that all is done that the topics
+    hold, and of nothing more, so that nothing is written twice.
+    """
+    configure_logging("CRITICAL")
+    with errors_in_words():
+        values = setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url)
+        if service == "reader":
+            values.pop("registry", None)
+        module = _MODULES[service]
+        settings = load_settings(module.Settings, **values)
+        topics = Topics(settings.source)
+        check_topics(settings, topics.of_service(service).own, topics.state)
+        click.echo(f"taking over from the {service}: one that runs ends with code 6")
+        kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
+        with TransactionalProducer(kafka, settings.source, service) as producer:
+            stored = producer.open()
+            value = None if stored is None else stored.value
+            admin = connect(settings.kafka)
+            ensure_topics(admin, settings.topics, topics.of_service(service).kinds)
+            rebuilt = module.rebuild(settings, producer, click.echo)
+            _say(rebuilt, value)
+            if not yes:
+                click.confirm("Write this state?", abort=True)
+            rebuilt.write_missing(value)
+            guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
+            guard.begin(None)
+            last = last_record(settings.kafka, guard.topics.own)
+            if last is not None:
+                guard.note(None, (last.key, last.value))
+            after = replace(rebuilt.state, continuity=guard.continuity)
+            producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))
+        click.echo(f"done; start the {service}")
+
+
+def _say(rebuilt: Rebuilt[Any], stored: bytes | None) -> None:
+    """Say where the state stands now, and where it stood."""
+    click.echo(f"the state that the topics give stands at {_place(rebuilt.state)}")
+    try:
+        before = None if stored is None else type(rebuilt.state).from_bytes(stored)
+    except SingleObjectError as error:
+        click.echo(f"the state that is there cannot be read: {error}")
+    else:
+        click.echo("there is none now" if before is None else f"the one that is there, at {_place(before)}")
+    for remark in rebuilt.remarks:
+        click.echo(remark)
+
+
+def _place(found: State) -> str:
+    if isinstance(found, ReaderState):
+        return f"{found.log_file}:{found.position} of epoch {found.epoch}"
+    return f"offset {found.place[0]} of its input"

@@ -1,0 +1,425 @@
+"""From the pieces of events to the records of ``{source}.raw``, with the state after them.
+
+What is written is a function of the log alone: key, value and headers of a record do not depend on how the
+events came in, where connections were lost or where a Kafka transaction ended. The state says how far the
+records go, down to the chunk; what comes again after that point is left out.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millrace import kernel
+from millrace.avro.service_state import ReaderState
+from millrace.binlog.checksum import checksum_matches
+from millrace.binlog.types import EventType
+from millrace.contract import ABANDONED, GAP, HEADER_ARTIFICIAL, HEADER_MARKER, SOURCE_CHANGED, RawKey
+from millrace.mysql.errors import GapError
+from millrace.mysql.packets import HEAD_SIZE, EventPiece
+from millrace.mysql.position import ALTERED, PositionTracker
+from millrace.runtime.logging import get_logger
+from millrace.stage import Headers, Output, OutputRecord
+from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, OtherBytesError, chunks_of
+from services.reader.log_progress import LogProgress
+from services.reader.metrics import ReaderMetrics
+from services.reader.progress import NOTES, WATCHED
+
+if TYPE_CHECKING:
+    from millrace.kernel.events import RawTaker
+
+__all__ = ["BadChecksumError", "Placer", "RawStage"]
+
+_LOG = get_logger(__name__)
+
+_FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
+_PREVIOUS_GTIDS: Final = int(EventType.PREVIOUS_GTIDS_LOG_EVENT)
+_GTID_LIST: Final = int(EventType.MARIADB_GTID_LIST_EVENT)
+_INCIDENT: Final = int(EventType.INCIDENT_EVENT)
+_HEARTBEATS: Final = frozenset(map(int, (EventType.HEARTBEAT_LOG_EVENT, EventType.HEARTBEAT_LOG_EVENT_V2)))
+_NOTED: Final = WATCHED | {_PREVIOUS_GTIDS, _GTID_LIST}
+
+_SPECIAL: Final = _HEARTBEATS | {_FORMAT_DESCRIPTION, int(EventType.ROTATE_EVENT)}
+"""Types that may be in no file, or in another one after them; GTID_LIST, which may as well, is in _NOTED."""
+
+_HEADER: Final = struct.Struct("<IBIIIH")
+_CRC_RESIDUE: Final = 0x2144DF1C
+"""CRC-32 of any bytes followed by their own CRC-32."""
+
+
+class Placer(Protocol):
+    """Says where events start: a :class:`~millrace.mysql.position.PositionTracker`, or a file's offsets."""
+
+    log_file: str
+    position: int
+
+    def place(self, type_code: int, event_size: int, next_position: int, flags: int, data: bytes) -> int:
+        """Return an event's start offset in ``log_file``, or NOT_IN_FILE, or ALTERED; go to its end."""
+
+
+class BadChecksumError(Exception):
+    """An event's checksum does not match; it may have been damaged on its way: ask for it again."""
+
+    def __init__(self, log_file: str, position: int) -> None:
+        super().__init__(f"{log_file} at {position}: the checksum does not match")
+
+
+class RawStage:
+    """Makes the records of the raw topic of one source.
+
+    ``record_limit`` is the largest value of a record; larger events are chunked. ``retry_checksums`` makes a
+    bad checksum raise :class:`BadChecksumError` the first time; the second time, and else at once, the event
+    is written with a header that says so.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        record_limit: int,
+        metrics: ReaderMetrics,
+        state: ReaderState | None,
+        *,
+        retry_checksums: bool,
+    ) -> None:
+        self.output = Output()
+        self._topic = topic
+        self._record_limit = record_limit
+        self._metrics = metrics
+        self._retry_checksums = retry_checksums
+        self._suspect: tuple[str, int] | None = None
+        self._log = LogProgress(state)
+        self._kernel = _kernel()
+        # The session: where its events stand, what comes again in it, and the event that comes in pieces.
+        self._placer: Placer | None = None
+        self._before_session = state
+        self._comeback = Comeback()
+        self._cut: CutEvent | None = None
+        self._announcement: str | None = None
+        self._gap = False
+        self._next_left_out = ""
+        self._confirmed = True
+        self._head: tuple[bytes, bytes, int, Headers] | None = None
+        """The altered head of the file, until our place is confirmed."""
+
+    # -- where we stand -----------------------------------------------------------------------------
+
+    def state(self) -> ReaderState | None:
+        """Give the state after everything that was written so far; None before anything is known.
+
+        A session counts once its source has shown that the place where it begins is a place in the log.
+        """
+        placer = self._placer
+        if placer is None or not self._confirmed or self._announcement is not None or not placer.log_file:
+            return self._before_session
+        comeback, cut = self._comeback, self._cut
+        if cut is not None and not cut.discard:
+            return self._log.state(cut.log_file, cut.position, cut.written, cut.written_crc32)
+        if placer.log_file == comeback.log_file and placer.position <= comeback.position:
+            return self._log.state(comeback.log_file, comeback.position, comeback.chunks, comeback.crc32)
+        return self._log.state(placer.log_file, placer.position, 0, 0)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the source has shown that the place where this session began is a place in its log."""
+        return self._confirmed
+
+    @property
+    def inside(self) -> bool:
+        """Whether a transaction of the source has begun and not ended."""
+        return self._log.transaction.inside or self._cut is not None
+
+    @property
+    def session_epoch(self) -> int:
+        """Epoch of the events that come next."""
+        return self._log.epoch + (1 if self._announcement is not None else 0)
+
+    def begin_session(
+        self,
+        placer: Placer,
+        *,
+        server_uuid: str | None = None,
+        server_uid: str | None = None,
+        gtid_set: str | None = None,
+        left_out: str | None = None,
+        changed: str | None = None,
+        gap: bool = False,
+    ) -> None:
+        """Go on with events of a new connection or file, which ``placer`` places.
+
+        They may begin before our position in its file: what is there already is left out. ``gtid_set``, where
+        given, is what lies before them. ``left_out``, where given, are the GTIDs that the source leaves out
+        wherever they stand. ``changed`` says in words why it is another log than before: a new epoch begins
+        as soon as its first file is known. ``gap`` says that ``changed`` tells what is missing.
+        """
+        state = self.state()
+        if not self._confirmed or self._announcement is not None:
+            # The session before never began: what was said of it holds for no other.
+            self._log.forget_session(state)
+        self._before_session = state
+        self._placer = placer
+        self._cut = self._head = None
+        self._comeback = Comeback()
+        self._announcement, self._gap = changed, gap
+        self._confirmed = False
+        self._log.begin_session(server_uuid, server_uid)
+        if gtid_set is not None:
+            self._log.gtids.replace(gtid_set)
+        self._next_left_out = left_out or ""
+        if changed is None and left_out is not None:
+            self._log.left_out = left_out
+        if changed is None and state is not None:
+            self._comeback = Comeback(state.log_file, state.position, state.chunk, state.chunk_crc32)
+
+    def confirm(self) -> None:
+        """Take note that the source knows our place: it gives us what follows, or waits for it."""
+        self._confirmed = True
+        if self._head is not None:
+            self.output.add(self._topic, *self._head)
+            self._head = None
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def take(self, pieces: Sequence[EventPiece], now_ms: int, *, due: bool) -> Iterator[None]:
+        """Write events; yield where a Kafka transaction may end, at the end at the latest.
+
+        ``now_ms`` is the present time, in milliseconds since 1970. With ``due`` it yields at the end of the
+        first transaction of the source, too. Raises :class:`GapError` where bytes are missing,
+        :class:`BadChecksumError` as the class says, and
+        :class:`~services.reader.event_cutter.OtherBytesError`; the output and the state agree then as well.
+        """
+        pieces = list(pieces)
+        index, count = 0, len(pieces)
+        events = size = 0
+        while index < count:
+            after, taken, ended = self._take_natively(pieces, index, now_ms, stop_at_end=due)
+            if after == index:
+                piece = pieces[index]
+                whole = piece.first and piece.last
+                ended = self._event(piece, now_ms) if whole else self._piece(piece, now_ms)
+                taken, after = piece.event_size if piece.last else 0, index + 1
+            events += after - index
+            size += taken
+            index = after
+            if (due and ended) or self.output.full:
+                due = due and not ended
+                yield
+        assert self._placer is not None
+        self._metrics.wrote(events, size, self._log.last_ms, self._placer.position)
+        yield
+
+    def _take_natively(
+        self, pieces: list[EventPiece], index: int, now_ms: int, *, stop_at_end: bool
+    ) -> tuple[int, int, bool]:
+        """Let the kernel write whole events.
+
+        Give the index after them, their bytes, and whether the last one ends a transaction at which to stop.
+        """
+        taker, placer, log = self._kernel, self._placer, self._log
+        if (
+            taker is None
+            or type(placer) is not PositionTracker
+            or self._cut is not None
+            or not self._confirmed
+        ):
+            return index, 0, False
+        if placer.log_file == self._comeback.log_file and placer.position < self._comeback.position:
+            return index, 0, False
+        records: list[OutputRecord] = []
+        after = taker.take(
+            pieces,
+            index,
+            placer.position,
+            placer.zero_allowed,
+            log.last_ms,
+            now_ms,
+            self._record_limit,
+            log.checksums,
+            RawKey(0, log.epoch, placer.log_file, 0).encode()[1:-1],
+            log.transaction,
+            stop_at_end,
+            records,
+        )
+        if after > index:
+            placer.position, log.last_ms = taker.position, taker.last_ms
+            self.output.extend(self._topic, records, taker.size)
+            for gtid in taker.finished:
+                log.gtids.add(gtid)
+        return after, taker.size, stop_at_end and taker.ended
+
+    def _event(self, piece: EventPiece, now_ms: int) -> bool:
+        """Take an event that came whole; tell whether it ends a transaction of the source."""
+        placer, log, data = self._placer, self._log, piece.data
+        assert placer is not None
+        timestamp, type_code, server_id, size, next_position, flags = _HEADER.unpack_from(data)
+        if size != piece.event_size:
+            raise GapError(f"{placer.log_file}: an event of {size} bytes came as {piece.event_size} bytes")
+        log_file = placer.log_file
+        position = placer.place(type_code, size, next_position, flags, data)
+        if position >= 0 or type_code in _HEARTBEATS:
+            self.confirm()
+        if position < 0:
+            self._not_in_file(position, type_code, data, now_ms)
+            return False
+        if log_file == self._comeback.log_file and position < self._comeback.position:
+            if type_code == _FORMAT_DESCRIPTION:
+                log.describe(data, log_file, known=True)
+            return False
+        if type_code == _FORMAT_DESCRIPTION:
+            log.describe(data, log_file, known=False)
+        last_headers = []
+        if log.checksums and zlib.crc32(data) != _CRC_RESIDUE and not checksum_matches(data):
+            self._bad_checksum(log_file, position)
+            last_headers = [BAD_CHECKSUM]
+        key = RawKey(server_id, log.epoch, log_file, position).encode()
+        timestamp_ms = log.stamp(timestamp, now_ms)
+        for chunk, headers in chunks_of(data, self._record_limit, self._comeback, last_headers):
+            self.output.add(self._topic, key, chunk, timestamp_ms, headers)
+        return type_code in _NOTED and self._note(type_code, server_id, data)
+
+    def _note(self, type_code: int, server_id: int, data: bytes) -> bool:
+        """Follow transactions and GTIDs; tell whether one has ended."""
+        assert self._placer is not None
+        log_file = self._placer.log_file
+        if type_code in (_PREVIOUS_GTIDS, _GTID_LIST):
+            self._log.previous_gtids(data, log_file)
+            return False
+        if type_code == _INCIDENT:
+            _LOG.error("the server reports an incident: changes may be missing from its log", **self._where())
+            self._metrics.incidents.inc()
+        return self._log.follow(type_code, server_id, data, log_file)
+
+    def _not_in_file(self, position: int, type_code: int, data: bytes, now_ms: int) -> None:
+        """Act on an event that the dump made up, or altered."""
+        placer, log = self._placer, self._log
+        assert placer is not None
+        if self._announcement is not None and placer.log_file:
+            self._announce(self._announcement, now_ms)
+        if position == ALTERED and type_code == _FORMAT_DESCRIPTION:
+            known = log.knows(placer.log_file)
+            log.describe(data, placer.log_file, known=known)
+            if not known:
+                # Nobody has seen this file's head: without it, its events could not be read.
+                timestamp, _, server_id, *_ = _HEADER.unpack_from(data)
+                key = RawKey(server_id, log.epoch, placer.log_file, 4).encode()
+                self._head = key, data, log.stamp(timestamp, now_ms), [(HEADER_ARTIFICIAL, b"1")]
+                if self._confirmed:
+                    self.confirm()
+
+    def _announce(self, reason: str, now_ms: int) -> None:
+        """Open a new epoch: another log follows."""
+        placer, log = self._placer, self._log
+        assert placer is not None
+        before, self._announcement = self._before_session, None
+        # The server has taken our GTIDs, or it would have refused before it named a file.
+        self.confirm()
+        if before is not None and (before.open_gtid is not None or log.transaction.inside):
+            # Where no event starts: chunks of a cut event have its position.
+            position = before.position + (1 if before.chunk else 0)
+            key = RawKey(0, before.epoch, before.log_file, position).encode()
+            again = "is among what is missing" if self._gap else "follows again, whole"
+            words = f"transaction {before.open_gtid or '(without GTID)'} was cut; it {again}"
+            self._add(key, words.encode(), now_ms, [(HEADER_MARKER, ABANDONED)])
+        log.begin_epoch(self._next_left_out)
+        key = RawKey(0, log.epoch, placer.log_file, 0).encode()
+        marker = GAP if self._gap else SOURCE_CHANGED
+        self._add(key, reason.encode(), now_ms, [(HEADER_MARKER, marker)])
+        log.last_ms = now_ms
+        self._metrics.source_changes.inc()
+        if self._gap:
+            self._metrics.gaps.inc()
+            _LOG.error("changes are missing; what follows is in a new epoch", reason=reason, **self._where())
+        else:
+            _LOG.warning("another log follows, in a new epoch", reason=reason, **self._where())
+
+    def _add(self, key: bytes, value: bytes, timestamp_ms: int, headers: Headers) -> None:
+        self.output.add(self._topic, key, value, timestamp_ms, headers)
+
+    def _bad_checksum(self, log_file: str, position: int) -> None:
+        """Count a bad checksum; the first time on a live dump raise, so that the event is asked for again."""
+        self._metrics.bad_checksums.inc()
+        if self._retry_checksums and self._suspect != (log_file, position):
+            self._suspect = log_file, position
+            assert self._placer is not None
+            self._placer.position = position
+            self._placer.log_file = log_file
+            raise BadChecksumError(log_file, position)
+        self._suspect = None
+        _LOG.error("an event's checksum does not match; it is written as it is", **self._where())
+
+    def _where(self) -> dict[str, object]:
+        assert self._placer is not None
+        return {
+            "log_file": self._placer.log_file,
+            "position": self._placer.position,
+            "epoch": self._log.epoch,
+        }
+
+    # -- events in pieces -----------------------------------------------------------------------------
+
+    def _piece(self, piece: EventPiece, now_ms: int) -> bool:
+        """Take a piece of an event that does not come whole; tell whether it ends a transaction."""
+        if piece.first:
+            self._begin_cut(piece, now_ms)
+        cut = self._cut
+        if cut is None:
+            raise GapError("a piece of an event came without its beginning")
+        cut.crc32 = zlib.crc32(piece.data, cut.crc32)
+        if not cut.discard:
+            try:
+                for chunk, headers in cut.take(piece.data):
+                    self._add(cut.key, chunk, cut.timestamp_ms, headers)
+                if piece.last:
+                    self._end_cut(cut)
+            except OtherBytesError:
+                cut.written = cut.written_crc32 = 0
+                raise
+        if not piece.last:
+            return False
+        self._cut = None
+        return (
+            not cut.discard and cut.type_code in _NOTED and self._note(cut.type_code, cut.server_id, cut.head)
+        )
+
+    def _begin_cut(self, piece: EventPiece, now_ms: int) -> None:
+        placer, log = self._placer, self._log
+        assert placer is not None
+        timestamp, type_code, server_id, size, next_position, flags = _HEADER.unpack_from(piece.data)
+        if size != piece.event_size:
+            raise GapError(f"{placer.log_file}: an event of {size} bytes came as {piece.event_size} bytes")
+        log_file = placer.log_file
+        position = placer.place(type_code, size, next_position, flags, piece.data)
+        self.confirm()
+        discard = position < 0 or (log_file == self._comeback.log_file and position < self._comeback.position)
+        self._cut = CutEvent(
+            log_file,
+            position,
+            RawKey(server_id, log.epoch, log_file, max(position, 0)).encode(),
+            type_code,
+            server_id,
+            piece.data[:HEAD_SIZE],
+            log.last_ms if discard else log.stamp(timestamp, now_ms),
+            size,
+            self._record_limit,
+            discard,
+            *((0, 0) if discard else self._comeback.take_chunks()),
+        )
+
+    def _end_cut(self, cut: CutEvent) -> None:
+        """Write the last chunk, which alone can tell that the checksum of the whole is bad."""
+        last_headers: list[tuple[str, bytes]] = []
+        if self._log.checksums and cut.crc32 != _CRC_RESIDUE:
+            # Before the last chunk is written, so that a second reading can go on with it.
+            self._bad_checksum(cut.log_file, cut.position)
+            last_headers = [BAD_CHECKSUM]
+        for chunk, headers in cut.end(last_headers):
+            self._add(cut.key, chunk, cut.timestamp_ms, headers)
+
+
+def _kernel() -> "RawTaker | None":
+    """Give what writes ordinary events; None where the kernel is not there."""
+    if not kernel.has("events"):
+        return None
+    from millrace.kernel.events import RawTaker  # noqa: PLC0415 - only where it is built
+
+    left = _NOTED | _SPECIAL
+    return RawTaker(bytes(NOTES.get(code, code in left) for code in range(256)))

@@ -1,0 +1,243 @@
+"""Finds where transactions end, and what in them was undone, before any of their rows are published.
+
+The events say themselves where a transaction begins and ends. It waits in memory until then, up to a limit;
+beyond it only offsets are kept, and its events are read a second time. ``ROLLBACK TO SAVEPOINT`` undoes what
+came between the two statements: MariaDB 11.4 logs such rows under pure ROW format, and every server logs them
+when a table without transactions was touched as well. A savepoint that the log does not have was set before
+the transaction's first change, so that going back to it undoes all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.avro.service_state import OffsetRange
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
+from millrace.binlog.statement import Statement, StatementKind, classify
+from millrace.binlog.transaction import TransactionEnd
+from millrace.binlog.types import EventType
+from millrace.contract import GAP
+from millrace.runtime.logging import get_logger
+from services.rowmapper.event_reader import Incoming, Marker, Unreadable
+
+__all__ = ["Assembler", "Step", "Transaction"]
+
+_LOG = get_logger(__name__)
+_OVERHEAD: Final = 1500
+"""Bytes that the objects of one event take beside its content."""
+
+_MOST_TABLE_MAPS: Final = 10_000
+"""Table maps of a transaction that are bound ahead of its rows; others are with their first row."""
+
+_GTIDS: Final = set(
+    map(int, (EventType.GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT, EventType.MARIADB_GTID_EVENT))
+)
+_WITHOUT_OUTPUT: Final = _GTIDS | {
+    int(EventType.ANONYMOUS_GTID_LOG_EVENT),
+    int(EventType.XID_EVENT),
+    int(EventType.TRANSACTION_PAYLOAD_EVENT),
+}
+"""Events of which no output is made."""
+
+_QUERIES: Final = {int(EventType.QUERY_EVENT), int(EventType.QUERY_COMPRESSED_EVENT)}
+_TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
+_FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
+
+_BEGIN: Final = b"BEGIN"
+"""What most statements of a log are, in the spelling of the servers."""
+
+_SAVEPOINTS: Final = {
+    StatementKind.SAVEPOINT,
+    StatementKind.ROLLBACK_TO,
+    StatementKind.RELEASE_SAVEPOINT,
+}
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction, open or ended; ``events`` is None where they are too many to keep.
+
+    ``server_version`` is that of the last format description before it. A record that holds no event, between
+    transactions, is one by itself.
+    """
+
+    id: str
+    first: Incoming | Unreadable
+    last: Incoming | Unreadable
+    server_version: str | None = None
+    gtid: str | None = None
+    end: TransactionEnd | None = None
+    xid: str | None = None
+    events: list[Incoming | Unreadable] | None = field(default_factory=list)
+    size: int = 0
+    undone: list[OffsetRange] = field(default_factory=list)
+    """What ROLLBACK TO SAVEPOINT undid: ranges in order, which do not overlap."""
+    tables: set[tuple[str, str]] = field(default_factory=set)
+    table_maps: list[Incoming] = field(default_factory=list)
+    savepoints: dict[str, int] = field(default_factory=dict)
+    """Offset of each savepoint that is set, by its name, in the order in which they were."""
+
+    @property
+    def start(self) -> int:
+        """Offset of the first event."""
+        return self.first.offset
+
+    @property
+    def stop(self) -> int:
+        """Offset after the last event."""
+        return self.last.next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the log comes to with an event: a transaction that has ended, or something between transactions.
+
+    ``resume_at`` is where reading must begin again once it is done: the start of the open transaction, or the
+    next record. ``cut`` counts transactions that were dropped because their end never came.
+    """
+
+    resume_at: int
+    transaction: Transaction | None = None
+    described: bool = False
+    server_version: str | None = None
+    cut: int = 0
+    gap: bool = False
+
+
+class Assembler:
+    """Takes events in the order of the log and gives transactions when they have ended.
+
+    ``resume_at`` is where reading must begin again after all that was given: the start of the open
+    transaction, or the next record. ``server_version`` is that of the last format description.
+    """
+
+    def __init__(self, buffer_bytes: int, resume_at: int, server_version: str | None = None) -> None:
+        self.resume_at = resume_at
+        self.server_version = server_version
+        self._buffer_bytes = buffer_bytes
+        self._open: Transaction | None = None
+        self._epoch: int | None = None
+
+    def take(self, incoming: Incoming | Unreadable | Marker) -> Iterator[Step]:
+        """Take what comes next; give what it comes to."""
+        if isinstance(incoming, Incoming):
+            yield from self._event(incoming)
+        elif isinstance(incoming, Marker):
+            yield from self._cut("the reader says so")
+            self.resume_at = incoming.next_offset
+            if incoming.kind == GAP:
+                yield Step(self.resume_at, gap=True)
+        elif self._open is not None:
+            self._open.last = incoming
+            self._keep(self._open, incoming)
+        else:
+            self.resume_at = incoming.next_offset
+            alone = Transaction(
+                repr(incoming.key), incoming, incoming, self.server_version, events=[incoming]
+            )
+            yield Step(self.resume_at, alone)
+
+    def _event(self, incoming: Incoming) -> Iterator[Step]:
+        event = incoming.event
+        if event.epoch != self._epoch:
+            if self._epoch is not None:
+                yield from self._cut("another log follows")
+            self._epoch = event.epoch
+        if event.type_code == _FORMAT_DESCRIPTION:
+            self._describe(incoming)
+            yield Step(self.resume_at, described=True, server_version=self.server_version)
+        transaction = self._open
+        if event.transaction is None:
+            # Between transactions, or where a relay log continues in another file: what is open stays open.
+            if transaction is None:
+                self.resume_at = incoming.next_offset
+            return
+        if event.begins or transaction is None:
+            yield from self._cut("the log continues without its end")
+            transaction = self._open = Transaction(event.transaction, incoming, incoming, self.server_version)
+            self.resume_at = incoming.offset
+        transaction.last = incoming
+        self._take(transaction, incoming)
+        if event.ends is not None:
+            transaction.end = event.ends
+            transaction.xid = event.xid
+            self._open = None
+            self.resume_at = incoming.next_offset
+            yield Step(self.resume_at, transaction)
+
+    def _describe(self, incoming: Incoming) -> None:
+        """Take note of the server that wrote what follows."""
+        try:
+            description = incoming.event.event
+        except BinlogError:
+            return
+        if isinstance(description, FormatDescriptionEvent):
+            self.server_version = description.server_version
+
+    def _cut(self, reason: str) -> Iterator[Step]:
+        """Drop the open transaction."""
+        if self._open is not None:
+            _LOG.warning("transaction dropped: it was cut off", transaction=self._open.id, reason=reason)
+            self.resume_at = self._open.stop
+            self._open = None
+            yield Step(self.resume_at, cut=1)
+
+    def _take(self, transaction: Transaction, incoming: Incoming) -> None:
+        event = incoming.event
+        type_code = event.type_code
+        if type_code in _WITHOUT_OUTPUT:
+            if type_code in _GTIDS:
+                transaction.gtid = event.transaction
+            return
+        if type_code == _TABLE_MAP:
+            transaction.tables.add((event.database or "", event.table or ""))
+            if len(transaction.table_maps) < _MOST_TABLE_MAPS:
+                transaction.table_maps.append(incoming)
+        elif type_code in _QUERIES:
+            _note_savepoint(transaction, incoming)
+        self._keep(transaction, incoming)
+
+    def _keep(self, transaction: Transaction, incoming: Incoming | Unreadable) -> None:
+        if transaction.events is not None:
+            transaction.size += len(incoming.value) + _OVERHEAD
+            if transaction.size > self._buffer_bytes:
+                transaction.events = None
+                transaction.table_maps = []
+            else:
+                transaction.events.append(incoming)
+
+
+def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
+    """Keep track of savepoints, and of what going back to one undoes."""
+    try:
+        query = incoming.event.event
+        if not isinstance(query, QueryEvent | QueryCompressedEvent) or query.query == _BEGIN:
+            return
+        statement = classify(query.query)
+    except BinlogError:
+        return  # what cannot be read becomes a dead letter when it is published
+    if statement.kind in _SAVEPOINTS:
+        _follow_savepoint(transaction, incoming.offset, statement)
+
+
+def _follow_savepoint(transaction: Transaction, offset: int, statement: Statement) -> None:
+    """Take note of a statement on savepoints, whose names differ by more than case."""
+    name = (statement.name or "").casefold()
+    savepoints, undone = transaction.savepoints, transaction.undone
+    if statement.kind is StatementKind.ROLLBACK_TO:
+        since = savepoints.get(name)
+        while savepoints and next(reversed(savepoints)) != name:
+            savepoints.popitem()
+        since = transaction.start if since is None else since
+        # Ranges are in order and apart: one that goes further back takes in those after it.
+        while undone and undone[-1].start >= since:
+            undone.pop()
+        undone.append(OffsetRange(since, offset))
+    elif statement.kind is StatementKind.RELEASE_SAVEPOINT:
+        if name in savepoints:
+            while savepoints.popitem()[0] != name:
+                pass
+    else:
+        savepoints.pop(name, None)
+        savepoints[name] = offset

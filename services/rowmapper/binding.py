@@ -1,0 +1,432 @@
+"""Binds tables: whose columns they are, how their rows are written, and to which topic.
+
+A table is bound before its first row is published, and again whenever its table map changes: its columns get
+their names (from the table map, else the catalogue, else their place), its schemas are registered, its topic
+is created. What is bound is kept by the content of the table map, so that later statements find it at once.
+All tables of a batch that are not bound are bound together.
+
+The reader writes the catalogue when it connects, which the events do not show. So it is looked at again,
+where names come from it, after each batch, each format description and each statement that defines a table. A
+table map shows types alone: where a statement changes names and no type, those that were read before it hold
+until the reader reads them again.
+
+What goes wrong with one table is that table's trouble: :meth:`Binder.bind` raises it as a BinlogError.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import millrace
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.registry import key_subject, value_subject
+from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
+from millrace.avro.service_state import TableTopic
+from millrace.binlog.columns import AvroOptions
+from millrace.binlog.errors import BinlogError, InvalidValueError
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
+from millrace.binlog.rows import RowImages
+from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
+from millrace.contract import Topics
+from millrace.kafka.topics import TableTopicInfo
+from millrace.runtime.logging import get_logger
+from services.rowmapper.catalog import Catalog, Found, Position
+from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.value_offsets import locate_value
+
+if TYPE_CHECKING:
+    from millrace.kernel.rows import RowsKernel
+
+__all__ = ["Binder", "BoundTable", "Seen", "TableRefusedError"]
+
+_LOG = get_logger(__name__)
+_MAX_IMAGES: Final = 256
+"""Combinations of present columns that are kept per table: minimal images may have very many."""
+
+Content = tuple[Any, ...]
+
+Seen = tuple[TableMapEvent, Position, str | None]
+"""A table map, where it stands, and the server's version there."""
+
+
+class TableRefusedError(BinlogError):
+    """Kafka or the registry refuses a table's topic or schema."""
+
+
+@dataclass(slots=True)
+class BoundTable:
+    """A table as one content of its table map has it, ready to write rows."""
+
+    table: ResolvedTable
+    encoder: RowEncoder
+    topic: str
+    partitions: int
+    schema_source: str
+    found: Found | None
+    options: AvroOptions
+    known: TableTopic
+    name: tuple[str, str] = field(init=False)
+    _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
+        default_factory=dict, init=False
+    )
+
+    def __post_init__(self) -> None:
+        self.name = self.table.database, self.table.table
+
+    def write(self, event: RowsEvent, writer: EventWriter) -> None:
+        """Write the rows of an event; raises BinlogError where its images are malformed or lack the key."""
+        kind = (type(event), event.columns_before_image, event.columns_after_image)
+        bound = self._images.get(kind)
+        if bound is None:
+            if len(self._images) >= _MAX_IMAGES:
+                self._images.clear()
+            partial = isinstance(event, PartialUpdateRowsEvent)
+            bound = self._images[kind] = self._bind(event, partial=partial)
+        writer.write_bytes(event.operation, event.rows, *bound)
+
+    def write_by_row(self, event: RowsEvent, writer: EventWriter) -> list[int]:
+        """Write rows by the reference alone; give how many records there were before each row.
+
+        Raises as :meth:`write` does.
+        """
+        images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
+        return writer.write(event.operation, images.avro(event.rows))
+
+    def _bind(self, event: RowsEvent, *, partial: bool) -> "tuple[RowImages, RowsKernel | None]":
+        before = None if event.operation is RowsOperation.WRITE else event.columns_before_image
+        after = None if event.operation is RowsOperation.DELETE else event.columns_after_image
+        images = RowImages(self.table.columns, before, after, options=self.options, partial_json=partial)
+        return images, None if partial else self.encoder.kernel(before, after)
+
+    def locate(self, event: RowsEvent, row: int, side: int, ordinal: int) -> tuple[int, int]:
+        """Find the bytes of a value in the rows of an event; see :func:`locate_value`."""
+        return locate_value(self.table.columns, event, row, side, ordinal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """A table whose columns are known, on its way to be bound."""
+
+    table: ResolvedTable
+    schema_source: str
+    found: Found | None
+    topic: str
+    schemas: TableSchemas
+    key_fingerprint: str
+    value_fingerprint: str
+
+
+class Binder:
+    """Binds table maps.
+
+    ``ensure_topics`` creates table topics unless they exist: from name and the id that a topic must have,
+    None for any, to what it is like, or what is wrong with it. ``register`` gives the ids of schemas, given
+    with their subjects, or what is wrong with one. ``read_catalog`` gives the definitions that have come
+    since it was called last; ``catalog_grew`` says whether there are any, and may answer no for a while
+    unless it ``must`` look. All of them may take their time.
+
+    ``known`` is what earlier row mappers noted of the topics of tables. Redriving sets two liberties: with
+    ``trust_later`` a definition that contradicts the log gives way to the first one read later that agrees
+    with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is.
+    """
+
+    def __init__(
+        self,
+        settings: RowMapperSettings,
+        *,
+        ensure_topics: Callable[[Mapping[str, str | None]], Mapping[str, TableTopicInfo | BinlogError]],
+        register: Callable[[Sequence[tuple[str, dict[str, Any]]]], Sequence[int | BinlogError]],
+        read_catalog: Callable[[], Iterable[CatalogEntry]],
+        catalog_grew: Callable[[bool], bool],
+        known: Iterable[TableTopic] = (),
+    ) -> None:
+        self.trust_later = False
+        self.accept_topics = False
+        self._source = settings.source
+        self._avro = settings.rows.avro
+        self._topics = Topics(settings.source)
+        self._names = settings.topics.table_names
+        self._max_tables = settings.topics.max_tables
+        self._ensure_topics = ensure_topics
+        self._register = register
+        self._read_catalog = read_catalog
+        self._catalog_grew = catalog_grew
+        self._look_due = self._must_look = False
+        self._catalog = Catalog()
+        self._known = {topic.topic: topic for topic in known}
+        # Whose rows a topic has; and by what Kafka makes of its name in its metrics, which must be unique in
+        # the cluster, the topic.
+        self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
+        self._metric_names = {_metric_name(topic): topic for topic in self._known}
+        self._bound: dict[Content, BoundTable] = {}
+        self._failed: dict[Content, BinlogError] = {}
+
+    # -- the catalogue --------------------------------------------------------------------------------
+
+    def is_transactional(self, database: str, table: str, place: Position) -> bool:
+        """Say whether a rollback undoes the rows of a table; so it is unless its engine is known not to."""
+        self._look()
+        found = self._catalog.find(database, table, place)
+        if found is None:
+            self._refresh()
+            found = self._catalog.find(database, table, place)
+        return found is None or found.definition.transactional is not False
+
+    def look_again(self, *, must: bool = False) -> None:
+        """Take note that the catalogue may have grown; ``must`` says that it is likely now."""
+        self._look_due = True
+        self._must_look |= must
+
+    def altered(self, database: str, table: str, place: Position) -> None:
+        """Take note of a statement at ``place`` that may have changed the names of a table's columns."""
+        self.look_again(must=True)
+        if any(
+            bound.table.schema_source == "catalog" and bound.name == (database, table)
+            for bound in self._bound.values()
+        ):
+            self._look()
+            if not any(found.later for found in self._catalog.since(database, table, place)):
+                _LOG.warning(
+                    "columns may have other names from here on: those known were read before a statement",
+                    table=f"{database}.{table}",
+                    log_file=place.log_file,
+                    position=place.position,
+                    advice="start the reader again, which reads them again; or set binlog_row_metadata=FULL",
+                )
+
+    def _look(self) -> None:
+        """Take in what the catalogue topic has by now, where it may have grown."""
+        if self._look_due:
+            must, self._look_due, self._must_look = self._must_look, False, False
+            if self._catalog_grew(must):
+                self._refresh()
+
+    def _refresh(self) -> None:
+        for entry in self._read_catalog():
+            self._catalog.add(entry)
+
+    def _find(self, table_map: TableMapEvent, place: Position, version: str | None) -> Found | None:
+        """Give the definition that holds; with ``trust_later`` the first one from there on that agrees."""
+        if not self.trust_later:
+            return self._catalog.find(table_map.database, table_map.table, place)
+        candidates = self._catalog.since(table_map.database, table_map.table, place)
+        for found in candidates:
+            try:
+                resolve_columns(table_map, found.definition, server_version=version)
+            except SchemaMismatchError:
+                continue
+            return found
+        return candidates[0] if candidates else None
+
+    # -- binding --------------------------------------------------------------------------------------
+
+    def prepare(self, seen: Iterable[Seen]) -> None:
+        """Bind all tables that are not bound yet, together; what fails is raised when a row needs it."""
+        wanted = {
+            content: (table_map, place, version)
+            for table_map, place, version in seen
+            if (content := _content(table_map, version)) not in self._bound and content not in self._failed
+        }
+        if wanted:
+            self._refresh()
+            self._bind_all(wanted)
+
+    def bind(self, table_map: TableMapEvent, place: Position, version: str | None) -> BoundTable:
+        """Return the table of a table map; raises BinlogError where it cannot be bound.
+
+        ``place`` is where its rows stand, ``version`` that of the last format description before them.
+        """
+        content = _content(table_map, version)
+        bound = self._bound.get(content)
+        if bound is not None:
+            if bound.table.schema_source == "table_map":
+                return bound
+            self._look()
+            if bound.found == self._find(table_map, place, version):
+                return bound
+            del self._bound[content]
+        failed = self._failed.pop(content, None)
+        if failed is None:
+            self._refresh()
+            self._bind_all({content: (table_map, place, version)})
+            failed = self._failed.pop(content, None)
+        if failed is not None:
+            raise failed
+        return self._bound[content]
+
+    def _bind_all(self, wanted: Mapping[Content, Seen]) -> None:
+        resolved: dict[Content, _Resolved] = {}
+        for content, seen in wanted.items():
+            try:
+                resolved[content] = self._resolve(*seen)
+            except BinlogError as error:
+                self._failed[content] = error
+        topics = self._make_topics(resolved)
+        ids = self._schema_ids(resolved)
+        for content, one in resolved.items():
+            info, key_id, value_id = topics[content], *ids[content]
+            for outcome in (info, key_id, value_id):
+                if isinstance(outcome, BinlogError):
+                    self._failed[content] = outcome
+                    break
+            else:
+                assert isinstance(info, TableTopicInfo)
+                assert isinstance(value_id, int)
+                self._bound[content] = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
+
+    def _resolve(self, table_map: TableMapEvent, place: Position, version: str | None) -> _Resolved:
+        found = self._find(table_map, place, version)
+        table = resolve_columns(
+            table_map, None if found is None else found.definition, server_version=version
+        )
+        schema_source: str = table.schema_source
+        if schema_source == "catalog" and found is not None and found.later:
+            schema_source = "catalog_later"
+        name = f"{table.database}.{table.table}"
+        topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
+        schemas = table_schemas(self._source, table, self._avro)
+        return _Resolved(
+            table,
+            schema_source,
+            found,
+            topic,
+            schemas,
+            "" if schemas.key is None else _fingerprint(schemas.key),
+            _fingerprint(schemas.envelope),
+        )
+
+    def _make_topics(
+        self, resolved: Mapping[Content, _Resolved]
+    ) -> dict[Content, TableTopicInfo | BinlogError]:
+        """Have the topics of tables created, and those looked at that exist."""
+        refused: dict[Content, TableTopicInfo | BinlogError] = {}
+        asked: dict[str, str | None] = {}
+        for content, one in resolved.items():
+            refusal = self._claim(one)
+            if refusal is not None:
+                refused[content] = refusal
+            else:
+                known = None if self.accept_topics else self._known.get(one.topic)
+                asked[one.topic] = None if known is None else known.id
+        infos = self._ensure_topics(asked) if asked else {}
+        return refused | {
+            content: infos[one.topic] for content, one in resolved.items() if content not in refused
+        }
+
+    def _claim(self, one: _Resolved) -> TableRefusedError | None:
+        """Say why a table cannot have the topic of its name, or nothing."""
+        topic, name = one.topic, f"{one.table.database}.{one.table.table}"
+        owner = self._owners.get(topic)
+        if owner is not None:
+            if owner == (one.table.database, one.table.table):
+                return None
+            return TableRefusedError(
+                f"the topic {topic} has the rows of {'.'.join(owner)}: give {name} another one with "
+                f"MILLRACE_TOPICS_NAMES, such as {name}={name}_2"
+            )
+        other = self._metric_names.get(_metric_name(topic))
+        if other is not None:
+            return TableRefusedError(
+                f"the topics {topic} and {other} cannot both exist: Kafka's metrics take '.' and '_' for "
+                f"the same; give {name} another one with MILLRACE_TOPICS_NAMES, such as {name}={name}_2"
+            )
+        if len(self._owners) >= self._max_tables:
+            return TableRefusedError(
+                f"there are {len(self._owners)} table topics and MILLRACE_TOPICS_MAX_TABLES is "
+                f"{self._max_tables}, so that {topic} is not created"
+            )
+        self._owners[topic] = (one.table.database, one.table.table)
+        self._metric_names[_metric_name(topic)] = topic
+        return None
+
+    def _schema_ids(
+        self, resolved: Mapping[Content, _Resolved]
+    ) -> dict[Content, tuple[int | BinlogError | None, int | BinlogError]]:
+        """Have schemas registered that are not known to be; give the ids of key and value."""
+        asked: list[tuple[str, dict[str, Any]]] = []
+        places: list[tuple[Content, int]] = []
+        ids: dict[Content, list[int | BinlogError | None]] = {}
+        for content, one in resolved.items():
+            known = self._known.get(one.topic)
+            ids[content] = [None, None]
+            for at, schema, subject, fingerprint in (
+                (0, one.schemas.key, key_subject(one.topic), one.key_fingerprint),
+                (1, one.schemas.envelope, value_subject(one.topic), one.value_fingerprint),
+            ):
+                if schema is None:
+                    continue
+                if known is not None and (known.key_fingerprint, known.value_fingerprint)[at] == fingerprint:
+                    ids[content][at] = (known.key_schema, known.value_schema)[at]
+                else:
+                    asked.append((subject, schema))
+                    places.append((content, at))
+        for (content, at), outcome in zip(places, self._register(asked) if asked else (), strict=True):
+            ids[content][at] = outcome
+        return {content: (key, value) for content, (key, value) in ids.items()}  # type: ignore[misc]  # a value has one
+
+    def _bound_table(
+        self, one: _Resolved, info: TableTopicInfo, key_id: int | None, value_id: int
+    ) -> BoundTable:
+        table = one.table
+        known = TableTopic(
+            one.topic,
+            info.id,
+            table.database,
+            table.table,
+            key_id,
+            one.key_fingerprint,
+            value_id,
+            one.value_fingerprint,
+        )
+        _LOG.info(
+            "table bound",
+            table=f"{table.database}.{table.table}",
+            columns=len(table.columns),
+            schema_source=one.schema_source,
+            topic=one.topic,
+        )
+        encoder = RowEncoder(
+            self._source,
+            millrace.__version__,
+            table,
+            self._avro,
+            key_id=key_id,
+            value_id=value_id,
+            record_limit=info.record_limit,
+        )
+        return BoundTable(
+            table, encoder, one.topic, info.partitions, one.schema_source, one.found, self._avro, known
+        )
+
+    def note(self, bound: BoundTable) -> TableTopic | None:
+        """Give what is to be noted of a table's topic with its next rows; None where it is noted already."""
+        if self._known.get(bound.topic) == bound.known:
+            return None
+        self._known[bound.topic] = bound.known
+        return bound.known
+
+
+def _content(table_map: TableMapEvent, version: str | None) -> Content:
+    return (
+        table_map.database,
+        table_map.table,
+        table_map.column_types,
+        table_map.column_metadata,
+        table_map.null_bits,
+        table_map.optional_metadata,
+        version,
+    )
+
+
+def _fingerprint(schema: dict[str, Any]) -> str:
+    try:
+        text = json.dumps(schema, sort_keys=True).encode()
+    except ValueError as error:
+        raise InvalidValueError(f"the table's schema cannot be written as JSON: {error}") from error
+    return hashlib.sha256(text).hexdigest()
+
+
+def _metric_name(topic: str) -> str:
+    return topic.replace(".", "_")

@@ -1,0 +1,149 @@
+"""Records of ``{source}.events`` as the row mapper takes them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.avro.events import EventDeserializer, EventRecord
+from millrace.avro.registry import UnknownSchemaError
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import (
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    ExecuteLoadQueryEvent,
+    QueryEvent,
+    TransactionPayloadEvent,
+)
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent
+from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey
+from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread
+from millrace.runtime.logging import get_logger
+from millrace.stage import Record
+from services.rowmapper.catalog import Position
+from services.rowmapper.chunked_rows import LargeEvent
+
+__all__ = ["EventReader", "Incoming", "Marker", "Unreadable"]
+
+_LOG = get_logger(__name__)
+
+_IN_PIECES: Final = (
+    PlainRowsEvent,
+    QueryEvent,
+    ExecuteLoadQueryEvent,
+    BeginLoadQueryEvent,
+    AppendBlockEvent,
+    TransactionPayloadEvent,
+)
+"""Events of which the beginning is enough, or whose rows can be read in pieces; partial JSON cannot."""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """An event, and the Kafka record that brought it; ``next_offset`` is that of the record after it.
+
+    ``value`` is the whole value, ``offset`` that of its first chunk. ``event`` is decoded when it is asked
+    for. Where ``large`` is set the value is too large to be held: ``value`` is its first chunk, and the last
+    field of the event is cut.
+    """
+
+    offset: int
+    next_offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+    event: EventRecord
+    large: LargeEvent | None = None
+
+    @property
+    def position(self) -> Position:
+        """Where the event stands in the logs."""
+        return Position(self.event.epoch, self.event.log_file, self.event.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record of the events topic that holds no event, and why."""
+
+    offset: int
+    next_offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+    error: Exception
+
+    @property
+    def position(self) -> Position:
+        """Where the event stands in the logs, as its key says; the very beginning where that says nothing."""
+        try:
+            key = EventKey.parse(self.key)
+        except ValueError:
+            return Position(0, "", 0)
+        return Position(key.epoch, key.log_file, key.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A note of the reader's, ABANDONED or the like: what is open was cut."""
+
+    next_offset: int
+    kind: bytes
+
+
+class EventReader:
+    """Makes events of Kafka records, joining those that came in chunks, up to ``held_bytes``.
+
+    ``reread`` reads again what is larger.
+    """
+
+    def __init__(
+        self, deserialize: EventDeserializer, reread: Reread, *, held_bytes: int = HELD_BYTES
+    ) -> None:
+        self._deserialize = deserialize
+        self._reread = reread
+        self._joiner = BoundedJoiner(held_bytes)
+
+    def take(self, record: Record) -> Incoming | Unreadable | Marker | None:
+        """Take the next record; None for a chunk that is not the last."""
+        offset, timestamp_ms, key, value, headers = record
+        key, value = key or b"", value or b""
+        first = offset
+        try:
+            if headers or self._joiner.first_offset is not None:
+                named = dict(headers or ())
+                chunk = named.get(HEADER_CHUNK)
+                self._drop_unless_it_continues(chunk)
+                if HEADER_MARKER in named:
+                    return Marker(offset + 1, named[HEADER_MARKER])
+                if chunk is not None:
+                    begun = self._joiner.first_offset
+                    first = offset if begun is None else begun
+                    whole = self._joiner.feed(key, chunk, value, offset)
+                    if whole is None:
+                        return None
+                    if isinstance(whole, LargeValue):
+                        return self._large(whole, key, timestamp_ms)
+                    value = whole
+            return Incoming(first, offset + 1, timestamp_ms, key, value, self._deserialize(value))
+        except ChunkError as error:
+            # Only this record: chunks of the event at hand may still come.
+            return Unreadable(offset, offset + 1, timestamp_ms, key, value, error)
+        except (BinlogError, UnknownSchemaError, ValueError) as error:
+            return Unreadable(first, offset + 1, timestamp_ms, key, value, error)
+
+    def _drop_unless_it_continues(self, chunk: bytes | None) -> None:
+        """Let go of chunks whose last one never came: the decoder left them out, or began the event again."""
+        joiner = self._joiner
+        if joiner.first_offset is not None and (chunk is None or chunk.startswith(b"0/")):
+            _LOG.warning("an event dropped: its last chunks never came", key=repr(joiner.key))
+            joiner.reset()
+
+    def _large(self, value: LargeValue, key: bytes, timestamp_ms: int) -> Incoming:
+        """Give an event whose record is too large to be held."""
+        begun = self._deserialize.beginning(value.head)
+        if begun is not None:
+            record, start, size = begun
+            event = record.event
+            if isinstance(event, _IN_PIECES) and not isinstance(event, PartialUpdateRowsEvent):
+                large = LargeEvent(value, start, size, self._reread)
+                return Incoming(value.start, value.stop, timestamp_ms, key, value.head, record, large)
+        whole = b"".join(self._reread(value.start, value.stop))
+        return Incoming(value.start, value.stop, timestamp_ms, key, whole, self._deserialize(whole))

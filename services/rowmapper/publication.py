@@ -1,0 +1,673 @@
+"""A transaction's events in, its output out: BEGIN, rows, statements, dead letters, END.
+
+Rows that waited in the dead letter topic are redriven the same way: those of a transaction between a BEGIN
+and an END of their own.
+
+The output is a function of the events, the catalogue and the tables that are quarantined; only ``ts_ms`` of
+the envelope and the ids of schemas depend on when and where it is made. How far it has come is said by
+coordinate: all that was made of what lies before (offset of an event, row in it, chunk of its dead letter).
+So it does not matter whether the rest is made by another version, or with another catalogue.
+"""
+
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, Final, NamedTuple, Self
+
+from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
+from millrace.avro.row_records import EventPlace, EventWriter
+from millrace.avro.row_records import Record as RowRecord
+from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
+from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
+from millrace.binlog.events import (
+    AnnotateRowsEvent,
+    ExecuteLoadQueryEvent,
+    PartialRowDataEvent,
+    QueryCompressedEvent,
+    QueryEvent,
+    RowsEvent,
+    RowsQueryLogEvent,
+    TableMapEvent,
+)
+from millrace.binlog.events.rows import PlainRowsEvent
+from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
+from millrace.binlog.statement import Statement, StatementKind, TableName, classify
+from millrace.binlog.table import SchemaMismatchError
+from millrace.binlog.types import RowsFlag
+from millrace.contract import Topics
+from millrace.kafka.chunks import split, split_parts
+from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.logging import get_logger
+from millrace.stage import Headers, Output
+from services.rowmapper.assembly import Transaction
+from services.rowmapper.binding import Binder, BoundTable
+from services.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_pieces, row_batches
+from services.rowmapper.event_reader import Incoming, Unreadable
+from services.rowmapper.partition import partition_of
+from services.rowmapper.quarantine import Quarantine
+
+__all__ = ["Publication", "Publisher", "WaitingRows"]
+
+_LOG = get_logger(__name__)
+_STMT_END: Final = int(RowsFlag.STMT_END_F)
+_BEGIN: Final = b"BEGIN"
+_MUCH_TOO_LARGE: Final = 4
+"""A value of so many times what a record takes does not fit into one, however few bytes its text has."""
+
+_AT_ONCE: Final = 1024 * 1024
+"""Bytes of rows that are mapped at once; those of a larger event are mapped batch by batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRows:
+    """A rows event that waited in the dead letter topic: the last event of ``events``, after its table map.
+
+    Where it came in fragments, these are between the two.
+    """
+
+    events: Sequence[Incoming]
+    context: RowsContext
+
+    @property
+    def table_map(self) -> TableMapEvent:
+        """The table map; raises InvalidValueError where the first event is none."""
+        event = self.events[0].event.event
+        if not isinstance(event, TableMapEvent):
+            raise InvalidValueError(f"a dead letter has {type(event).__name__} in place of its table map")
+        return event
+
+    def rows_event(self) -> RowsEvent:
+        """Return the rows, fragments joined; raises BinlogError where that fails."""
+        if len(self.events) == 2 and isinstance(event := self.events[1].event.event, RowsEvent):
+            return event
+        assembler = PartialRowsAssembler()
+        whole = None
+        for incoming in self.events[1:]:
+            fragment = incoming.event.event
+            if not isinstance(fragment, PartialRowDataEvent):
+                raise InvalidValueError(f"a dead letter has {type(fragment).__name__} in place of rows")
+            whole = assembler.feed(fragment)
+        rows = None if whole is None else rows_event_of(whole)
+        if rows is None:
+            raise InvalidValueError("a dead letter has only a part of its rows event")
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """What all publications share: where they write, what they ask, how records are written.
+
+    ``now_ms`` gives the present time, in milliseconds since 1970.
+    """
+
+    topics: Topics
+    binder: Binder
+    quarantine: Quarantine
+    output: Output
+    counters: Counter[str]
+    serialize_transaction: TransactionSerializer
+    serialize_ddl: RecordSerializer
+    serialize_dead_letter: RecordSerializer
+    deadletter_limit: int
+    statement_limit: int
+    include_query: bool
+    now_ms: Callable[[], int]
+
+
+class _Reason(NamedTuple):
+    """Why an event is a dead letter: the class of the error, and its text."""
+
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        text = error.message if isinstance(error, BinlogError | UserError) else str(error)
+        return cls(type(error).__name__, text)
+
+
+class _Coordinate(NamedTuple):
+    """Everything made of what lies before is published; see :class:`Progress`."""
+
+    offset: int
+    row: int = 0
+    records: int = 0
+    part: int = 0
+    fingerprint: int = 0
+
+
+class Publication:
+    """One transaction on its way out.
+
+    ``undone`` are ranges of offsets whose rows were undone. ``progress`` says how much of it is published
+    already. ``headers`` are those of its rows, its BEGIN and its END.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        transaction: Transaction,
+        undone: Sequence[OffsetRange] = (),
+        progress: Progress | None = None,
+        *,
+        headers: Headers = None,
+    ) -> None:
+        self._publisher = publisher
+        self._transaction = transaction
+        self._undone = undone
+        self._headers = headers
+        progress = progress or Progress(-1)
+        self._done = _Coordinate(
+            progress.offset, progress.row, progress.records, progress.part, progress.fingerprint
+        )
+        self._begun = progress.begun
+        self._tables = dict(progress.tables)
+        self._records = sum(self._tables.values())
+        self._non_row_changes = progress.non_row_changes
+        # Beside each table map its record, and beside the assembler those of the fragments that it has.
+        self._table_maps: dict[int, tuple[TableMapEvent, bytes]] = {}
+        self._fragments: PartialRowsAssembler | None = None
+        self._fragment_records: list[bytes] = []
+        self._gtid = transaction.gtid
+        self._thread: int | None = None
+        self._query: str | None = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How much is published; None for nothing."""
+        if self._done.offset < 0:
+            return None
+        return Progress(*self._done, self._begun, dict(self._tables), self._non_row_changes)
+
+    def run(self, events: Iterable[Incoming | Unreadable]) -> Iterator[None]:
+        """Publish ``events`` as those of the transaction; yield where a Kafka transaction may end.
+
+        The two differ where a prepared XA transaction is committed: its events came earlier.
+        """
+        output = self._publisher.output
+        for incoming in events:
+            work = self._take(incoming)
+            if work is not None:
+                yield from work
+            if output.full:
+                yield
+        self.finish()
+
+    def refuse(self, error: BinlogError) -> Iterator[None]:
+        """Put the last event of the transaction into the dead letter topic."""
+        last = self._transaction.last
+        if not self._is_done(last.offset):
+            yield from self._dead_letter(last, _Reason.of(error))
+
+    def redrive(self, rows: WaitingRows) -> Iterator[None]:
+        """Publish rows that waited; raises BinlogError where they still cannot be mapped."""
+        context, incoming = rows.context, rows.events[-1]
+        self._thread = context.thread
+        if not self._is_done(incoming.offset):
+            version = context.server_version
+            if self._done.offset != incoming.offset and context.row:
+                self._done = _Coordinate(incoming.offset, context.row, context.records)
+            yield from self._publish_rows(incoming, rows.rows_event(), rows.table_map, context.query, version)
+            self._publish(incoming)
+        self._transaction.last = incoming
+
+    def finish(self) -> None:
+        """Write the END of what has a BEGIN."""
+        if self._begun:
+            last = self._transaction.last
+            assert isinstance(last, Incoming)
+            serialize = self._publisher.serialize_transaction
+            value = serialize.end(self._transaction.id, last.event, self._tables, self._non_row_changes)
+            self._put_boundary(last, value)
+            self._publisher.counters["transactions"] += 1
+
+    # -- how far it has come --------------------------------------------------------------------------
+
+    def _is_done(self, offset: int) -> bool:
+        """Tell whether all that is made of an event is published."""
+        return offset < self._done.offset
+
+    def _done_of(self, incoming: Incoming | Unreadable) -> "_Coordinate":
+        """Say how much of an event is published."""
+        return self._done if self._done.offset == incoming.offset else _Coordinate(incoming.offset)
+
+    def _publish(self, incoming: Incoming | Unreadable) -> None:
+        """Take note that all that is made of an event is published."""
+        self._done = _Coordinate(incoming.next_offset)
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    def _take(self, incoming: Incoming | Unreadable) -> Iterator[None] | None:
+        """Take the next event; give what is left to do for it, if anything."""
+        if isinstance(incoming, Unreadable):
+            return self._unreadable(incoming, incoming.error)
+        try:
+            event = incoming.event.event
+        except BinlogError as error:
+            return self._unreadable(incoming, error)
+        handler = _HANDLERS.get(type(event))
+        return None if handler is None else handler(self, incoming, event)
+
+    def _unreadable(self, incoming: Incoming | Unreadable, error: Exception) -> Iterator[None] | None:
+        if self._is_done(incoming.offset):
+            return None
+        _LOG.error(
+            "a record of the events topic cannot be read; it is a dead letter",
+            key=incoming.key.decode("ascii", "backslashreplace"),
+            offset=incoming.offset,
+            reason=str(error),
+        )
+        return self._dead_letter(incoming, _Reason.of(error))
+
+    def _table_map(self, incoming: Incoming, event: TableMapEvent) -> None:
+        self._table_maps[event.table_id] = event, incoming.value
+
+    def _query_event(self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent) -> None:
+        self._thread = event.thread_id
+        if event.query != _BEGIN:
+            self._statement(incoming, event)
+
+    def _comment(self, _: Incoming, event: RowsQueryLogEvent | AnnotateRowsEvent) -> None:
+        if self._publisher.include_query:
+            self._query = event.query.decode(errors="replace")
+
+    def _is_undone(self, offset: int) -> bool:
+        at = bisect_right(self._undone, offset, key=lambda undone: undone.start) - 1
+        return at >= 0 and offset < self._undone[at].end
+
+    def _fragment(self, incoming: Incoming, event: PartialRowDataEvent) -> Iterator[None] | None:
+        """Take a fragment of a rows event that was too large for one; with the last come the rows.
+
+        They are those of the last fragment, by its position; a reference to a value counts in the rows of
+        the whole.
+        """
+        if self._fragments is None:
+            self._fragments = PartialRowsAssembler()
+        try:
+            whole = self._fragments.feed(event)
+            rows = None if whole is None else rows_event_of(whole)
+        except BinlogError as error:
+            return None if self._is_done(incoming.offset) else self._dead_letter(incoming, _Reason.of(error))
+        if rows is None:
+            self._fragment_records.append(incoming.value)
+            return None
+        before, self._fragment_records = self._fragment_records, []
+        return self._rows_event(incoming, rows, before)
+
+    def _rows_event(
+        self, incoming: Incoming, event: RowsEvent, fragments: Sequence[bytes] = ()
+    ) -> Iterator[None] | None:
+        mapped = self._table_maps.get(event.table_id)
+        query = self._query
+        if event.flags & _STMT_END:
+            self._table_maps.clear()
+            self._query = None
+        if self._is_done(incoming.offset):
+            return None
+        if mapped is None:
+            if not event.rows:
+                return None
+            missing = MissingStateError(f"no table map for table id {event.table_id}")
+            return self._dead_letter(incoming, _Reason.of(missing))
+        table_map, record = mapped
+        database, table = table_map.database, table_map.table
+        publisher = self._publisher
+        if (
+            self._undone
+            and self._is_undone(incoming.offset)
+            and publisher.binder.is_transactional(database, table, incoming.position)
+        ):
+            publisher.counters["undone_events"] += 1
+            return None
+        context = RowsContext(
+            self._transaction.id,
+            self._gtid,
+            self._thread,
+            query,
+            self._transaction.server_version,
+            0,
+            0,
+            (record, *fragments),
+        )
+        waiting = publisher.quarantine.find(database, table, self._transaction.start, incoming.offset)
+        if waiting is None:
+            return self._rows_or_quarantine(incoming, event, table_map, context)
+        if (waiting.transaction, waiting.offset) == (self._transaction.start, incoming.offset):
+            # A restart while its dead letter was written: what was found then counts, even if it is mended
+            # now.
+            reason = _Reason(waiting.error_class, waiting.error)
+        else:
+            reason = _Reason.of(SchemaMismatchError(f"the table is quarantined: {waiting.error}"))
+        return self._dead_letter(incoming, reason, f"{database}.{table}", self._with_rows(incoming, context))
+
+    def _rows_or_quarantine(
+        self, incoming: Incoming, event: RowsEvent, table_map: TableMapEvent, context: RowsContext
+    ) -> Iterator[None]:
+        """Publish the rows of an event; where that fails, they and all that follow of their table wait."""
+        database, table = table_map.database, table_map.table
+        try:
+            yield from self._publish_rows(incoming, event, table_map, context.query, context.server_version)
+        except (UserError, StopRequestedError, MemoryError):
+            raise
+        except Exception as failure:  # noqa: BLE001 - whatever one table raises is its own trouble
+            if not isinstance(failure, BinlogError):
+                _LOG.exception(
+                    "a table's rows raised an error that was not foreseen", table=f"{database}.{table}"
+                )
+            reason = _Reason.of(failure)
+            key = incoming.key.decode("ascii", "backslashreplace")
+            self._publisher.quarantine.add(
+                QuarantinedTable(
+                    database, table, key, self._transaction.start, incoming.offset, reason.text, reason.kind
+                )
+            )
+            context = self._with_rows(incoming, context)
+            yield from self._dead_letter(incoming, reason, f"{database}.{table}", context)
+
+    def _with_rows(self, incoming: Incoming, context: RowsContext) -> RowsContext:
+        """Say in the context of a dead letter which of its rows are published already."""
+        done = self._done_of(incoming)
+        return replace(context, row=done.row, records=done.records)
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _publish_rows(
+        self,
+        incoming: Incoming,
+        event: RowsEvent,
+        table_map: TableMapEvent,
+        query: str | None,
+        server_version: str | None,
+    ) -> Iterator[None]:
+        """Write the rows of an event to the topic of their table; raises BinlogError where that fails."""
+        bound = self._publisher.binder.bind(table_map, incoming.position, server_version)
+        resumed = self._done_of(incoming).row > 0
+        large = incoming.large
+        if large is None and not (isinstance(event, PlainRowsEvent) and len(event.rows) > _AT_ONCE):
+            if resumed:
+                self._put_rest(incoming, event, bound, query)
+            else:
+                writer = EventWriter(
+                    bound.encoder,
+                    self._place(incoming, bound, query),
+                    event.columns_before_image,
+                    event.columns_after_image,
+                    partial(bound.locate, event),
+                )
+                bound.write(event, writer)
+                self._put_rows(incoming, bound, writer.records)
+            self._publish(incoming)
+            return
+        # All of the rows are published or none: they are read once before that.
+        for publish in (True,) if resumed else (False, True):
+            for batch in self._batches(event, bound, large):
+                self._publish_batch(incoming, event, bound, query, batch, publish=publish)
+                if publish:
+                    yield
+        self._publish(incoming)
+
+    def _batches(self, event: RowsEvent, bound: BoundTable, large: LargeEvent | None) -> Iterator[RowBatch]:
+        keep = _MUCH_TOO_LARGE * bound.encoder.record_limit
+        rows = iter((event.rows,)) if large is None else large.field()
+        return row_batches(bound.table.columns, event, rows, keep)
+
+    def _put_rest(self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None) -> None:
+        """Write what is not published of the rows of an event."""
+        batch = RowBatch(event.rows, 0, self._done.row + 1, {})
+        self._publish_batch(incoming, event, bound, query, batch, publish=True)
+
+    def _publish_batch(
+        self,
+        incoming: Incoming,
+        event: RowsEvent,
+        bound: BoundTable,
+        query: str | None,
+        batch: RowBatch,
+        *,
+        publish: bool,
+    ) -> None:
+        """Write the rows of a batch, but those that are published; ``publish`` tells whether to keep them."""
+        done = self._done_of(incoming)
+        skip = done.row - batch.first_row
+        if publish and skip >= batch.count:
+            return
+        part = replace(event, rows=batch.rows)  # type: ignore[call-arg]  # its subclasses have the field
+
+        def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
+            """Find a value of the batch among all rows of the event."""
+            found = batch.references.get((row, side, ordinal))
+            if found is not None:
+                return found
+            where = row + batch.first_row, side, ordinal
+            if incoming.large is None:
+                return bound.locate(event, *where)
+            return locate_in_pieces(bound.table.columns, part, incoming.large.field(), where)
+
+        # Of the records of the batch so many are published: they may have been others when they were made.
+        before = 0
+        while True:
+            writer = EventWriter(
+                bound.encoder,
+                self._place(incoming, bound, query, before),
+                event.columns_before_image,
+                event.columns_after_image,
+                locate,
+                first=done.records - before,
+                references=batch.references,
+            )
+            starts = bound.write_by_row(part, writer)
+            rest = 0 if skip <= 0 else (*starts, len(writer.records))[skip]
+            if before == rest:
+                break
+            before = rest
+        if publish:
+            records = writer.records[before:]
+            self._put_rows(incoming, bound, records)
+            self._done = _Coordinate(
+                incoming.offset, batch.first_row + len(starts), done.records + len(records)
+            )
+
+    def _put_rows(self, incoming: Incoming, bound: BoundTable, records: Sequence[RowRecord]) -> None:
+        if not records:
+            return
+        self._begin()
+        publisher, timestamp_ms = self._publisher, incoming.timestamp_ms
+        output, headers = publisher.output, self._headers
+        noted = publisher.binder.note(bound)
+        if noted is not None:
+            output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
+        if bound.partitions == 1:
+            size = sum([len(value) for _, value in records])
+            output.extend(bound.topic, [(key, value, timestamp_ms, headers) for key, value in records], size)
+        else:
+            for key, value in records:
+                partition = partition_of(key, bound.partitions)
+                output.add(bound.topic, key, value, timestamp_ms, headers, partition=partition)
+        count = len(records)
+        self._records += count
+        self._tables[bound.name] = self._tables.get(bound.name, 0) + count
+        publisher.counters["rows"] += count
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            first = self._transaction.first
+            assert isinstance(first, Incoming)
+            serialize = self._publisher.serialize_transaction
+            self._put_boundary(first, serialize.begin(self._transaction.id, first.event))
+
+    def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
+        publisher = self._publisher
+        key = self._transaction.id.encode(errors="backslashreplace")
+        publisher.output.add(publisher.topics.transactions, key, value, incoming.timestamp_ms, self._headers)
+
+    def _place(self, incoming: Incoming, bound: BoundTable, query: str | None, before: int = 0) -> EventPlace:
+        """Say where rows stand; ``before`` of their records are counted already."""
+        record = incoming.event
+        return EventPlace(
+            record.timestamp * 1000,
+            record.server_id,
+            self._gtid,
+            record.log_file,
+            record.position,
+            record.epoch,
+            record.sub_index,
+            self._thread,
+            query,
+            bound.schema_source,
+            self._publisher.now_ms(),
+            self._transaction.id,
+            self._records + 1 - before,
+            self._tables.get(bound.name, 0) + 1 - before,
+            incoming.key,
+        )
+
+    # -- dead letters ---------------------------------------------------------------------------------
+
+    def _dead_letter(
+        self,
+        incoming: Incoming | Unreadable,
+        reason: _Reason,
+        table: str | None = None,
+        context: RowsContext | None = None,
+    ) -> Iterator[None]:
+        """Write an event to the dead letter topic, whole."""
+        publisher = self._publisher
+        large = incoming.large if isinstance(incoming, Incoming) else None
+        place = incoming.position
+        content = DeadLetter(
+            service="rowmapper",
+            topic=publisher.topics.events,
+            offset=incoming.offset,
+            key=incoming.key,
+            value=b"" if large is not None else incoming.value,
+            epoch=place.epoch,
+            log_file=place.log_file,
+            position=place.position,
+            error_class=reason.kind,
+            error=reason.text,
+            table=table,
+            context=None if context is None else context.to_bytes(),
+        ).to_dict()
+        limit = publisher.deadletter_limit
+        if large is None:
+            whole = publisher.serialize_dead_letter(content)
+            fingerprint = zlib.crc32(whole)
+            pieces = split(whole, limit)
+        else:
+            before, after = publisher.serialize_dead_letter.around(content, "value", large.value.size)
+            size = len(before) + large.value.size + len(after)
+            fingerprint = zlib.crc32(after, zlib.crc32(before))
+            pieces = split_parts(chain((before,), large.pieces(), (after,)), size, limit)
+        fingerprint ^= limit
+        done = self._done_of(incoming)
+        # Chunks that were cut from something else are written again, from the first: readers forget the
+        # others.
+        skip = done.part if done.fingerprint == fingerprint else 0
+        for index, (header, piece) in enumerate(pieces):
+            if index < skip:
+                continue
+            headers = None if header is None else [header]
+            publisher.output.add(
+                publisher.topics.deadletter, incoming.key, piece, incoming.timestamp_ms, headers
+            )
+            if header is not None:
+                self._done = done._replace(part=index + 1, fingerprint=fingerprint)
+                yield
+        publisher.counters["dead_letters"] += 1
+        self._publish(incoming)
+
+    # -- statements -----------------------------------------------------------------------------------
+
+    def _statement(
+        self,
+        incoming: Incoming,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+    ) -> None:
+        """Record DDL, and statements that changed rows and were logged as text."""
+        statement = classify(event.query)
+        kind = _KINDS.get(statement.kind)
+        if kind is None or self._is_done(incoming.offset) or self._is_undone(incoming.offset):
+            return
+        publisher = self._publisher
+        if kind == _NON_ROW_CHANGE:
+            self._begin()
+            self._non_row_changes += 1
+            publisher.counters["non_row_changes"] += 1
+        else:
+            publisher.counters["ddl"] += 1
+        if statement.object_type == "TABLE" and statement.verb in _DEFINING and not statement.temporary:
+            for table in statement.tables:
+                publisher.binder.altered(table.database or event.database, table.table, incoming.position)
+        at, query, size = incoming.event, event.query, len(event.query)
+        if incoming.large is not None:
+            size = incoming.large.field_size
+            query = b"".join(incoming.large.field(min(size, publisher.statement_limit)))
+        record = {
+            "kind": kind,
+            "database": event.database,
+            "statement": query[: publisher.statement_limit].decode(errors="backslashreplace"),
+            "size": size,
+            "name": f"{statement.verb} {statement.object_type or ''}".rstrip(),
+            "objects": _objects(statement, event.database),
+            "gtid": self._gtid,
+            "ts_ms": at.timestamp * 1000,
+            "server_id": at.server_id,
+            "thread": event.thread_id,
+            "error_code": event.error_code,
+            "epoch": at.epoch,
+            "file": at.log_file,
+            "pos": at.position,
+            "sub_index": at.sub_index,
+        }
+        publisher.output.add(
+            publisher.topics.ddl, incoming.key, publisher.serialize_ddl(record), incoming.timestamp_ms
+        )
+        self._publish(incoming)
+
+
+_Handler = Callable[[Publication, Incoming, Any], Iterator[None] | None]
+
+_HANDLERS_OF_KINDS: Final[tuple[tuple[type[Event], _Handler], ...]] = (
+    (TableMapEvent, Publication._table_map),
+    (RowsEvent, Publication._rows_event),
+    (QueryEvent, Publication._query_event),
+    (QueryCompressedEvent, Publication._query_event),
+    (RowsQueryLogEvent, Publication._comment),
+    (AnnotateRowsEvent, Publication._comment),
+    (ExecuteLoadQueryEvent, Publication._statement),
+    (PartialRowDataEvent, Publication._fragment),
+)
+_HANDLERS: Final = {
+    declaration.event_class: handler
+    for declaration in EVENTS.values()
+    for base, handler in _HANDLERS_OF_KINDS
+    if issubclass(declaration.event_class, base)
+}
+"""What takes an event, by its class; of all others no output is made."""
+
+_NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
+_DEFINING: Final = {"CREATE", "ALTER", "RENAME"}
+"""Statements after which a table that was known may have other columns."""
+
+_KINDS: Final = {
+    StatementKind.DDL: "DDL",
+    StatementKind.DML: _NON_ROW_CHANGE,
+    StatementKind.OTHER: "OTHER",
+}
+
+
+def _objects(statement: Statement, database: str) -> list[str]:
+    """Name what a statement is about, with the session's database where it leaves that out."""
+    if statement.database is not None:
+        return [statement.database]
+    return [_full_name(table, database) for table in statement.tables]
+
+
+def _full_name(table: TableName, database: str) -> str:
+    return f"{table.database or database}.{table.table}"

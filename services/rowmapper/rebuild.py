@@ -1,0 +1,286 @@
+"""The row mapper's state, made of what its topics end with, where it was lost or does not fit any more.
+
+The events topic is mapped a second time, from its first record on, by what mapped it the first time. Nothing
+of that is written. What comes out is compared with what the topics end with: the state is the one at the
+latest record that one of them ends with. A topic that lacks records from before that place has lost its tail:
+they are written again, by a further run (:meth:`_Rebuild.write_missing`).
+
+A table that is quarantined on the way is released where its topic shows that it was redriven.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from millrace.avro.binary import long
+from millrace.avro.events import EventDeserializer
+from millrace.avro.records import deserialize
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.service_state import Rebuilt, RowMapperState
+from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
+from millrace.deadletter.letters import Letter, read_letters
+from millrace.kafka.client import connect
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.read import held_offsets, source_topics
+from millrace.kafka.search import last_whole, records_between
+from millrace.kafka.state import last_records, newest_offset, oldest_offset
+from millrace.kafka.topics import ensure_topics
+from millrace.runtime.logging import get_logger
+from millrace.runtime.service import Service
+from millrace.stage import Output, OutputRecord, Record, Target
+from services.rowmapper.app import Ports, make_stage
+from services.rowmapper.publication import Publisher
+from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.stage import RowMapperStage
+
+__all__ = ["Settings", "rebuild"]
+
+Settings = RowMapperSettings
+
+_BATCH: Final = 500
+_COMMIT_BYTES: Final = 8 * 1024 * 1024
+_SERVICE_AT: Final = slice(5, 15)
+_ROW_MAPPER: Final = b"\x12rowmapper"
+"""Where a dead letter's value names its service, after the schema's id, and how it spells the row mapper."""
+
+_Order = tuple[int, int, int]
+"""Of an event: see :attr:`RawKey.order`."""
+
+
+def rebuild(
+    settings: RowMapperSettings, producer: TransactionalProducer, say: Callable[[str], None]
+) -> Rebuilt[RowMapperState]:
+    """Make the state after the last records of the row topics, and of those beside them."""
+    # The registry is asked until the last record is written; the process ends then.
+    work = _Rebuild(settings, SchemaRegistry(settings.registry), producer, say)
+    state = work.state()
+    remarks = [
+        f"{topic} lacks {count} records that other topics go beyond: they are written again"
+        for (topic, _), count in sorted(work.missing.items())
+    ]
+    remarks += [f"{table.name} is quarantined since {table.key}" for table in state.quarantined]
+    return Rebuilt(state, remarks, work.notes, work.write_missing)
+
+
+class _Rebuild:
+    """Makes the state of the row mapper of one source; ``say`` is told how far it is, now and then."""
+
+    def __init__(
+        self,
+        settings: RowMapperSettings,
+        registry: SchemaRegistry,
+        producer: TransactionalProducer,
+        say: Callable[[str], None],
+    ) -> None:
+        self.missing: Counter[Target] = Counter()
+        """Number of records that topics lack from before the state that was found."""
+        self.notes: dict[bytes, bytes | None] = {}
+        """What is to be written beside the state about the topics of tables."""
+        self._settings = settings
+        self._service = Service("rowmapper", settings, get_logger(__name__))
+        self._registry = registry
+        self._producer = producer
+        self._say = say
+        self._topics = Topics(settings.source)
+        self._admin = connect(settings.kafka)
+        self._infos = ensure_topics(self._admin, settings.topics, self._topics.of_service("rowmapper").kinds)
+        start, end = (find(settings.kafka, self._topics.events) for find in (oldest_offset, newest_offset))
+        self._events = range(start, end)
+        self._tails = self._find_tails()
+        self._redriven = self._find_redriven()
+
+    # -- what the topics end with -----------------------------------------------------------------
+
+    def _find_tails(self) -> "dict[Target, _Tail | None]":
+        """Find what each partition ends with; None for those that never had a record."""
+        topics, partitions = self._topics, source_topics(self._admin, self._settings.source)
+        ours = {
+            name: count
+            for name, count in partitions.items()
+            if name in (topics.transactions, topics.ddl) or name.count(".") == 2
+        }
+        tails: dict[Target, _Tail | None] = {
+            at: None for at, held in held_offsets(self._admin, ours).items() if held.stop == 0
+        }
+        for at, record in last_records(self._settings.kafka, ours, _is_in_order).items():
+            tails[at] = self._tail(at[0], record)
+        letter = last_whole(self._settings.kafka, topics.deadletter, _is_ours)
+        if letter is not None:
+            tails[topics.deadletter, 0] = self._tail(topics.deadletter, letter)
+        return tails
+
+    def _tail(self, topic: str, record: Record) -> "_Tail":
+        return _Tail(self._registry, self._topics, topic, record)
+
+    def _find_redriven(self) -> dict[str, tuple[_Order, int | None]]:
+        """Give by table how far its dead letters were redriven, and the first that waits, if any."""
+        letters: dict[str, list[tuple[_Order, int]]] = {}
+        for letter in read_letters(self._settings.kafka, self._registry, self._settings.source):
+            if isinstance(letter, Letter) and letter.content.service == "rowmapper" and letter.content.table:
+                order = EventKey.parse(letter.content.key).raw.order
+                letters.setdefault(letter.content.table, []).append((order, letter.offset))
+        if not letters:
+            return {}
+        partitions = source_topics(self._admin, self._settings.source)
+        rows = {name: count for name, count in partitions.items() if name.count(".") == 2}
+        found: dict[str, _Order] = {}
+        for (topic, _), record in last_records(self._settings.kafka, rows, _is_redriven).items():
+            tail = self._tail(topic, record)
+            found[tail.table] = max(tail.order, found.get(tail.table, tail.order))
+        return {
+            table: (order, next((offset for at, offset in letters[table] if at > order), None))
+            for table, order in found.items()
+            if table in letters
+        }
+
+    # -- the state --------------------------------------------------------------------------------
+
+    def state(self) -> RowMapperState:
+        """Find the state; :attr:`missing` and :attr:`notes` go with it."""
+        found = RowMapperState(self._events.start)
+        seen: set[Target] = {at for at, tail in self._tails.items() if tail is None}
+        after: Counter[Target] = Counter()
+        for stage, output in self._mapped():
+            sighted = False
+            for at, records in output.groups.items():
+                tail = self._tails.get(at)
+                for record in records:
+                    if at[0] == self._topics.state:
+                        self.notes[record[0] or b""] = record[1]
+                    elif at in seen:
+                        after[at] += 1
+                    elif tail is not None and tail.is_made_of(record):
+                        seen.add(at)
+                        sighted = True
+            if sighted:
+                found, self.missing = stage.state(), after.copy()
+            if len(seen) == len(self._tails):
+                break
+        return found
+
+    def write_missing(self, stored: bytes | None) -> None:
+        """Write what topics lack from before the state; ``stored`` is the state as it is until then."""
+        if not self.missing:
+            return
+        begun: set[Target] = {at for at, tail in self._tails.items() if tail is None}
+        rest, left = Output(), self.missing.copy()
+        for _, output in self._mapped():
+            for at, records in output.groups.items():
+                tail = self._tails.get(at)
+                for record in records:
+                    if at in begun and left[at] > 0:
+                        left[at] -= 1
+                        key, value, timestamp_ms, headers = record
+                        rest.add(at[0], key, value or b"", timestamp_ms, headers, partition=at[1])
+                    elif tail is not None and at not in begun and tail.is_made_of(record):
+                        begun.add(at)
+            if rest.size >= _COMMIT_BYTES or not +left:
+                self._producer.send(rest)
+                self._producer.commit(stored)
+                rest.clear()
+            if not +left:
+                return
+
+    def _mapped(self) -> Iterator[tuple[RowMapperStage, Output]]:
+        """Map all events; give the stage and its output wherever a Kafka transaction could end."""
+        with ThreadPoolExecutor(1, "registry") as pool:
+            ports = Ports(
+                self._service, self._admin, self._registry, pool, self._producer, self._infos, lambda: None
+            )
+            deserialize_event = EventDeserializer(self._registry)
+            stage, publisher = make_stage(ports, RowMapperState(self._events.start), deserialize_event)
+            publisher.binder.accept_topics = True
+            stage.output.settle_bytes = 0
+            events = self._events
+            records = records_between(self._settings.kafka, self._topics.events, events.start, events.stop)
+            for number, batch in enumerate(_batches(records)):
+                if number and number % 1000 == 0:
+                    self._say(f"at offset {batch[0].offset} of {self._topics.events}")
+                for _ in stage.take(batch):
+                    self._release(publisher)
+                    yield stage, stage.output
+                    stage.output.clear()
+
+    def _release(self, publisher: Publisher) -> None:
+        """Release quarantined tables of which later rows, or all dead letters, are in their topics."""
+        for entry in publisher.quarantine.tables:
+            since = EventKey.parse(entry.key.encode()).raw.order
+            if any(
+                tail is not None and tail.table == entry.name and tail.order > since
+                for tail in self._tails.values()
+            ):
+                publisher.quarantine.release(entry.database, entry.table)
+                continue
+            order, waiting = self._redriven.get(entry.name, ((-1, 0, 0), None))
+            if order < since:
+                continue
+            if waiting is None:
+                publisher.quarantine.release(entry.database, entry.table)
+            elif entry.dead_letter != waiting:
+                publisher.quarantine.update(replace(entry, dead_letter=waiting))
+
+
+class _Tail:
+    """What a partition ends with, and what tells when a second run has come to it.
+
+    Of a record of a row topic, ``order`` is that of its event, and ``table`` its table.
+    """
+
+    def __init__(self, registry: SchemaRegistry, topics: Topics, topic: str, record: Record) -> None:
+        value = record.value or b""
+        self.order: _Order = (0, 0, 0)
+        self.table = ""
+        self._key = record.key
+        self._registry = registry
+        self._identify: Callable[[bytes], object] | None = None
+        self._needle = b""
+        if topic == topics.transactions:
+            self._identify = self._boundary
+        elif topic not in (topics.ddl, topics.deadletter):
+            self._identify = self._row
+            source = deserialize(registry, value)["source"]
+            self.order = RawKey(0, source["epoch"], source["file"], source["pos"]).order
+            self.table = f"{source['db']}.{source['table']}"
+            self._needle = source["file"].encode() + long(source["pos"])
+        self._identity = None if self._identify is None else self._identify(value)
+
+    def is_made_of(self, record: OutputRecord) -> bool:
+        """Tell whether a record of a second run is this one."""
+        key, value, _, headers = record
+        if key != self._key or value is None or self._needle not in value:
+            return False
+        index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
+        if int(index) + 1 != int(count):
+            return False
+        return self._identify is None or self._identify(value) == self._identity
+
+    def _row(self, value: bytes) -> object:
+        row = deserialize(self._registry, value)
+        source = row["source"]
+        return source["epoch"], source["file"], source["pos"], source["sub_index"], source["row"], row["op"]
+
+    def _boundary(self, value: bytes) -> object:
+        boundary = deserialize(self._registry, value)
+        return tuple(boundary[name] for name in ("status", "id", "epoch", "file", "pos"))
+
+
+def _is_in_order(record: Record) -> bool:
+    """Tell whether a record is no tombstone, and in the order of the events."""
+    return record.value is not None and HEADER_REDRIVEN not in dict(record.headers or ())
+
+
+def _is_redriven(record: Record) -> bool:
+    return record.value is not None and HEADER_REDRIVEN in dict(record.headers or ())
+
+
+def _is_ours(record: Record) -> bool:
+    return (record.value or b"")[_SERVICE_AT] == _ROW_MAPPER
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    rest = iter(records)
+    while batch := list(islice(rest, _BATCH)):
+        yield batch

@@ -1,0 +1,288 @@
+"""Redrives quarantined tables: their dead letters are mapped, in their order, then they are released.
+
+This is done by a row mapper, the only writer of row topics: one that takes over from any other, maps no new
+events but those of a transaction that it finds published in part, and ends. The rows, and how far the dead
+letters were redriven, are written in the same Kafka transactions; the one with the last of them releases the
+table. So this may end anywhere, and resume when it is started again; meanwhile the table stays quarantined
+from the next dead letter on, and what is newer waits after it.
+
+A dead letter holds the rows event, its table map, and what else its rows need: the events topic is not read.
+The dead letters of a transaction stand between a BEGIN and an END of their own in the transactions topic. A
+definition that contradicts a dead letter gives way to the first one that was read later and agrees, and a
+topic that is another one than before is taken as it is, since a table is redriven because somebody has looked
+at it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Final
+
+from millrace.avro.events import EventDeserializer
+from millrace.avro.service_state import (
+    Progress,
+    QuarantinedTable,
+    RowMapperState,
+    RowsContext,
+    stored_state,
+)
+from millrace.avro.single_object import SingleObjectError
+from millrace.binlog.errors import BinlogError
+from millrace.contract import HEADER_REDRIVEN, Topics
+from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
+from millrace.kafka.exactly_once import Committer
+from millrace.kafka.state import read_state
+from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
+from millrace.runtime.service import Service
+from services.rowmapper.app import RowMapper, assembled
+from services.rowmapper.assembly import Transaction
+from services.rowmapper.event_reader import Incoming
+from services.rowmapper.publication import Publication, Publisher, WaitingRows
+from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.stage import RowMapperStage
+
+__all__ = ["Redrive", "Redriven", "Settings", "WaitingDeadLetter", "redrive", "waiting_dead_letters"]
+
+Settings: Final = RowMapperSettings
+"""The row mapper's own settings, so that rows are written as it writes them."""
+
+_BATCH: Final = 500
+
+
+@dataclass(slots=True)
+class Redriven:
+    """What came of one table; ``failed`` is the key of a dead letter that cannot be mapped, and why."""
+
+    table: str
+    dead_letters: int = 0
+    rows: int = 0
+    failed: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingDeadLetter:
+    """Rows that wait, and the offset of their dead letter in its topic."""
+
+    offset: int
+    rows: WaitingRows
+
+
+def redrive(
+    settings: RowMapperSettings, names: Sequence[str], say: Callable[[str], None], stop: Event
+) -> list[Redriven]:
+    """Redrive the tables that are named, or all that are quarantined; ``say`` is told what is being done.
+
+    Raises :class:`UserError` where a name is that of no quarantined table, or a dead letter is missing.
+    """
+    service = Service("rowmapper", settings, get_logger(__name__), stop)
+    stored = read_state(settings.kafka, settings.source, "rowmapper")
+    value = None if stored is None else stored.value
+    state = stored_state(RowMapperState, value, Topics(settings.source).state)
+    if stored is None or not _chosen(settings.source, () if state is None else state.quarantined, names):
+        return []
+    say(f"taking over from the row mapper, {stored.owner}: if it still runs, it ends with code 6")
+    outcomes: list[Redriven] = []
+    with suppress(StopRequestedError), assembled(service) as parts:
+        _settle(parts, stop)
+        binder = parts.publisher.binder
+        binder.trust_later = binder.accept_topics = True
+        for entry in _chosen(settings.source, parts.publisher.quarantine.tables, names):
+            outcome = Redriven(entry.name)
+            outcomes.append(outcome)
+            say(f"redriving {outcome.table}")
+            work = Redrive(entry, outcome, parts.stage, parts.publisher)
+            committer = parts.committer_of(work.state)
+            for _ in work.run(_dead_letters_of(service, parts, entry, committer)):
+                committer.settle()
+                if committer.due:
+                    committer.commit()
+                if stop.is_set():
+                    committer.commit()
+                    raise StopRequestedError
+            committer.settle()
+            committer.commit()
+    return outcomes
+
+
+def _chosen(
+    source: str, quarantined: Sequence[QuarantinedTable], names: Sequence[str]
+) -> list[QuarantinedTable]:
+    known = [entry.name for entry in quarantined]
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"{name} is no table of {source} that is quarantined; quarantined are: "
+                f"{', '.join(known) or 'none'}",
+                ExitCode.SETTINGS,
+            )
+    return [entry for entry in quarantined if not names or entry.name in names]
+
+
+def _settle(parts: RowMapper, stop: Event) -> None:
+    """Complete the transaction that the last row mapper has published in part."""
+    while not parts.stage.settled and not stop.is_set():
+        records = parts.reader.read(_BATCH, 1.0)
+        for _ in parts.stage.take(records) if records else ():
+            parts.committer.settle()
+            if parts.committer.due:
+                parts.committer.commit()
+    parts.committer.commit()
+
+
+def _dead_letters_of(
+    service: Service[RowMapperSettings],
+    parts: RowMapper,
+    entry: QuarantinedTable,
+    committer: Committer[RowMapperState],
+) -> Iterator[WaitingDeadLetter]:
+    settings = service.settings
+    found = read_letters(settings.kafka, parts.registry, settings.source, start=entry.dead_letter or 0)
+
+    def watched() -> Iterator[Letter | Unreadable]:
+        """Those of other tables may be many: no Kafka transaction waits for all of them."""
+        for letter in found:
+            committer.tick()
+            yield letter
+
+    return waiting_dead_letters(watched(), entry, parts.deserialize, Topics(settings.source).deadletter)
+
+
+def waiting_dead_letters(
+    letters: Iterator[Letter | Unreadable],
+    entry: QuarantinedTable,
+    deserialize: EventDeserializer,
+    topic: str,
+) -> Iterator[WaitingDeadLetter]:
+    """Yield those of a table that wait; raises :class:`UserError` where one of them may be missing."""
+    begun = False
+    for letter in letters:
+        if isinstance(letter, Unreadable):
+            if not begun and entry.dead_letter is None:
+                continue
+            raise _unreadable(letter.offset, topic, letter.error, entry)
+        content = letter.content
+        if content.service != "rowmapper" or content.table != entry.name:
+            continue
+        if not begun:
+            begun = is_first_waiting(letter, entry)
+            if not begun:
+                continue
+        if content.context is None:
+            raise UserError(
+                f"the dead letter at offset {letter.offset} of {topic} has no table map with it: it was "
+                "written by a version that could not redrive",
+                ExitCode.DATA,
+            )
+        try:
+            rows = _waiting_rows(letter, deserialize)
+            table_map = rows.table_map
+        except (BinlogError, SingleObjectError) as error:
+            raise _unreadable(letter.offset, topic, str(error), entry) from error
+        if (table_map.database, table_map.table) == (entry.database, entry.table):
+            yield WaitingDeadLetter(letter.offset, rows)
+    if not begun:
+        raise UserError(
+            f"the first dead letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
+            "'millrace reprocess' makes the row topics again",
+            ExitCode.DATA,
+        )
+
+
+def _unreadable(offset: int, topic: str, reason: str, entry: QuarantinedTable) -> UserError:
+    return UserError(
+        f"the record at offset {offset} of {topic} cannot be read: {reason}. It may hold rows of "
+        f"{entry.name}, so that nothing after it is redriven",
+        ExitCode.DATA,
+    )
+
+
+def _waiting_rows(letter: Letter, deserialize: EventDeserializer) -> WaitingRows:
+    """Make the events of a dead letter; their offsets are that of the dead letter in its topic."""
+    content = letter.content
+    assert content.context is not None
+    context = RowsContext.from_bytes(content.context)
+    return WaitingRows(
+        [
+            Incoming(
+                letter.offset, letter.offset + 1, letter.timestamp_ms, content.key, value, deserialize(value)
+            )
+            for value in (*context.before, content.value)
+        ],
+        context,
+    )
+
+
+class Redrive:
+    """Maps the dead letters of one table; meanwhile the state says how far it is."""
+
+    def __init__(
+        self, entry: QuarantinedTable, outcome: Redriven, stage: RowMapperStage, publisher: Publisher
+    ) -> None:
+        self._entry = entry
+        self._outcome = outcome
+        self._stage = stage
+        self._publisher = publisher
+        self._publication: Publication | None = None
+
+    def state(self) -> RowMapperState:
+        """Give the row mapper's state after everything that was written up to the last yield."""
+        state, publication = self._stage.state(), self._publication
+        if publication is None:
+            return state
+        now = replace(self._entry, progress=publication.progress)
+        return replace(
+            state,
+            quarantined=tuple(now if other.name == now.name else other for other in state.quarantined),
+        )
+
+    def run(self, dead_letters: Iterator[WaitingDeadLetter]) -> Iterator[None]:
+        """Map dead letters until none is left, which releases the table, or one cannot be mapped."""
+        outcome, transaction = self._outcome, ""
+        rows_before = self._publisher.counters["rows"]
+        for waiting in dead_letters:
+            publication = self._publication
+            if publication is None or waiting.rows.context.transaction != transaction:
+                transaction = waiting.rows.context.transaction
+                publication = self._begin(waiting)
+            try:
+                yield from publication.redrive(waiting.rows)
+            except BinlogError as error:
+                outcome.failed = waiting.rows.events[-1].key.decode(), str(error)
+                done = publication.progress
+                self._end(waiting.offset)
+                if done is not None and done.offset == waiting.offset:
+                    # Some of its rows are published, by a version that could map them.
+                    rest = Progress(done.offset, done.row, done.records)
+                    self._publisher.quarantine.update(replace(self._entry, progress=rest))
+                break
+            outcome.dead_letters += 1
+            yield
+        else:
+            self._end(None)
+            self._publisher.quarantine.release(self._entry.database, self._entry.table)
+        outcome.rows = self._publisher.counters["rows"] - rows_before
+
+    def _begin(self, waiting: WaitingDeadLetter) -> Publication:
+        """Go on to the dead letters of another transaction."""
+        self._end(waiting.offset)
+        first, context = waiting.rows.events[-1], waiting.rows.context
+        transaction = Transaction(
+            context.transaction, first, first, server_version=context.server_version, gtid=context.gtid
+        )
+        self._publication = Publication(
+            self._publisher, transaction, progress=self._entry.progress, headers=[(HEADER_REDRIVEN, b"1")]
+        )
+        return self._publication
+
+    def _end(self, offset: int | None) -> None:
+        """End the transaction at hand; the table waits from the dead letter at ``offset`` on."""
+        if self._publication is not None:
+            self._publication.finish()
+            self._publication = None
+            self._entry = replace(self._entry, progress=None)
+        if offset is not None and self._entry.dead_letter != offset:
+            self._entry = replace(self._entry, dead_letter=offset)
+            self._publisher.quarantine.update(self._entry)

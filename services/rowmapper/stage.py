@@ -1,0 +1,210 @@
+"""From records of ``{source}.events`` to those of the row topics, with the state after them.
+
+One direction: events (:mod:`services.rowmapper.event_reader`), transactions that have ended
+(:mod:`services.rowmapper.assembly`), the tables that they touch (:mod:`services.rowmapper.binding`), their
+output (:mod:`services.rowmapper.publication`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
+from millrace.binlog.errors import BinlogError, MissingStateError
+from millrace.binlog.events import TableMapEvent
+from millrace.binlog.transaction import TransactionEnd
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.stage import Record
+from services.rowmapper.assembly import Assembler, Step, Transaction
+from services.rowmapper.binding import Seen
+from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from services.rowmapper.publication import Publication, Publisher
+
+__all__ = ["Replay", "RowMapperStage"]
+
+Replay = Callable[[int, int], Iterator[Incoming | Unreadable]]
+"""Reads the events from one offset to before another a second time."""
+
+_ROLLBACKS: Final = (TransactionEnd.ROLLBACK, TransactionEnd.XA_ROLLBACK)
+
+
+class RowMapperStage:
+    """Takes records of the events topic in order; ``next_offset`` is that of the record to be taken next."""
+
+    def __init__(
+        self,
+        state: RowMapperState,
+        publisher: Publisher,
+        reader: EventReader,
+        replay: Replay,
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        self.output = publisher.output
+        self.next_offset = state.input_offset
+        self.counters = publisher.counters
+        self.record_time_ms = 0
+        """Timestamp of the last record taken, milliseconds since 1970."""
+        self._publisher = publisher
+        self._binder = publisher.binder
+        self._quarantine = publisher.quarantine
+        self._reader = reader
+        self._replay = replay
+        self._assembler = Assembler(buffer_bytes, state.input_offset, state.server_version)
+        self._pending_xa = {xa.xid: xa for xa in state.pending_xa}
+        # Where the state stands: there a transaction begins of which ``_progress`` is published.
+        self._resume_at = state.input_offset
+        self._progress = state.progress
+        self._server_version = state.server_version
+        self._publication: Publication | None = None
+
+    @property
+    def pending_xa(self) -> int:
+        """Number of XA transactions that are prepared and not decided."""
+        return len(self._pending_xa)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no transaction is published in part."""
+        return self._progress is None
+
+    def state(self) -> RowMapperState:
+        """Give the state after everything that was written up to the last yield."""
+        return RowMapperState(
+            input_offset=self._resume_at,
+            progress=self._progress if self._publication is None else self._publication.progress,
+            server_version=self._server_version,
+            pending_xa=tuple(self._pending_xa.values()),
+            quarantined=self._quarantine.tables,
+            counters=dict(self.counters),
+        )
+
+    def take(self, records: Sequence[Record]) -> Iterator[None]:
+        """Take records, write what follows from them."""
+        self._binder.look_again()
+        steps: list[Step] = []
+        for record in records:
+            taken = self._reader.take(record)
+            if taken is not None:
+                steps += self._assembler.take(taken)
+                self.next_offset = taken.next_offset
+        self._binder.prepare(self._unbound(steps))
+        for step in steps:
+            yield from self._do(step)
+            if self.output.full:
+                yield
+        self._stand_at(self._assembler.resume_at)
+        self.record_time_ms = records[-1].timestamp_ms
+        yield
+
+    def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
+        """Give the table maps of transactions that are to be published."""
+        for step in steps:
+            transaction = step.transaction
+            for incoming in () if transaction is None else transaction.table_maps:
+                name = incoming.event.database or "", incoming.event.table or ""
+                if name in self._quarantine:
+                    continue
+                try:
+                    event = incoming.event.event
+                except BinlogError:
+                    continue  # it becomes a dead letter in its turn
+                if isinstance(event, TableMapEvent):
+                    yield event, incoming.position, transaction.server_version if transaction else None
+
+    def _do(self, step: Step) -> Iterator[None]:
+        """Do what a step of the log asks for."""
+        self.counters["transactions_cut"] += step.cut
+        self.counters["gaps"] += step.gap
+        transaction = step.transaction
+        if transaction is not None:
+            self._stand_at(transaction.start)
+            self._server_version = transaction.server_version
+            self._publication = Publication(
+                self._publisher, transaction, self._undone(transaction), self._progress
+            )
+            self._progress = None
+            yield from self._decide(transaction, self._publication)
+            self._publication = None
+        elif step.described:
+            self._server_version = step.server_version
+            self._binder.look_again(must=True)
+        self._stand_at(step.resume_at)
+
+    def _stand_at(self, offset: int) -> None:
+        """Go on to where the next transaction begins, or the next record."""
+        if offset != self._resume_at:
+            if self._progress is not None:
+                raise UserError(
+                    f"the transaction at offset {self._resume_at} of {self._publisher.topics.events} was "
+                    "published in part, and now it does not end there: the topic is another one, or was "
+                    "changed. Nothing was written; 'millrace reprocess' makes events and rows again",
+                    ExitCode.DATA,
+                )
+            self._resume_at = offset
+
+    # -- transactions ---------------------------------------------------------------------------------
+
+    def _decide(self, transaction: Transaction, publication: Publication) -> Iterator[None]:
+        """Publish a transaction that has ended, or keep or drop it."""
+        if publication.progress is None and transaction.end in _ROLLBACKS:
+            self.counters["transactions_rolled_back"] += 1
+        match transaction.end:
+            case TransactionEnd.XA_PREPARE:
+                xid = _normal(transaction.xid)
+                self._pending_xa[xid] = PendingXa(
+                    xid, transaction.start, transaction.stop, tuple(transaction.undone)
+                )
+                self.counters["xa_prepared"] += 1
+                return
+            case TransactionEnd.XA_COMMIT | TransactionEnd.XA_ROLLBACK:
+                yield from self._decide_xa(transaction, publication)
+                return
+            case TransactionEnd.ROLLBACK:
+                if all(self._is_transactional(transaction, *table) for table in transaction.tables):
+                    return
+        if transaction.events is None:
+            yield from publication.run(self._replay(transaction.start, transaction.stop))
+        else:
+            yield from publication.run(_drained(transaction.events))
+
+    def _undone(self, transaction: Transaction) -> Sequence[OffsetRange]:
+        """Give the ranges of events whose rows are undone, of tables that a rollback undoes."""
+        if transaction.end is TransactionEnd.ROLLBACK:
+            return [OffsetRange(transaction.start, transaction.stop)]
+        if transaction.end in (TransactionEnd.XA_COMMIT, TransactionEnd.XA_ROLLBACK):
+            pending = self._pending_xa.get(_normal(transaction.xid))
+            if pending is None:
+                return ()
+            if transaction.end is TransactionEnd.XA_ROLLBACK:
+                return [OffsetRange(pending.start, pending.end)]
+            return pending.undone
+        return transaction.undone
+
+    def _decide_xa(self, transaction: Transaction, publication: Publication) -> Iterator[None]:
+        """Publish a prepared transaction; of one that is rolled back, what cannot be undone."""
+        xid = _normal(transaction.xid)
+        pending = self._pending_xa.get(xid)
+        if pending is None:
+            error = MissingStateError(
+                f"{xid} was prepared before the events topic begins: what it changed is missing"
+            )
+            yield from publication.refuse(error)
+            return
+        yield from publication.run(self._replay(pending.start, pending.end))
+        del self._pending_xa[xid]
+
+    def _is_transactional(self, transaction: Transaction, database: str, table: str) -> bool:
+        return self._binder.is_transactional(database, table, transaction.last.position)
+
+
+def _drained(events: list[Incoming | Unreadable]) -> Iterator[Incoming | Unreadable]:
+    """Give events and let go of them, so that what they decode to is not held for all of them at once."""
+    events.reverse()
+    while events:
+        yield events.pop()
+
+
+def _normal(xid: str | None) -> str:
+    """Spell an XID so that the same one is always spelled the same."""
+    return "".join((xid or "").split()).lower()

@@ -1,0 +1,195 @@
+"""Whatever is wrong with one table, event or statement concerns that one alone: the stream goes on."""
+
+import pytest
+
+from millrace.avro.registry import RegistryError
+from millrace.avro.row_records import EventWriter
+from millrace.binlog.errors import BinlogError
+from millrace.runtime.errors import UserError
+from services.rowmapper.binding import TableRefusedError
+
+from .harness import World
+from .test_stage import log, notes, whole_dead_letters
+
+
+def made():
+    """Transactions on three tables, of which one is in trouble."""
+    return (
+        log()
+        .begin()
+        .insert("a", (1, "x"))
+        .insert("b", (1, "x"))
+        .commit()
+        .begin()
+        .insert("b", (2, "x"))
+        .insert("a", (2, "x"), (3, "y"))
+        .insert("c", (1, "x"))
+        .commit()
+    )
+
+
+def assert_only_a_waits(result, error):
+    assert result.tables == ["t.shop.b", "t.shop.c"]
+    assert notes(result, "b") == [("c", 1), ("c", 2)]
+    (table,) = result.state.quarantined
+    assert table.name == "shop.a"
+    assert error in table.error
+    dead_letters = [value for _, value in whole_dead_letters(result)]
+    assert [value["table"] for value in dead_letters] == ["shop.a"] * 2
+    assert error in dead_letters[0]["error"]
+    ends = [value for _, value in result.read("t.transactions") if value["status"] == "END"]
+    assert [end["event_count"] for end in ends] == [1, 2]
+
+
+def test_kafka_refuses_a_topic():
+    result = World(made().topic)
+    result.topics["t.shop.a"] = TableRefusedError("topic t.shop.a cannot be created: policy")
+    result.run()
+    assert_only_a_waits(result, "topic t.shop.a cannot be created: policy")
+
+
+@pytest.mark.parametrize("subject", ["t.shop.a-key", "t.shop.a-value"])
+def test_the_registry_refuses_a_schema(subject):
+    result = World(made().topic)
+    result.refused[subject] = TableRefusedError(f"the registry refuses the schema of {subject}")
+    result.run()
+    assert_only_a_waits(result, "the registry refuses the schema of t.shop.a-")
+
+
+@pytest.mark.parametrize("raised", [KeyError("id"), UnicodeEncodeError("utf-8", "\udc80", 0, 1, "why")])
+def test_a_value_raises_what_nobody_foresaw(raised, monkeypatch):
+    write = EventWriter.write_bytes
+
+    def fail(self, operation, rows, images, native):
+        if self._place.transaction.endswith(":1") and len(self._encoder.names) == 2 and self._is_of("a"):
+            raise raised
+        write(self, operation, rows, images, native)
+
+    monkeypatch.setattr(
+        EventWriter, "_is_of", lambda self, table: f"\x02{table}".encode() in self._start, False
+    )
+    monkeypatch.setattr(EventWriter, "write_bytes", fail)
+    result = World(made().topic)
+    result.run()
+    assert_only_a_waits(result, str(raised))
+    assert result.state.quarantined[0].error_class == type(raised).__name__
+
+
+def test_trouble_of_the_service_is_no_tables():
+    """The registry does not answer, or the broker: nobody is quarantined."""
+
+    def silent(_schemas):
+        raise RegistryError("the schema registry does not answer")
+
+    result = World(made().topic)
+    result.register = silent
+    with pytest.raises(UserError, match="does not answer"):
+        result.run()
+    assert result.state is None
+
+
+def test_two_topics_that_kafka_takes_for_the_same():
+    """Its metrics have the same name for both: the second table waits, and a rule gives it another topic."""
+    log_ = log().begin().insert("b_c", (1, "x"), database="a").insert("c", (2, "y"), database="a_b").commit()
+    result = World(log_.topic)
+    result.run()
+    assert result.tables == ["t.a.b_c"]
+    (table,) = result.state.quarantined
+    assert table.name == "a_b.c"
+    assert table.error == (
+        "the topics t.a_b.c and t.a.b_c cannot both exist: Kafka's metrics take '.' and '_' for the same; "
+        "give a_b.c another one with MILLRACE_TOPICS_NAMES, such as a_b.c=a_b.c_2"
+    )
+    ruled = World(log_.topic)
+    topics = ruled.settings.topics.model_copy(update={"names": "a_b.c=a_b.c_2"})
+    ruled.settings = ruled.settings.model_copy(update={"topics": topics})
+    ruled.run()
+    assert ruled.tables == ["t.a.b_c", "t.a_b.c_2"]
+    assert ruled.state.quarantined == ()
+
+
+def test_two_tables_of_one_topic():
+    """So a rule may have it; after a restart too, the topic belongs to the table that was first."""
+    log_ = log().begin().insert("a", (1, "x")).commit().begin().insert("b", (2, "y")).commit()
+    result = World(log_.topic)
+    topics = result.settings.topics.model_copy(update={"names": "shop.b=shop.a"})
+    result.settings = result.settings.model_copy(update={"topics": topics})
+    result.run()
+    (table,) = result.state.quarantined
+    assert table.error.startswith("the topic t.shop.a has the rows of shop.a: give shop.b another one")
+
+
+def test_too_many_tables():
+    result = World(made().topic)
+    topics = result.settings.topics.model_copy(update={"max_tables": 2})
+    result.settings = result.settings.model_copy(update={"topics": topics})
+    result.run()
+    (table,) = result.state.quarantined
+    assert table.error == (
+        "there are 2 table topics and MILLRACE_TOPICS_MAX_TABLES is 2, so that t.shop.c is not created"
+    )
+
+
+@pytest.mark.parametrize("change", ["gone", "another"])
+def test_a_table_topic_that_is_another_one(change):
+    """It was deleted, and perhaps created again: its table waits until somebody looks."""
+    log_ = log().begin().insert("a", (1, "x")).insert("b", (1, "x")).commit()
+    result = World(log_.topic)
+    result.run()
+    result.topics["t.shop.a"] = BinlogError(f"the topic is {change}")
+    log_.begin().insert("a", (2, "x")).insert("b", (2, "x")).commit()
+    result.run()
+    (table,) = result.state.quarantined
+    assert (table.name, table.error) == ("shop.a", f"the topic is {change}")
+    assert notes(result, "b") == [("c", 1), ("c", 2)]
+
+
+@pytest.mark.parametrize("headers", [None, [("chunk", b"3/7")], [("chunk", b"nonsense")]])
+@pytest.mark.parametrize("within", [True, False])
+@pytest.mark.parametrize("buffer", ["held", "replayed"])
+def test_a_record_that_is_no_event(headers, within, buffer, monkeypatch):
+    """It is a dead letter; the transaction around it is published as if it were not there."""
+    if buffer == "replayed":
+        monkeypatch.setattr("services.rowmapper.assembly._OVERHEAD", 1 << 21)
+    log_ = log().begin().insert("a", (1, "x")).commit().begin().insert("a", (2, "x"))
+    if within:
+        log_.topic.put(b"1:0:x:99:0", b"garbage", headers=headers)
+    log_.insert("a", (3, "x")).commit()
+    if not within:
+        log_.topic.put(b"1:0:x:99:0", b"garbage", headers=headers)
+    log_.begin().insert("b", (1, "x")).commit()
+    result = World(log_.topic, buffer_mib=1)
+    result.run()
+    assert notes(result) == [("c", 1), ("c", 2), ("c", 3)]
+    assert notes(result, "b") == [("c", 1)]
+    ((key, value),) = whole_dead_letters(result)
+    assert (key, value["value"], value["log_file"], value["position"]) == (b"1:0:x:99:0", b"garbage", "x", 99)
+    assert result.state.counters["dead_letters"] == 1
+    assert result.state.quarantined == ()
+
+
+def test_bindings_of_a_batch_are_made_together():
+    """However many tables come for the first time: the registry and Kafka are asked once."""
+    log_ = log()
+    for number in range(30):
+        log_.begin().insert(f"t{number}", (1, "x")).commit()
+    result = World(log_.topic)
+    asked = []
+    ensure = result.ensure_topics
+    result.ensure_topics = lambda ids: asked.append(len(ids)) or ensure(ids)
+    result.run(batch=1000)
+    assert asked == [30]
+    assert len(result.tables) == 30
+
+
+def test_what_is_known_of_a_table_is_not_asked_again():
+    """After a restart the schemas that were registered before are taken from the state."""
+    log_ = log().begin().insert("a", (1, "x")).commit()
+    result = World(log_.topic)
+    result.run()
+    log_.begin().insert("a", (2, "x")).commit()
+    registered = []
+    result.register = lambda schemas: registered.extend(schemas) or []
+    result.run()
+    assert registered == []
+    assert notes(result) == [("c", 1), ("c", 2)]

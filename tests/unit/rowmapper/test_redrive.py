@@ -1,0 +1,271 @@
+"""Redriving a table: its dead letters are mapped in their order, once, wherever it is cut short."""
+
+import contextlib
+import dataclasses
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millrace.avro.events import EventDeserializer
+from millrace.avro.records import DeadLetter, deserialize
+from millrace.avro.service_state import RowsContext
+from millrace.deadletter.letters import Letter, Unreadable
+from millrace.kafka.chunks import ChunkJoiner
+from millrace.runtime.errors import UserError
+from services.rowmapper.redrive import Redrive, Redriven, waiting_dead_letters
+from tests.stages import CrashError, Ledger
+
+from .test_stage import definition, log, notes, settle_often, world
+
+__all__ = ["settle_often"]
+
+TOPIC = "t.deadletter"
+WRONG = definition("a", "id", "note", "more")
+RIGHT = definition("a", "id", "note", position=1_000_000)
+
+
+def letters(made_world, start=0):
+    """The dead letters that are committed; a record's place in the list is its offset."""
+    joiner = ChunkJoiner()
+    for offset, (key, value, headers) in enumerate(made_world.records(TOPIC)):
+        at = offset if joiner.first_offset is None else joiner.first_offset
+        whole = value if headers is None else joiner.feed(key, dict(headers)["chunk"], value, offset)
+        if whole is not None and at >= start:
+            yield Letter(at, 1, DeadLetter(**deserialize(made_world.registry, whole)))
+
+
+def redriven(made_world, found=None):
+    """Start a row mapper that redrives the first table that is quarantined."""
+    stage, ledger = made_world.start(), made_world.ledger
+    ledger.drop()
+    records = made_world.events.since(stage.next_offset)
+    while not stage.settled:
+        for _ in stage.take(records[:1]):
+            ledger.settle(stage)
+        records = records[1:]
+    ledger.commit(stage)
+    publisher = stage._publisher
+    publisher.binder.trust_later = publisher.binder.accept_topics = True
+    (entry,) = publisher.quarantine.tables
+    outcome = Redriven("shop.a")
+    waiting = waiting_dead_letters(
+        letters(made_world, entry.dead_letter or 0) if found is None else found,
+        entry,
+        EventDeserializer(),
+        TOPIC,
+    )
+    work = Redrive(entry, outcome, stage, publisher)
+    work.output = publisher.output
+    for _ in work.run(waiting):
+        ledger.settle(work)
+    ledger.settle(work)
+    ledger.commit(work)
+    return outcome
+
+
+def some(made):
+    """Rows of a table that is quarantined, and of another; some are undone."""
+    made.begin().insert("a", (1, "x"), (2, "y")).insert("b", (2, "")).insert("a", (3, "w" * 700)).commit()
+    made.begin().insert("a", (4, "")).query("SAVEPOINT s").insert("a", (5, "")).query("ROLLBACK TO s")
+    made.commit().begin().insert("a", (6, "")).query("ROLLBACK")
+    made.begin().update("a", ((1, "x"), (1, "z"))).delete("a", (2, "y")).commit()
+    made.xa_start("one").insert("a", (7, "")).xa_prepare("one")
+    made.begin().insert("b", (3, "")).commit()
+    return made.xa("COMMIT", "one")
+
+
+EXPECTED = [("c", 1), ("c", 2), ("c", 3), ("c", 4), ("u", 1), ("d", 2), ("c", 7)]
+
+
+def quarantined(**options):
+    made = some(log(named=False))
+    return made, world(made, catalog=[WRONG], **options)
+
+
+def test_dead_letters_are_mapped_in_order_and_live_rows_follow():
+    made, result = quarantined()
+    assert "t.shop.a" not in result.tables
+    result.catalog = [WRONG, RIGHT]
+    outcome = redriven(result)
+    assert (outcome.dead_letters, outcome.rows, outcome.failed) == (6, 7, None)
+    assert result.state.quarantined == ()
+    made.begin().insert("a", (8, "")).commit()
+    result.catalog = [RIGHT]
+    result.run()
+    assert notes(result) == [*EXPECTED, ("c", 8)]
+    sources = [value["source"] for _, value in result.read("t.shop.a")]
+    assert {source["schema_source"] for source in sources} == {"catalog_later"}
+    assert sources[0]["gtid"].endswith(":1")
+    assert sources[0]["thread"] == 9
+    places = [(source["pos"], source["row"]) for source in sources]
+    assert len(set(places)) == len(places)
+
+
+def test_counts_of_the_transactions_cover_all_rows():
+    _, result = quarantined()
+    before = result.read("t.transactions")
+    result.catalog = [RIGHT]
+    redriven(result)
+    after = result.read("t.transactions")[len(before) :]
+    assert [record["status"] for _, record in after] == ["BEGIN", "END"] * 4
+    assert [record["event_count"] for _, record in after if record["status"] == "END"] == [3, 1, 2, 1]
+    orders = [value["transaction"]["total_order"] for _, value in result.read("t.shop.a")]
+    assert orders == [1, 2, 3, 1, 1, 2, 1]
+
+
+def test_a_dead_letter_that_still_fails_keeps_its_place():
+    made, result = quarantined()
+    number = len(list(letters(result)))
+    outcome = redriven(result)
+    assert outcome.dead_letters == 0
+    key, reason = outcome.failed
+    assert key.startswith("1:0:bin.000001:")
+    assert "3 columns in the catalog, but 2 in the table map" in reason
+    made.begin().insert("a", (8, "")).commit()
+    result.run()
+    assert len(list(letters(result))) == number + 1
+    result.catalog = [RIGHT]
+    redriven(result)
+    assert notes(result) == [*EXPECTED, ("c", 8)]
+
+
+def test_what_was_redriven_before_a_failure_stays_so():
+    made = log(named=False).begin().insert("a", (1, "x")).insert("a", (2, "y")).commit()
+    made.begin().insert("a", (3, "z")).commit()
+    result = world(made, catalog=[WRONG])
+    result.catalog = [RIGHT]
+    found = list(letters(result))
+    outcome = redriven(result, iter([found[0], with_wider_table(found[1]), found[2]]))
+    assert (outcome.dead_letters, outcome.rows) == (1, 1)
+    assert "2 columns in the catalog, but 3 in the table map" in outcome.failed[1]
+    assert notes(result) == [("c", 1)]
+    outcome = redriven(result)
+    assert (outcome.dead_letters, outcome.failed) == (2, None)
+    assert notes(result) == [("c", 1), ("c", 2), ("c", 3)]
+    assert [record["status"] for _, record in result.read("t.transactions")] == ["BEGIN", "END"] * 3
+
+
+def with_wider_table(letter):
+    context = RowsContext.from_bytes(letter.content.context)
+    wider = log(named=False).table_map("a", columns=3).topic.records[-1].value
+    changed = dataclasses.replace(context, before=(wider,)).to_bytes()
+    return dataclasses.replace(letter, content=dataclasses.replace(letter.content, context=changed))
+
+
+@pytest.mark.usefixtures("settle_often")
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32))
+def test_a_crash_anywhere_changes_nothing(seed):
+    """Crash both the row mapper and the redriving after any commit, with transactions of any size."""
+    chance = random.Random(seed)
+    made, result = quarantined(cut_every=chance.randint(1, 5))
+    result.catalog = [RIGHT]
+    ledger = result.ledger
+    while result.state.quarantined:
+        ledger.crash_after = ledger.commits + chance.randint(1, 6)
+        with contextlib.suppress(CrashError):
+            redriven(result)
+    ledger.crash_after = None
+    made.begin().insert("a", (8, "")).commit()
+    result.run()
+    assert notes(result) == [*EXPECTED, ("c", 8)]
+
+
+@pytest.mark.usefixtures("settle_often")
+@pytest.mark.parametrize("commits", range(1, 12))
+def test_a_transaction_published_in_part_is_completed_first(commits):
+    """The last row mapper ended in the middle of a transaction of which a part waits."""
+    made = log(named=False).begin().insert("b", (1, ""))
+    for number in range(5):
+        made.insert("a", (number, "")).insert("b", (10 + number, ""))
+    made.commit()
+    result = world(log(named=False), catalog=[WRONG], run=False)
+    result.events = made.topic
+    result.ledger = Ledger(1, crash_after=commits)
+    with contextlib.suppress(CrashError):
+        result.run()
+    result.ledger.crash_after = None
+    if not result.state.quarantined:
+        return
+    result.catalog = [RIGHT]
+    redriven(result)
+    result.run()
+    assert notes(result) == [("c", number) for number in range(5)]
+    assert [value["after"]["column_1"] for _, value in result.read("t.shop.b")] == [1, 10, 11, 12, 13, 14]
+    assert len(list(letters(result))) == 5
+
+
+def test_rows_of_which_some_were_published():
+    """The table was quarantined in the middle of an event: the others follow, numbered after them."""
+    made = log(named=False).begin().insert("a", *((n, "x") for n in range(8))).commit()
+    result = world(made, catalog=[WRONG])
+    (found,) = letters(result)
+    context = dataclasses.replace(RowsContext.from_bytes(found.content.context), row=3, records=4)
+    content = dataclasses.replace(found.content, context=context.to_bytes())
+    result.catalog = [RIGHT]
+    assert redriven(result, iter([dataclasses.replace(found, content=content)])).rows == 5
+    assert notes(result) == [("c", n) for n in range(3, 8)]
+    assert [value["source"]["row"] for _, value in result.read("t.shop.a")] == [4, 5, 6, 7, 8]
+    assert [value["transaction"]["total_order"] for _, value in result.read("t.shop.a")] == [1, 2, 3, 4, 5]
+
+
+def test_rows_in_fragments():
+    made = log(named=False).begin().fragments("a", *((i, "x" * 50) for i in range(6))).commit()
+    result = world(made, catalog=[WRONG])
+    result.catalog = [RIGHT]
+    outcome = redriven(result)
+    assert (outcome.dead_letters, outcome.rows) == (1, 6)
+    assert notes(result) == [("c", i) for i in range(6)]
+
+
+def test_an_earlier_quarantine_is_over():
+    """Dead letters of a table that was redriven before are not redriven again."""
+    made, result = quarantined()
+    result.catalog = [RIGHT]
+    redriven(result)
+    made.begin().insert("a", (8, "")).commit()
+    result.catalog = [WRONG]
+    result.run()
+    assert len(result.state.quarantined) == 1
+    result.catalog = [RIGHT]
+    assert redriven(result).dead_letters == 1
+    assert notes(result) == [*EXPECTED, ("c", 8)]
+
+
+def refused(found):
+    _, result = quarantined()
+    result.catalog = [RIGHT]
+    with pytest.raises(UserError) as caught:
+        redriven(result, iter(found(list(letters(result)))))
+    assert result.state.quarantined
+    return caught.value.message
+
+
+def test_a_dead_letter_that_is_gone():
+    message = refused(lambda found: found[1:])
+    assert "the first dead letter of shop.a that waits, 1:0:bin.000001:" in message
+    assert "is no longer in t.deadletter" in message
+
+
+def test_a_dead_letter_that_cannot_be_read():
+    message = refused(lambda found: [found[0], Unreadable(7, 0, b"k", "it is cut"), *found[2:]])
+    assert "the record at offset 7 of t.deadletter cannot be read: it is cut" in message
+    assert "It may hold rows of shop.a" in message
+
+
+@pytest.mark.parametrize("part", ["value", "context"])
+def test_a_dead_letter_whose_bytes_are_damaged(part):
+    def damaged(found):
+        content = dataclasses.replace(found[0].content, **{part: getattr(found[0].content, part)[:-30]})
+        return [Letter(0, 1, content)]
+
+    assert "the record at offset 0 of t.deadletter cannot be read" in refused(damaged)
+
+
+def test_a_dead_letter_without_context():
+    def old(found):
+        return [Letter(0, 1, dataclasses.replace(found[0].content, context=None))]
+
+    assert "has no table map with it" in refused(old)

@@ -1,0 +1,76 @@
+"""What a job takes from its settings before Spark runs: cores, memory, where its input begins, its folder."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark import SparkContext
+
+from millrace.runtime.errors import SettingsError
+from spark_jobs.common.job import _joined, _settings
+from spark_jobs.common.kafka import parse_bound
+from spark_jobs.common.session import SparkSettings, _conf
+
+
+@pytest.fixture(autouse=True)
+def started_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_jvm", None)  # that of other tests has settings already
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("MILLRACE_REGISTRY_URL", "http://registry:8081")
+    monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP_SERVERS", "kafka:9092")
+
+
+def test_cores_and_heap_follow_what_the_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_SPARK_CORES", "3")
+    monkeypatch.setenv("MILLRACE_SPARK_MEMORY_MIB", "6145")
+    conf = _conf(None, _settings(["shop"], None, None).spark)
+    assert conf.get("spark.master") == "local[3]"
+    assert conf.get("spark.driver.memory") == "3072m"
+
+
+def test_without_limits_all_cores_and_a_heap_of_1_gib_are_used() -> None:
+    conf = _conf(None, SparkSettings())
+    assert conf.get("spark.master") == "local[*]"
+    assert conf.get("spark.driver.memory") == "1024m"
+
+
+def test_another_master_keeps_the_heap_of_the_driver() -> None:
+    conf = _conf("spark://master:7077", SparkSettings(cores=3, memory_mib=4096))
+    assert conf.get("spark.master") == "spark://master:7077"
+    assert conf.get("spark.driver.memory") == "2048m"
+
+
+def test_spark_submit_has_said_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    conf = _conf(None, SparkSettings(cores=3, memory_mib=4096))
+    assert conf.get("spark.driver.memory") is None
+
+
+def test_the_folder_of_many_sources_is_one_that_file_systems_take() -> None:
+    many = [f"source-{number}" for number in range(60)]
+    assert _joined(many[:2]) == "source-0+source-1"
+    assert len(_joined(many)) == 200
+    assert _joined(many) != _joined(many[:-1])
+
+
+@pytest.mark.parametrize(("variable", "value"), [("CORES", "0"), ("CORES", "two"), ("MEMORY_MIB", "1000")])
+def test_wrong_settings_are_said(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(f"MILLRACE_SPARK_{variable}", value)
+    with pytest.raises(SettingsError, match=f"MILLRACE_SPARK_{variable} is wrong: expected "):
+        _settings(["shop"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"),
+    [("90m", timedelta(minutes=90)), ("24h", timedelta(hours=24)), ("7d", timedelta(days=7))],
+)
+def test_a_bound_can_be_how_long_ago(text: str, ago: timedelta) -> None:
+    before = datetime.now(UTC) - ago
+    bound = parse_bound(text)
+    assert isinstance(bound, datetime)
+    assert before <= bound <= datetime.now(UTC) - ago
+
+
+@pytest.mark.parametrize("text", ["h", "-1h", "1w", "1h ago", "999999999d", "9" * 30 + "h"])
+def test_what_is_no_bound(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_bound(text)

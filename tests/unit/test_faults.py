@@ -1,0 +1,327 @@
+"""The three services on a Kafka in memory that crashes, times out, fences and forgets, in any order of these.
+
+Whatever happens, the topics hold a beginning of what a run without any fault writes, each record once; and
+once the faults have stopped, all of it.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+from click.testing import CliRunner
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from millrace.avro.records import deserialize
+from millrace.binlog.events import (
+    GtidLogEvent,
+    RotateEvent,
+    TransactionPayloadEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XaPrepareLogEvent,
+    XidEvent,
+)
+from millrace.binlog.header import EventHeader
+from millrace.binlog.stream import BinlogEvent, seal
+from millrace.contract import Topics, transactional_id
+from millrace.kafka import producer as producer_module
+from millrace.kafka.continuity import TopicChangedError
+from millrace.kafka.producer import CommitPolicy
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
+from millrace.runtime.service import Service
+from millrace.runtime.settings import load_settings
+from millrace.state_command import state
+from services.decoder import app as decoder_app
+from services.decoder.settings import DecoderSettings
+from services.reader import app as reader_app
+from services.reader.settings import ReaderSettings
+from services.rowmapper import app as rowmapper_app
+from services.rowmapper.settings import RowMapperSettings
+from tests.fake_broker import Broker, Crash, crash
+from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
+
+SOURCE = "s"
+SERVICES = ("reader", "decoder", "rowmapper")
+TOPICS = Topics(SOURCE)
+OUTPUT = (TOPICS.raw, TOPICS.events, TOPICS.transactions, TOPICS.ddl, TOPICS.deadletter, f"{SOURCE}.shop.t")
+SID = bytes(range(16))
+POSITIONS = frozenset({"raw_offset", "events_offset", "offset", "read_ts_ms", "ts_ms", "ts_us", "ts_ns"})
+"""Fields that depend on the time, or on where other records lie."""
+
+LOSSES = [(TOPICS.raw,), (TOPICS.events,), (TOPICS.transactions, f"{SOURCE}.shop.t"), (TOPICS.state,)]
+"""Topics that lose their tails together. That of a row topic alone shows in no state."""
+
+REGISTRY_USERS = [f"services.{name}.{module}" for name in SERVICES[1:] for module in ("app", "rebuild")]
+
+Action = Callable[[MadeLog, int], object]
+
+
+def insert(log: MadeLog, number: int) -> None:
+    log.query("BEGIN")
+    for row in range(3):
+        log.add(
+            TABLE_MAP,
+            WriteRowsEvent(7, int(row == 2), b"", 2, b"", b"\x03", rows((None, (number, f"{row}")))),
+        )
+    log.add(XidEvent(number))
+
+
+def update(log: MadeLog, number: int) -> None:
+    log.query("BEGIN")
+    change = rows(((number, "a"), (number, "b")))
+    log.add(TABLE_MAP, UpdateRowsEvent(7, 1, b"", 2, b"\x03", b"\x03", change), XidEvent(number))
+
+
+def unreadable(log: MadeLog, number: int) -> None:
+    """Rows of a table that are cut short: the table is quarantined."""
+    log.query("BEGIN")
+    log.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", b"\x00\x01"), XidEvent(number))
+
+
+def ddl(log: MadeLog, number: int) -> None:
+    log.query(f"CREATE TABLE other_{number} (id INT)")
+
+
+def prepare(log: MadeLog, number: int) -> None:
+    del number
+    log.query("XA START X'61',X'',1")
+    log.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", rows((None, (1, "xa")))))
+    log.query("XA END X'61',X'',1")
+    log.add(XaPrepareLogEvent(0, 1, b"a", b""))
+
+
+def decide(log: MadeLog, number: int) -> None:
+    log.query(f"XA {('COMMIT', 'ROLLBACK')[number % 2]} X'61',X'',1")
+
+
+def payload(log: MadeLog, number: int) -> None:
+    """A transaction that is packed in one event."""
+    inside = MadeLog()
+    insert(inside, number)
+    state = log.state.for_payload()
+    events = b"".join(
+        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 1, 0), event), state)
+        for event in (record.event.event for record in inside.records()[1:])
+    )
+    log.add(TransactionPayloadEvent(255, len(events), events))
+
+
+ACTIONS: tuple[Action, ...] = (insert, update, unreadable, ddl, prepare, decide, payload)
+
+
+def write_log(folder: Path, number: int, actions: list[Action]) -> None:
+    """Write a log file that ends with the name of the next one."""
+    log = MadeLog(name=f"bin.{number:06}")
+    for count, action in enumerate(actions):
+        log.add(GtidLogEvent(0, SID, number * 100 + count + 1, 2, 0, 1, 1, None, 100, 80030))
+        action(log, number * 100 + count)
+    log.add(RotateEvent(4, f"bin.{number + 1:06}"))
+    (folder / log.name).write_bytes(b"\xfebin" + b"".join(data for _, data in log.events))
+
+
+class Registry:
+    """Stands where the schema registry is; outlives the services."""
+
+    def __init__(self) -> None:
+        self._schemas: list[Any] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def register(self, _subject: str, schema: Any, *, always: bool = False) -> int:
+        del always
+        if schema not in self._schemas:
+            self._schemas.append(schema)
+        return self._schemas.index(schema) + 1
+
+    def schema(self, schema_id: int) -> Any:
+        return self._schemas[schema_id - 1]
+
+
+class World:
+    """Broker, registry and log files: what outlives a process."""
+
+    def __init__(self, folder: Path, registry: Registry) -> None:
+        self.folder = folder
+        self.broker = Broker()
+        self.registry = registry
+
+    def run(self, name: str) -> None:
+        """Run a service until it has nothing left to do, or what it stops with is raised."""
+        values: dict[str, Any] = {"source": SOURCE, "kafka": {"bootstrap_servers": "nowhere:1"}}
+        kind: Any
+        kind, app = {
+            "reader": (ReaderSettings, reader_app),
+            "decoder": (DecoderSettings, decoder_app),
+            "rowmapper": (RowMapperSettings, rowmapper_app),
+        }[name]
+        if name == "reader":
+            values["files"] = str(self.folder / "bin.*")
+        else:
+            values["registry"] = {"url": "http://nowhere:1"}
+        service: Service[Any] = Service(name, load_settings(kind, **values), get_logger("test"))
+        before, self.broker.on_idle = self.broker.on_idle, service.stop.set
+        try:
+            with self._installed():
+                app.run(service)
+        finally:
+            self.broker.on_idle = before
+
+    def _installed(self) -> Any:
+        stack = ExitStack()
+        stack.enter_context(self.broker.installed())
+        for module in REGISTRY_USERS:
+            stack.enter_context(patch(f"{module}.SchemaRegistry", lambda *_, **__: self.registry))
+        stack.enter_context(patch.object(producer_module, "CommitPolicy", lambda: CommitPolicy(records=4)))
+        return stack
+
+    def rebuild(self, name: str) -> None:
+        """Run ``millrace state rebuild``."""
+        options = ["--source", SOURCE, "--bootstrap-servers", "nowhere:1", "--yes"]
+        options += ["--registry-url", "http://nowhere:1"]
+        with self._installed():
+            result = CliRunner().invoke(state, ["rebuild", name, *options], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+    def drain(self) -> None:
+        """Let all services carry all that there is; where one refuses its state, rebuild that."""
+        for name in SERVICES:
+            try:
+                self.run(name)
+            except TopicChangedError:
+                self.rebuild(name)
+                self.run(name)
+
+    def written(self, topic: str) -> list[Any]:
+        """Committed records of a topic without what depends on time and place."""
+        return [self._readable(topic, entry) for entry in self.broker.records(topic)]
+
+    def _readable(self, topic: str, entry: Any) -> Any:
+        if topic == TOPICS.raw or entry.value is None:
+            return entry.key, entry.value
+        value = deserialize(self.registry, entry.value) if entry.value[:1] == b"\0" else entry.value
+        return entry.key, _timeless(value), entry.value[:0]
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(field) for name, field in value.items() if name not in POSITIONS}
+    if isinstance(value, list):
+        return [_timeless(item) for item in value]
+    return value
+
+
+class Faults(RuleBasedStateMachine):
+    """Runs services one at a time, and lets things happen to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = Path(tempfile.mkdtemp())
+        registry = Registry()
+        self.world, self.reference = (World(self._folder, registry) for _ in range(2))
+        self._files = 0
+        self._lost = False
+        self._write([insert])
+
+    def teardown(self) -> None:
+        self.world.drain()
+        self._compare(whole=True)
+        shutil.rmtree(self._folder)
+
+    def _write(self, actions: list[Action]) -> None:
+        self._files += 1
+        write_log(self._folder, self._files, actions)
+        self.reference.drain()
+
+    def _compare(self, *, whole: bool) -> None:
+        for topic in OUTPUT:
+            found, expected = self.world.written(topic), self.reference.written(topic)
+            assert found == (expected if whole else expected[: len(found)]), topic
+
+    @invariant()
+    def holds_a_beginning(self) -> None:
+        self._compare(whole=False)
+
+    @rule(actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=6))
+    def write(self, actions: list[Action]) -> None:
+        self._write(actions)
+
+    @rule(name=st.sampled_from(SERVICES))
+    def run(self, name: str) -> None:
+        try:
+            self.world.run(name)
+        except TopicChangedError:
+            assert self._lost
+
+    @rule(name=st.sampled_from(SERVICES), call=st.integers(1, 120))
+    def crash(self, name: str, call: int) -> None:
+        self.world.broker.at_call(call, crash)
+        with suppress(Crash):
+            self.run(name)
+        self.world.broker.forget_event()
+
+    @rule(name=st.sampled_from(SERVICES))
+    def time_out(self, name: str) -> None:
+        """The transaction that a crashed service has left open ends."""
+        self.world.broker.expire(transactional_id(name, SOURCE))
+
+    @rule(name=st.sampled_from(SERVICES), call=st.integers(1, 120))
+    def time_out_meanwhile(self, name: str, call: int) -> None:
+        """The transaction of a service that runs times out."""
+        self.world.broker.at_call(call, lambda: self.world.broker.expire(transactional_id(name, SOURCE)))
+        with suppress(UserError):
+            self.world.run(name)
+        self.world.broker.forget_event()
+
+    @rule(name=st.sampled_from(SERVICES), call=st.integers(1, 120))
+    def take_over(self, name: str, call: int) -> None:
+        """Another process of the service takes over, and the first goes on."""
+        taken = []
+
+        def other() -> None:
+            self.run(name)
+            taken.append(True)
+
+        self.world.broker.at_call(call, other)
+        try:
+            self.run(name)
+        except UserError as error:
+            assert taken
+            assert error.exit_code is ExitCode.FENCED  # noqa: PT017
+        self.world.broker.forget_event()
+
+    @rule(topics=st.sampled_from(LOSSES), count=st.integers(1, 5))
+    def lose_tail(self, topics: tuple[str, ...], count: int) -> None:
+        """Brokers lose the tail of a topic; the services stop until their states are rebuilt."""
+        for topic in topics:
+            if self.world.broker.records(topic):
+                self.world.broker.lose_tail(topic, count)
+                self._lost = True
+
+    @precondition(lambda self: self._lost)
+    @rule()
+    def repair(self) -> None:
+        self.world.drain()
+        self._lost = False
+
+
+Faults.TestCase.settings = settings(
+    max_examples=int(os.environ.get("MILLRACE_FAULT_RUNS", "20")),
+    stateful_step_count=12,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+TestFaults = Faults.TestCase
