@@ -44,6 +44,10 @@ _COMMANDS: Final = {
         "millrace.state_command:state",
         "Show where the services stand, or rebuild a state that was lost.",
     ),
+    "source": (
+        "millrace.source_command:source",
+        "Move a source to another place in its log, on purpose.",
+    ),
     "status": (
         "millrace.status.command:status",
         "Print where the services stand, and what lies between them.",

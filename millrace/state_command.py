@@ -26,7 +26,7 @@ from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import last_record, read_state
+from millrace.kafka.state import read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
@@ -115,11 +115,7 @@ def rebuild(
                 click.confirm("Write this state?", abort=True)
             rebuilt.write_missing(value)
             guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
-            guard.begin(None)
-            last = last_record(settings.kafka, guard.topics.own)
-            if last is not None:
-                guard.note(None, (last.key, last.value))
-            after = replace(rebuilt.state, continuity=guard.continuity)
+            after = replace(rebuilt.state, continuity=guard.adopt())
             producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))
         click.echo(f"done; start the {service}")
 

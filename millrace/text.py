@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["printable", "printable_json"]
+__all__ = ["printable", "printable_json", "shortened"]
 
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL, C1
@@ -46,6 +46,11 @@ def _escape(match: re.Match[str]) -> str:
 
 def _escape_in_lines(match: re.Match[str]) -> str:
     return match[0] if match[0] in "\n\t" else _escape(match)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Give ``text`` with at most ``limit`` characters; an ellipsis stands where it was cut."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def printable_json(text: str) -> str:

@@ -110,6 +110,7 @@ class ReaderState:
     left_out: str = ""
     open_gtid: str | None = None
     last_timestamp: int = 0
+    reset: str | None = None
     continuity: Continuity = field(default_factory=Continuity)
 
     @property

@@ -280,6 +280,24 @@ _WITHOUT_CHARSET = frozenset(("binary", "varbinary", "tinyblob", "blob", "medium
 _ALIASES = {"utf8": "utf8mb3"}
 
 
+def _shown(column: Column) -> str:
+    """Spell a column's type as a table map has it: VARCHAR of up to 80 bytes, NEWDECIMAL(10,2)."""
+    match column.metadata:
+        case DecimalMetadata(precision, scale):
+            detail = f"({precision},{scale})"
+        case FractionMetadata(number) | BitMetadata(number):
+            detail = f"({number})"
+        case LengthMetadata(length):
+            detail = f" of up to {length} bytes"
+        case BlobMetadata(size):
+            detail = f" with lengths in {size} byte{'s'[: size - 1]}"
+        case PackMetadata(size):
+            detail = f" in {size} byte{'s'[: size - 1]}"
+        case _:
+            detail = ""
+    return f"{column.type.name}{detail}"
+
+
 def _merged(column: Column, definition: ColumnDefinition) -> Column:
     """Add what the catalog knows to a column of a table map; raise where they contradict each other."""
     sql_type = SqlType.parse(definition.column_type)
@@ -292,7 +310,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
         if column.type not in types or not fits(sql_type, metadata, definition):
             raise SchemaMismatchError(
                 f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
-                f" but {column.type.name} with {metadata} in the table map"
+                f" but {_shown(column)} in the table map"
             )
     charset = definition.charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
     charset = _ALIASES.get(charset or "", charset)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.gtid import GtidSet
@@ -19,15 +19,13 @@ from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import ALTERED, NOT_IN_FILE, PositionTracker
-from millrace.mysql.settings import MysqlSettings
+from millrace.mysql.settings import SCHEMES, MysqlSettings, values_of_url
 from millrace.mysql.status import LogFile, binary_logs
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import EnvironmentSettings, load_settings
 
 __all__ = ["SCHEMES", "PlacedPiece", "ServerAddress", "ServerInput", "ServerLog", "is_server"]
-
-SCHEMES: Final = ("mysql", "mariadb")
 
 _FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF
@@ -58,33 +56,16 @@ class ServerAddress:
     @classmethod
     def parse(cls, url: str, password: str | None = None) -> "ServerAddress":
         """Read an address; raises UserError. ``password`` wins over what it and the settings say."""
-        parts = urlsplit(url)
-        values: dict[str, object] = {"host": _host(parts, url)}
-        if parts.username:
-            values["user"] = unquote(parts.username)
-        if parts.password is not None:
-            values["password"] = unquote(parts.password)
+        try:
+            values, log_file = values_of_url(url)
+        except ValueError as error:
+            raise UserError(str(error), ExitCode.SETTINGS) from None
         if password is not None:
             values["password"] = password
-        if parts.port:
-            values["port"] = parts.port
-        settings = load_settings(_Settings, mysql=values).mysql
-        return cls(settings.address(), unquote(parts.path.strip("/")) or None)
+        return cls(load_settings(_Settings, mysql=values).mysql.address(), log_file)
 
     def __str__(self) -> str:
         return f"mysql://{self.mysql}"
-
-
-def _host(parts: SplitResult, url: str) -> str:
-    """Give the host of an address; raise where there is none, without its password."""
-    try:
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if not host or parts.path.count("/") > 1 or parts.query or parts.fragment:
-        shown = url.replace(f":{parts.password}@", ":***@") if parts.password else url
-        raise UserError(f"{shown} is not mysql://user:password@host:port/LOGFILE", ExitCode.SETTINGS)
-    return host
 
 
 class PlacedPiece(NamedTuple):

@@ -7,18 +7,25 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from millrace.local.errors import LocalError
 from millrace.local.processes import Process, release_port, reserve_port
+from millrace.mysql.address import MysqlAddress
+from millrace.mysql.settings import MysqlSettings, environment, values_of_url
 from millrace.runtime.errors import SettingsError
-from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, RegistrySettings, load_settings
+from millrace.runtime.settings import (
+    EnvironmentSettings,
+    KafkaAndRegistrySettings,
+    KafkaSettings,
+    RegistrySettings,
+    load_settings,
+)
 
-__all__ = ["Address", "Endpoints", "Services", "demo_settings", "parse_address"]
+__all__ = ["Endpoints", "Services", "demo_settings", "parse_address"]
 
 SERVICES: Final = ("reader", "decoder", "rowmapper")
 _WRITTEN: Final = {
@@ -30,29 +37,25 @@ _WRITTEN: Final = {
 _SAMPLE: Final = re.compile(r"^(\w+) (\S+)$", re.MULTILINE)
 
 _READY_TIMEOUT_S: Final = 180
-_DEFAULT_PORT: Final = 3306
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A database server and an account on it."""
+class _ServerSettings(EnvironmentSettings):
+    """How the server is reached where SOURCE does not say it."""
 
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
+    mysql: MysqlSettings
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> MysqlAddress:
     """Read ``mysql://user:password@host:port``; raises SettingsError."""
-    parts = urlsplit(url)
     try:
-        port = parts.port or _DEFAULT_PORT
-    except ValueError:
-        port = 0
-    if parts.scheme not in {"mysql", "mariadb"} or not parts.hostname or not parts.username or not port:
+        values, log_file = values_of_url(url)
+    except ValueError as error:
+        raise SettingsError([f"SOURCE: {error}"]) from None
+    if log_file is not None or "user" not in values:
         raise SettingsError(["SOURCE is not of the form mysql://user:password@host:port"])
-    return Address(parts.hostname, port, unquote(parts.username), unquote(parts.password or ""))
+    # The account is the demo's, and never the reader's; how the way there is secured may stand in either.
+    account = {"port": 3306, "password": ""}
+    return load_settings(_ServerSettings, mysql={**account, **values}).mysql.address()
 
 
 def demo_settings(bootstrap_servers: str, registry_url: str) -> KafkaAndRegistrySettings:
@@ -69,7 +72,7 @@ class Endpoints:
     """Everything that the services and the jobs are told."""
 
     source: str
-    database: Address
+    database: MysqlAddress
     bootstrap_servers: str
     registry_url: str
     start: str
@@ -78,7 +81,7 @@ class Endpoints:
         """Return our environment with the settings of the services instead of any that it had."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
         # The user's Kafka may ask for more than an address; the database's and registry's settings are ours.
-        kept = ("MILLRACE_KAFKA_", "MILLRACE_REGISTRY_", "MILLRACE_MYSQL_SSL_", "MILLRACE_CACHE")
+        kept = ("MILLRACE_KAFKA_", "MILLRACE_REGISTRY_", "MILLRACE_CACHE")
         inherited |= {name: value for name, value in os.environ.items() if name.startswith(kept)}
         return {
             **inherited,
@@ -86,10 +89,7 @@ class Endpoints:
             "MILLRACE_START": self.start,
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "MILLRACE_REGISTRY_URL": self.registry_url,
-            "MILLRACE_MYSQL_HOST": self.database.host,
-            "MILLRACE_MYSQL_PORT": str(self.database.port),
-            "MILLRACE_MYSQL_USER": self.database.user,
-            "MILLRACE_MYSQL_PASSWORD": self.database.password,
+            **environment(self.database),
         }
 
     def kafka(self) -> KafkaSettings:

@@ -9,25 +9,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import pymysql
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.contract import Topics
 from millrace.demo.display import Display
-from millrace.demo.pipeline import Address, Endpoints, Services, demo_settings
+from millrace.demo.pipeline import Endpoints, Services, demo_settings
 from millrace.demo.workload import MARKER_TABLE, Workload
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.read import read_topic, source_topics
 from millrace.local import LocalError, LocalStack
 from millrace.local.processes import Process, WorkFolder
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.tables import Comparison, Records, compare_tables, table_names
-
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
 
 __all__ = ["Demo", "Options"]
 
@@ -48,7 +46,7 @@ _NEEDED_VARIABLES: Final = {
 class Options:
     """What the user asked for."""
 
-    database_server: Address | None
+    database_server: MysqlAddress | None
     bootstrap_servers: str | None
     registry_url: str | None
     large_rows: int
@@ -113,8 +111,7 @@ class Demo:
             equal = all(comparison.equal for comparison in comparisons)
             self._tell(admin, workload, comparisons, loops)
             if self._own_server and not self.options.stay:
-                with connection.cursor() as cursor:
-                    cursor.execute(f"DROP DATABASE `{self.database}`")
+                connection.query(f"DROP DATABASE `{self.database}`", doing="drop the demo's database")
                 self.display.plain(f"The database {self.database} has been dropped.")
         self.display.plain(f"row topics equal the tables: {'yes' if equal else 'NO'}")
         if self.options.stay:
@@ -130,58 +127,36 @@ class Demo:
         server = stack.database
         return Endpoints(
             source=self.source,
-            database=options.database_server
-            or Address(server.host, server.port, server.user, server.password),
+            database=options.database_server or server.address,
             bootstrap_servers=options.bootstrap_servers or stack.kafka.bootstrap_servers,
             registry_url=options.registry_url or stack.registry.url,
             start="latest" if self._own_server else "earliest",
         )
 
-    def _connect(self, endpoints: Endpoints) -> "Connection[Any]":
+    def _connect(self, endpoints: Endpoints) -> MysqlConnection:
         """Connect with an account that may create tables."""
-        if not self._own_server:
-            return self._stack.database.connect()
-        address = endpoints.database
-        try:
-            return pymysql.connect(
-                host=address.host,
-                port=address.port,
-                user=address.user,
-                password=address.password,
-                charset="utf8mb4",
-                autocommit=True,
-            )
-        except pymysql.err.MySQLError as error:
-            raise UserError(
-                f"cannot log in to {address.host}:{address.port} as {address.user}: {error.args[-1]}; "
-                "check SOURCE and that the server can be reached from here",
-                ExitCode.SOURCE,
-            ) from error
+        return MysqlConnection(endpoints.database if self._own_server else self._stack.database.root_address)
 
-    def _check_server(self, connection: "Connection[Any]") -> None:
+    def _check_server(self, connection: MysqlConnection) -> None:
         """Make sure that the server's log holds all that the check needs."""
-        with connection.cursor() as cursor:
-            for name, needed in _NEEDED_VARIABLES.items():
-                cursor.execute("SHOW GLOBAL VARIABLES LIKE %s", (name,))
-                row = cursor.fetchone()
-                value = row[1] if row else "not known to it"
-                if value != needed:
-                    how = (
-                        "in its configuration" if name == "log_bin" else f"with SET GLOBAL {name} = {needed}"
-                    )
-                    raise UserError(
-                        f"the demo needs {name} = {needed}, on this server it is {value}; change it {how}",
-                        ExitCode.SOURCE,
-                    )
+        for name, needed in _NEEDED_VARIABLES.items():
+            value = connection.variable(name)
+            if value != needed:
+                how = "in its configuration" if name == "log_bin" else f"with SET GLOBAL {name} = {needed}"
+                raise UserError(
+                    f"the demo needs {name} = {needed}, on this server it is {value or 'not known to it'}; "
+                    f"change it {how}",
+                    ExitCode.SOURCE,
+                )
 
     def _run_workload(
-        self, endpoints: Endpoints, admin: AdminClient, connection: "Connection[Any]"
+        self, endpoints: Endpoints, admin: AdminClient, connection: MysqlConnection
     ) -> Workload:
         """Run the workload, show how the topics follow, and return it once all has arrived."""
         display = self.display
         with display:
             workload = Workload(
-                connection, self.database, large_rows=self.options.large_rows, say=display.say
+                connection.client, self.database, large_rows=self.options.large_rows, say=display.say
             )
             running = _Running(workload.run)
             figures: dict[str, int] = {}
@@ -224,7 +199,7 @@ class Demo:
             raise LocalError(f"asked to stop, these ended with an error: {ended}")
         self.display.say("reader, decoder and row mapper have stopped in order")
 
-    def _compare(self, endpoints: Endpoints, connection: "Connection[Any]") -> list[Comparison]:
+    def _compare(self, endpoints: Endpoints, connection: MysqlConnection) -> list[Comparison]:
         comparisons = []
         with SchemaRegistry(endpoints.registry()) as registry:
             for comparison in compare_tables(

@@ -14,6 +14,11 @@ __all__ = ["CHECKS"]
 _KNOWN: Final = {"MariaDB": ((10, 2), (11, 8)), "MySQL": ((5, 5), (9, 7))}
 """First and last version whose logs and dumps we know."""
 
+_VERIFY: Final = (
+    "set MILLRACE_MYSQL_SSL_CA to the file of the CA that signed the server's certificate, and set up TLS on "
+    "the server if it has none"
+)
+_MAY_ASK_FOR_PASSWORD: Final = {"caching_sha2_password", "sha256_password"}
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 _CLOCK_S: Final = 60
 _GLOBAL: Final = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
@@ -40,24 +45,35 @@ def version(server: Server) -> Iterator[Outcome]:
 
 def encryption(server: Server) -> Iterator[Outcome]:
     """Look whether the connection is encrypted, and the server's certificate checked."""
-    address = server.connection.address
-    rows = server.connection.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'", doing="ask for the cipher")
-    cipher = str(rows[0]["Value"]) if rows else ""
+    connection = server.connection
+    address = connection.address
+    rows = connection.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'", doing="ask for the cipher")
+    cipher = rows[0].text("Value") if rows else ""
     near = address.unix_socket is not None or address.host.startswith(_LOOPBACK)
     if not cipher and near:
         yield ok("none, on this machine")
     elif not cipher:
+        yield warning("the connection is not encrypted: passwords and rows can be read on the way", _VERIFY)
+    elif not connection.verified and not near:
         yield warning(
-            "the connection is not encrypted: passwords and rows can be read on the way",
-            "set up TLS on the server, and set MILLRACE_MYSQL_SSL_CA and MILLRACE_MYSQL_SSL_VERIFY=true",
-        )
-    elif not address.ssl_verify and not near:
-        yield warning(
-            f"{cipher}, but the server's certificate is not checked: it may be somebody else's",
-            "set MILLRACE_MYSQL_SSL_CA and MILLRACE_MYSQL_SSL_VERIFY=true",
+            f"{cipher}, but the server's certificate is not verified: it may be somebody else's", _VERIFY
         )
     else:
         yield ok(cipher)
+
+
+def login(server: Server) -> Iterator[Outcome]:
+    """Look whether a login may come to need what the settings do not allow."""
+    connection = server.connection
+    method = connection.login_method
+    if method in _MAY_ASK_FOR_PASSWORD and not connection.may_give_password:
+        yield warning(
+            f"{method}: it went by what the server remembers; once it has restarted it asks for the password "
+            "itself, which is not sent where nobody can tell whose server it is",
+            f"{_VERIFY}; docs/security.md tells other ways",
+        )
+    else:
+        yield ok(method)
 
 
 def privileges(server: Server) -> Iterator[Outcome]:
@@ -142,8 +158,8 @@ def replicas(server: Server) -> Iterator[Outcome]:
 def clock(server: Server) -> Iterator[Outcome]:
     """Compare the clocks: lags in seconds are told by ours and the events' timestamps."""
     before = time.time()
-    (row,) = server.connection.query("SELECT UNIX_TIMESTAMP() AS now", doing="ask for the time")
-    ahead = int(row["now"]) - (before + time.time()) / 2
+    row = server.connection.row("SELECT UNIX_TIMESTAMP() AS now", doing="ask for the time")
+    ahead = row.number("now") - (before + time.time()) / 2
     if abs(ahead) > _CLOCK_S:
         way = "ahead of" if ahead > 0 else "behind"
         yield warning(
@@ -158,19 +174,19 @@ def _grants(server: Server) -> list[str]:
     """Return the lines of SHOW GRANTS, those of the roles that we have among them."""
     sql = "SHOW GRANTS"
     if not server.is_mariadb and "activate_all_roles_on_login" in server.variables:
-        (row,) = server.connection.query("SELECT CURRENT_ROLE() AS role", doing="ask for our roles")
-        if row["role"] not in {None, "", "NONE"}:
-            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {row['role']}"
+        role = server.connection.row("SELECT CURRENT_ROLE() AS role", doing="ask for our roles").text("role")
+        if role not in {"", "NONE"}:
+            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {role}"
     return [
-        str(line)
+        row.text(column)
         for row in server.connection.query(sql, doing="list our privileges")
-        for line in row.values()
+        for column in row
     ]
 
 
 def _user(server: Server) -> str:
-    (row,) = server.connection.query("SELECT CURRENT_USER() AS user", doing="ask who we are")
-    name, _, host = str(row["user"]).rpartition("@")
+    row = server.connection.row("SELECT CURRENT_USER() AS user", doing="ask who we are")
+    name, _, host = row.text("user").rpartition("@")
     return f"'{name}'@'{host}'"
 
 
@@ -178,5 +194,5 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-CHECKS: Final = (version, encryption, privileges, server_id, replicas, clock)
+CHECKS: Final = (version, encryption, login, privileges, server_id, replicas, clock)
 """In the order in which a person would mend what they find."""

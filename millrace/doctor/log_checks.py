@@ -6,9 +6,11 @@ from typing import Final
 
 from millrace.doctor.finding import Level, Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.mysql.connection import Row
 from millrace.mysql.dump import WRITE_TIMEOUT_S
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import semi_sync_findings
+from millrace.mysql.status import first_with_gtids
 
 __all__ = ["CHECKS"]
 
@@ -66,7 +68,7 @@ def sessions(server: Server) -> Iterator[Outcome]:
             doing="look at other sessions",
         )
         if rows:
-            names = [f"{row['user']} ({row['id']}, {row['format']})" for row in rows]
+            names = [f"{row.text('user')} ({row.text('id')}, {row.text('format')})" for row in rows]
             yield warning(
                 f"sessions log statements, whose changes come without rows: {listed(names)}",
                 "make them reconnect; if they set binlog_format themselves, change the program",
@@ -78,7 +80,7 @@ def sessions(server: Server) -> Iterator[Outcome]:
         "OR ROUTINE_DEFINITION LIKE '%sql\\_log\\_bin%')",
         doing="look at routines",
     )
-    names = [f"{row['database']}.{row['name']}" for row in rows]
+    names = [f"{row.text('database')}.{row.text('name')}" for row in rows]
     if "binlog_format" in server.variables.get("init_connect", "") or "sql_log_bin" in server.variables.get(
         "init_connect", ""
     ):
@@ -156,8 +158,8 @@ def binlog_filters(server: Server) -> Iterator[Outcome]:
     rows = server.connection.first_of(
         "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS", doing="ask where the binary log ends"
     )
-    row = rows[0] if rows else {}
-    only, without = str(row.get("Binlog_Do_DB") or ""), str(row.get("Binlog_Ignore_DB") or "")
+    row = rows[0] if rows else Row()
+    only, without = (row.text(name) if row else "" for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     if only:
         yield warning(f"binlog_do_db: only changes in {only} are logged", "remove it if you want the others")
     if without:
@@ -263,9 +265,14 @@ def reader_position(server: Server) -> Iterator[Outcome]:
     """Look whether the log that the reader needs next is still there, and for how long."""
     state = server.state
     if state is None:
-        yield from _first_place(server)
+        text = f"the reader has not run yet, and begins at {server.start}"
+        yield from _first_place(server, server.start, text)
         return
     place = f"{state.log_file}:{state.position}"
+    if state.reset is not None:
+        text = f"the reader was moved from {place}, and starts at {state.reset} the next time"
+        yield from _first_place(server, state.reset, text)
+        return
     uuid = server.variables.get("server_uuid")
     if state.identity is not None and state.identity.server_uuid and uuid != state.identity.server_uuid:
         yield from _other_server(server, f"the reader stood at {place} of another server")
@@ -288,35 +295,53 @@ def reader_position(server: Server) -> Iterator[Outcome]:
             "let the reader catch up now, or keep logs for longer until it has",
         )
     else:
-        yield ok(text)
+        unread = later if state.position < later[0].size else later[1:]
+        yield _with_gtids(server, unread[0].name if unread else None, text)
 
 
-def _first_place(server: Server) -> Iterator[Outcome]:
-    """Look whether a reader that has not run yet finds the place that MILLRACE_START names."""
-    text = f"the reader has not run yet, and begins at {server.start}"
-    kind, _, rest = server.start.partition(":")
+def _with_gtids(server: Server, log_file: str | None, text: str) -> Outcome:
+    """Look whether what is to be read from a file on has GTIDs, where the server sends nothing else."""
+    names = [log.name for log in server.logs]
+    if server.is_mariadb or server.variables.get("gtid_mode") != "ON" or log_file not in names:
+        return ok(text)
+    index = first_with_gtids(server.connection, server.logs)
+    if names.index(log_file) >= index:
+        return ok(text)
+    first = f"{names[index]}:4" if index < len(names) else "latest"
+    return error(
+        f"{text}, and the logs before {first} hold transactions without GTIDs, which a server with "
+        "gtid_mode=ON sends to no replica",
+        "SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader has passed them, then ON again; or go on "
+        f"without them: MILLRACE_START={first}, or 'millrace source reset' where there is a state",
+    )
+
+
+def _first_place(server: Server, start: str, text: str) -> Iterator[Outcome]:
+    """Look whether a reader that has not run yet, or was moved, finds the place that it is to start at."""
+    kind, _, rest = start.partition(":")
+    log_file = server.logs[0].name if kind == "earliest" and server.logs else None
     if kind == "gtid":
         missing = "" if server.is_mariadb else _purged_but(server, rest)
         if missing:
             yield error(f"{text}: of what follows, this is purged: {missing}", "set MILLRACE_START anew")
             return
     elif kind != "time" and rest:
-        log_file, _, position = server.start.rpartition(":")
+        log_file, _, position = start.rpartition(":")
         size = next((log.size for log in server.logs if log.name == log_file), None)
         if size is None or size < int(position):
             why = f"there is no {log_file}" if size is None else f"{log_file} ends at {size}"
             yield error(f"{text}, but {why}", "set MILLRACE_START to a place that SHOW BINARY LOGS lists")
             return
-    yield ok(text)
+    yield _with_gtids(server, log_file, text)
 
 
 def _purged_but(server: Server, gtid_set: str) -> str:
     """Return which transactions that are not in ``gtid_set`` a MySQL has purged."""
     purged = server.variables.get("gtid_purged", "").replace("\n", "")
-    (row,) = server.connection.query(
+    row = server.connection.row(
         "SELECT GTID_SUBTRACT(%s, %s) AS missing", [purged, gtid_set], doing="compare GTID sets"
     )
-    return str(row["missing"]).replace("\n", "")
+    return row.text("missing").replace("\n", "")
 
 
 def net_write_timeout(server: Server) -> Iterator[Outcome]:
@@ -324,8 +349,8 @@ def net_write_timeout(server: Server) -> Iterator[Outcome]:
     server.connection.query(
         f"SET SESSION net_write_timeout = {WRITE_TIMEOUT_S}", doing="wait for slow writes"
     )
-    (row,) = server.connection.query("SELECT @@SESSION.net_write_timeout AS value", doing="read a variable")
-    yield ok(f"{row['value']} s for the reader, {server.number('net_write_timeout')} s for others")
+    row = server.connection.row("SELECT @@SESSION.net_write_timeout AS value", doing="read a variable")
+    yield ok(f"{row.text('value')} s for the reader, {server.number('net_write_timeout')} s for others")
 
 
 def max_allowed_packet(server: Server) -> Iterator[Outcome]:
@@ -396,8 +421,7 @@ def _kept_s(server: Server) -> int | None:
     seconds = server.number("binlog_expire_logs_seconds")
     if seconds:
         return seconds
-    days = float(server.variables.get("expire_logs_days") or 0)
-    return int(days * _DAY_S) or None
+    return int((server.amount("expire_logs_days") or 0) * _DAY_S) or None
 
 
 def _set(name: str, value: str) -> str:

@@ -56,7 +56,7 @@ def as_json(found: Iterable[Finding]) -> str:
                     "level": str(finding.outcome.level),
                     "text": finding.outcome.text,
                     "advice": finding.outcome.advice,
-                    "items": list(finding.outcome.items),
+                    "items": finding.outcome.items,
                 }
                 for finding in listed
             ],

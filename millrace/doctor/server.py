@@ -1,12 +1,15 @@
 """A database server as the checks see it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from millrace.avro.service_state import ReaderState
 from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.errors import ProtocolError
 from millrace.mysql.status import LogFile, binary_logs
+from millrace.text import shortened
 
 __all__ = ["Server", "Table"]
 
@@ -64,23 +67,21 @@ class Server:
     def variables(self) -> Mapping[str, str]:
         """All global system variables."""
         rows = self.connection.query("SHOW GLOBAL VARIABLES", doing="read the system variables")
-        return {str(row["Variable_name"]).lower(): str(row["Value"]) for row in rows}
+        return {row.text("Variable_name").lower(): row.text("Value") for row in rows}
 
     @cached_property
     def tables(self) -> list[Table]:
         """All tables that our user may see, but those of the server itself."""
         doing = "list the tables"
-        keyed = {(row["database"], row["table"]) for row in self.connection.query(_KEYED, doing=doing)}
+        keyed = {
+            (row.text("database"), row.text("table")) for row in self.connection.query(_KEYED, doing=doing)
+        }
+        found = (
+            (row.text("database"), row.text("table"), row.text("engine"))
+            for row in self.connection.query(_TABLES, doing=doing)
+        )
         return sorted(
-            (
-                Table(
-                    row["database"],
-                    row["table"],
-                    str(row["engine"] or ""),
-                    (row["database"], row["table"]) in keyed,
-                )
-                for row in self.connection.query(_TABLES, doing=doing)
-            ),
+            (Table(database, table, engine, (database, table) in keyed) for database, table, engine in found),
             key=lambda table: table.name,
         )
 
@@ -90,7 +91,9 @@ class Server:
         rows = self.connection.first_of(
             "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
         )
-        return {int(row.get("Server_Id") or row["Server_id"]): str(row.get("Host") or "") for row in rows}
+        return {
+            row.number("Server_Id" if "Server_Id" in row else "Server_id"): row.text("Host") for row in rows
+        }
 
     @cached_property
     def logs(self) -> list[LogFile]:
@@ -113,10 +116,22 @@ class Server:
         """Whether a variable is there and on."""
         return self.variables.get(variable) in {"ON", "1", "YES"}
 
-    def number(self, variable: str) -> int | None:
-        """Return a variable that is a number; None where there is no such variable."""
+    def amount(self, variable: str) -> float | None:
+        """Return a variable that is a number, maybe with a fraction; None where there is no such variable."""
         value = self.variables.get(variable)
-        return None if value is None or not value else int(float(value))
+        try:
+            return float(value) if value else None
+        except ValueError:
+            raise ProtocolError(
+                f"{self.connection.address}: {variable} is {shortened(repr(value), 60)}, expected a number"
+            ) from None
+
+    def number(self, variable: str) -> int | None:
+        """Return a variable that is a whole number; None where there is no such variable."""
+        amount = self.amount(variable)
+        if amount is None:
+            return None
+        return int(amount) if math.isfinite(amount) else 0
 
     def first_number(self, *variables: str) -> int | None:
         """Return the first of several variables that the server has."""

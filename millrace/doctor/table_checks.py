@@ -77,9 +77,9 @@ def _cascading(server: Server) -> list[str]:
     if rows or (not server.is_mariadb and server.version >= _SHOWN_TO_READERS):
         return sorted(
             {
-                f"{row['database']}.{row['table']}"
+                f"{row.text('database')}.{row.text('table')}"
                 for row in rows
-                if not {row["on_delete"], row["on_update"]} <= _HARMLESS
+                if not {row.text("on_delete"), row.text("on_update")} <= _HARMLESS
             }
         )
     # To a user who may only SELECT these servers show no constraints there, but the statement.
@@ -88,7 +88,7 @@ def _cascading(server: Server) -> list[str]:
         for table in server.tables
         if table.engine.upper() == "INNODB"
         for row in server.connection.query(f"SHOW CREATE TABLE {table.quoted}", doing="look at a table")
-        if _CASCADES.search(str(row["Create Table"]))
+        if _CASCADES.search(row.text("Create Table"))
     ]
 
 

@@ -82,6 +82,14 @@ class ContinuityGuard:
         known, names = stored or Continuity(), list(self.topics.kinds)
         self.continuity = Continuity(topic_ids(self._admin, names), known.last_input, known.last_output)
 
+    def adopt(self) -> Continuity:
+        """Give what the topics are and end with now, for a state that is written on purpose."""
+        self.begin(None)
+        last = last_record(self._settings, self.topics.own)
+        if last is not None:
+            self.note(None, (last.key, last.value))
+        return self.continuity
+
     def note(
         self, last_input: InputRecord | None, last_output: tuple[bytes | None, bytes | None] | None
     ) -> None:

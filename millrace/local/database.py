@@ -20,6 +20,7 @@ from millrace.local.certificates import write_certificates
 from millrace.local.component import Component
 from millrace.local.errors import ComponentDiedError, LocalError, MissingLibraryError
 from millrace.local.processes import Process
+from millrace.mysql.address import MysqlAddress, SslMode
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -78,6 +79,24 @@ class DatabaseServer(Component):
     def binlog_files(self) -> list[Path]:
         """The binary log's files, oldest first."""
         return sorted(path for path in self.data_folder.glob("mysql-bin.*") if path.suffix[1:].isdecimal())
+
+    @property
+    def address(self) -> MysqlAddress:
+        """Where it is, and the account as above; with TLS, verified."""
+        return MysqlAddress(
+            self.host,
+            self.port,
+            self.user,
+            self.password,
+            # MySQL's certificate, which it makes for itself, names no host.
+            ssl_mode=SslMode.VERIFY_CA,
+            ssl_ca=self.ca_file,
+        )
+
+    @property
+    def root_address(self) -> MysqlAddress:
+        """Where root logs in."""
+        return MysqlAddress(user="root", unix_socket=str(self.socket))
 
     @property
     def ca_file(self) -> Path:

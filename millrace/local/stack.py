@@ -11,6 +11,7 @@ from millrace.local.database import DatabaseServer, MariaDB, MySQL
 from millrace.local.errors import MissingLibraryError
 from millrace.local.kafka import Kafka
 from millrace.local.registry import Registry
+from millrace.mysql.settings import environment
 
 __all__ = ["LocalStack"]
 
@@ -75,10 +76,7 @@ class LocalStack:
         """Yield the environment variables that point the services at this stack."""
         yield "MILLRACE_KAFKA_BOOTSTRAP_SERVERS", self.kafka.bootstrap_servers
         yield "MILLRACE_REGISTRY_URL", self.registry.url
-        yield "MILLRACE_MYSQL_HOST", self.database.host
-        yield "MILLRACE_MYSQL_PORT", str(self.database.port)
-        yield "MILLRACE_MYSQL_USER", self.database.user
-        yield "MILLRACE_MYSQL_PASSWORD", self.database.password
+        yield from environment(self.database.address).items()
 
     def __enter__(self) -> Self:
         return self.start()

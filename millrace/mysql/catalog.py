@@ -1,15 +1,45 @@
-"""Table definitions from a server's information_schema, with the position in the log at which they hold."""
+"""Table definitions from a server's information_schema, with the position in the log at which they hold.
 
-from collections import defaultdict
-from dataclasses import dataclass
-from typing import Literal
+A server may have many thousand tables, or say so. Rows are read as they come, and what is kept of a table is
+its definition, packed: 10,000 tables of 100 columns take some 40 MiB. What would take more than
+``_KEPT_BYTES`` is refused.
+"""
+
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final, Literal
 
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.mysql.connection import MysqlConnection, Row
-from millrace.mysql.errors import RetriableError
+from millrace.mysql.connection import MysqlConnection
+from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.status import LogStatus, log_status
+from millrace.text import shortened
 
-__all__ = ["CatalogReading", "enum_members", "read_catalog", "read_definitions"]
+__all__ = ["CatalogReading", "Definitions", "enum_members", "read_catalog", "read_definitions"]
+
+_KEPT_BYTES: Final = 128 << 20
+"""Memory that all definitions may take together."""
+_TABLE_BYTES: Final = 500
+"""What is kept of a table beside its columns."""
+_PIECE_BYTES: Final = 100
+"""What is kept of a packed piece beside its bytes."""
+_KEY_BYTES: Final = 250
+"""What is kept of a column of a primary key."""
+
+_MOST_ROWS: Final = 10_000_000
+"""Of a list, those of views among them: ten times what 10,000 tables of 100 columns have."""
+_MOST_COLUMNS: Final = 4096
+_LARGEST_TABLE: Final = 16 << 20
+"""Bytes of all columns of a table, as the server lists them."""
+
+_TOTAL_S: Final = 900.0
+_SILENCE_S: Final = 300.0
+"""Before MySQL 8 a server opens every table before it answers."""
 
 _ATTEMPTS = 10
 _SKIPPED = 1684
@@ -65,7 +95,7 @@ class CatalogReading:
     """
 
     status: LogStatus
-    definitions: list[TableDefinition]
+    definitions: "Definitions"
     whole: bool
 
 
@@ -87,94 +117,214 @@ def read_catalog(connection: MysqlConnection, *, wait: bool = True) -> CatalogRe
 
 def _read_around(connection: MysqlConnection, *, wait: bool) -> CatalogReading:
     """Read the definitions around a place, until they are the same before and after it."""
-    before = _read(connection, wait=wait)
+    definitions, before = _read(connection, wait=wait)
+    digest = definitions.digest()
     for _ in range(_ATTEMPTS):
+        del definitions  # there is room for one of them
         status = log_status(connection)
-        after = _read(connection, wait=wait)
-        definitions, skipped = after
+        definitions, skipped = _read(connection, wait=wait)
+        was, digest = digest, definitions.digest()
         # A table that was left out by some of the queries only would lack a part.
-        if before == after and len(set(skipped)) == 1:
+        if was == digest and before == skipped and len(set(skipped)) == 1:
             return CatalogReading(status, definitions, not any(skipped))
-        before = after
+        before = skipped
     raise RetriableError(f"{connection.address}: tables kept changing while the catalogue was read")
 
 
-def read_definitions(connection: MysqlConnection) -> list[TableDefinition]:
+def read_definitions(connection: MysqlConnection) -> "Definitions":
     """Return the definitions of all tables that our user may see, by database and name."""
     return _read(connection, wait=True)[0]
 
 
-def _read(connection: MysqlConnection, *, wait: bool) -> tuple[list[TableDefinition], list[int]]:
-    """Return definitions, and how many tables each query left out, which happens without ``wait`` only."""
-    skipped: list[int] = []
+class Definitions:
+    """Definitions of tables, packed, in the order of their names."""
 
-    def rows(sql: str) -> list[Row]:
-        found = connection.query(sql, doing=_DOING)
-        warnings = [] if wait else connection.query("SHOW WARNINGS", doing=_DOING)
-        skipped.append(sum(row["Code"] == _SKIPPED for row in warnings))
-        return found
+    def __init__(self, definitions: Iterable[TableDefinition] = ()) -> None:
+        # A table in pieces, where a server lists its columns in several places.
+        self._packed: dict[_TableName, list[bytes]] = {}
+        for definition in definitions:
+            self.add(definition)
 
-    tables = rows(_TABLES)
-    keys: dict[_TableName, dict[str, Row]] = defaultdict(dict)
-    for row in rows(_KEYS):
-        keys[_name(row)][row["name"]] = row
-    columns: dict[_TableName, list[ColumnDefinition]] = defaultdict(list)
-    for row in rows(_COLUMNS):
-        columns[_name(row)].append(_column(row, keys[_name(row)].get(row["name"])))
-    versioned = {_name(row) for row in tables if row["type"] == _VERSIONED}
-    if versioned:
-        for name in versioned - {_name(row) for row in rows(_PERIODS)}:
-            columns[name] += _period(columns[name])
-    # MariaDB has collations without a character set of their own, and lists them as NULL.
-    charsets = {
-        row["collation"]: row["charset"]
-        for row in connection.query(_COLLATIONS, doing=_DOING)
-        if row["collation"] is not None
-    }
-    definitions = sorted(
-        (
-            TableDefinition(
-                database=row["database"],
-                table=row["table"],
-                columns=tuple(sorted(columns[_name(row)], key=lambda column: column.ordinal)),
-                engine=row["engine"],
-                charset=charsets.get(row["collation"]),
-                collation=row["collation"],
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __iter__(self) -> Iterator[TableDefinition]:
+        for name in sorted(self._packed):
+            first, *more = (
+                TableDefinition.from_dict(json.loads(zlib.decompress(piece))) for piece in self._packed[name]
             )
-            for row in tables
-            # A table dropped or created between the queries comes with the next reading.
-            if _name(row) in columns
-        ),
-        key=lambda table: (table.database, table.table),
-    )
-    return definitions, skipped
+            columns = itertools.chain(first.columns, *(piece.columns for piece in more))
+            yield replace(first, columns=tuple(sorted(columns, key=_ordinal))) if more else first
+
+    def digest(self) -> bytes:
+        """Return what other definitions have only if they say the same."""
+        digest = hashlib.sha256()
+        for name in sorted(self._packed):
+            for piece in sorted(self._packed[name]):
+                digest.update(hashlib.sha256(piece).digest())
+        return digest.digest()
+
+    def databases(self) -> set[str]:
+        """Return the databases that have a table."""
+        return {database for database, _ in self._packed}
+
+    def add(self, definition: TableDefinition) -> int:
+        """Add a table, or columns to one that is there; return how many bytes that takes."""
+        packed = zlib.compress(json.dumps(definition.to_dict()).encode("ascii"), 1)
+        self._packed.setdefault((definition.database, definition.table), []).append(packed)
+        return len(packed) + _PIECE_BYTES
 
 
-def _name(row: Row) -> _TableName:
-    return row["database"], row["table"]
+def _read(connection: MysqlConnection, *, wait: bool) -> tuple[Definitions, list[int]]:
+    """Return definitions, and how many tables each query left out, which happens without ``wait`` only."""
+    reader = _Reader(connection, wait=wait)
+    return reader.read(), reader.skipped
 
 
-def _column(row: Row, key: Row | None) -> ColumnDefinition:
-    column_type = _text(row["column_type"])
-    extra = str(row["extra"] or "").upper()
-    generated: Literal["VIRTUAL", "STORED"] | None = None
-    if "STORED GENERATED" in extra or "PERSISTENT" in extra:
-        generated = "STORED"
-    elif "VIRTUAL" in extra:
-        generated = "VIRTUAL"
-    return ColumnDefinition(
-        ordinal=int(row["ordinal"]) - 1,
-        name=row["name"],
-        column_type=column_type,
-        nullable=row["nullable"] == "YES",
-        unsigned=" unsigned" in column_type.lower() and not column_type.lower().startswith(("enum(", "set(")),
-        charset=row["charset"],
-        collation=row["collation"],
-        members=enum_members(column_type),
-        key_position=int(key["position"]) - 1 if key else None,
-        key_prefix=int(key["prefix"] or 0) if key else 0,
-        generated=generated,
-        hidden="INVISIBLE" in extra,
+@dataclass(slots=True)
+class _Table:
+    """A table of the list, and the columns of its primary key: position and prefix by name."""
+
+    kind: str
+    engine: str | None
+    collation: str | None
+    key: dict[str, tuple[int, int]] = field(default_factory=dict)
+    period: bool = False
+    columns: int = 0
+
+
+class _Reader:
+    """One reading of all definitions."""
+
+    def __init__(self, connection: MysqlConnection, *, wait: bool) -> None:
+        self.skipped: list[int] = []
+        self._connection = connection
+        self._wait = wait
+        self._where = f"{connection.address}: cannot {_DOING}"
+        self._left = _KEPT_BYTES
+        self._tables: dict[_TableName, _Table] = {}
+
+    def read(self) -> Definitions:
+        for database, table, kind, engine, collation in self._rows(_TABLES, 5):
+            self._keep(_TABLE_BYTES + 4 * (len(database) + len(table)))
+            self._tables[database, table] = _Table(kind, engine or None, collation or None)
+        for database, table, column, position, prefix in self._rows(_KEYS, 5):
+            known = self._tables.get((database, table))
+            if known is not None:
+                self._keep(_KEY_BYTES + 4 * len(column))
+                known.key[column] = self._number(position) - 1, self._number(prefix)
+        if any(table.kind == _VERSIONED for table in self._tables.values()):
+            names = map(_name_of, self._rows(_PERIODS, 2))
+            with_period = {name for name in names if name in self._tables}
+            for name, listed in self._tables.items():
+                listed.period = listed.kind == _VERSIONED and name not in with_period
+        # MariaDB has collations without a character set of their own, and lists them as NULL.
+        charsets = {
+            row.text("collation"): row.text("charset")
+            for row in self._connection.query(_COLLATIONS, doing=_DOING)
+            if row["collation"] is not None
+        }
+        definitions = Definitions()
+        for name, columns in self._columns():
+            self._keep(definitions.add(_definition(name, self._tables[name], columns, charsets)))
+        return definitions
+
+    def _columns(self) -> Iterator[tuple[_TableName, list[ColumnDefinition]]]:
+        """Give columns by table; those of a table come together, or in some places that are no more than few.
+
+        A table dropped or created between the queries is left out, and comes with the next reading.
+        """
+        for name, rows in groupby(self._rows(_COLUMNS, 9), key=_name_of):
+            table = self._tables.get(name)
+            if table is None:
+                continue
+            columns: list[ColumnDefinition] = []
+            size = 0
+            for row in rows:
+                size += sum(map(len, row))
+                columns.append(self._column(row, table.key))
+                table.columns += 1
+                if table.columns > _MOST_COLUMNS or size > _LARGEST_TABLE:
+                    raise ProtocolError(f"{self._where}: the table {'.'.join(name)} has no end of columns")
+            yield name, columns
+
+    def _column(self, row: Sequence[str], keys: Mapping[str, tuple[int, int]]) -> ColumnDefinition:
+        _, _, ordinal, name, column_type, nullable, charset, collation, extra = row
+        extra = extra.upper()
+        generated: Literal["VIRTUAL", "STORED"] | None = None
+        if "STORED GENERATED" in extra or "PERSISTENT" in extra:
+            generated = "STORED"
+        elif "VIRTUAL" in extra:
+            generated = "VIRTUAL"
+        lower = column_type.lower()
+        listed = lower.startswith(("enum(", "set("))
+        position, prefix = keys.get(name, (None, 0))
+        return ColumnDefinition(
+            ordinal=self._number(ordinal) - 1,
+            name=name,
+            column_type=column_type,
+            nullable=nullable == "YES",
+            unsigned=" unsigned" in lower and not listed,
+            charset=charset or None,
+            collation=collation or None,
+            members=enum_members(column_type) if listed else None,
+            key_position=position,
+            key_prefix=prefix,
+            generated=generated,
+            hidden="INVISIBLE" in extra,
+        )
+
+    def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
+        """Give rows of so many texts, "" for NULL; MySQL 8 has some of them as BLOB."""
+        rows = self._connection.rows(sql, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S)
+        for number, row in enumerate(rows):
+            if len(row) != width:
+                raise ProtocolError(f"{self._where}: a row has {len(row)} values where {width} are due")
+            if number == _MOST_ROWS:
+                raise ProtocolError(f"{self._where}: it lists more than {_MOST_ROWS} of what tables have")
+            yield [
+                value if isinstance(value, str) else value.decode("utf-8", "replace") if value else ""
+                for value in row
+            ]
+        warnings = [] if self._wait else self._connection.query("SHOW WARNINGS", doing=_DOING)
+        self.skipped.append(sum(row.number("Code") == _SKIPPED for row in warnings))
+
+    def _number(self, text: str) -> int:
+        try:
+            return int(text or 0)
+        except ValueError:
+            raise ProtocolError(f"{self._where}: {shortened(repr(text), 60)} is no number") from None
+
+    def _keep(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise RefusedError(
+                f"{self._where}: the definitions of its tables take more than {_KEPT_BYTES >> 20} MiB; let "
+                f"{self._connection.address.user!r} see fewer tables: GRANT SELECT on those that are wanted"
+            )
+
+
+def _name_of(row: Sequence[str]) -> _TableName:
+    return row[0], row[1]
+
+
+def _ordinal(column: ColumnDefinition) -> int:
+    return column.ordinal
+
+
+def _definition(
+    name: _TableName, table: _Table, columns: list[ColumnDefinition], charsets: Mapping[str, str]
+) -> TableDefinition:
+    columns.sort(key=_ordinal)
+    if table.period:
+        columns += _period(columns)
+        table.period = False
+    return TableDefinition(
+        *name,
+        columns=tuple(columns),
+        engine=table.engine,
+        charset=charsets.get(table.collation or ""),
+        collation=table.collation,
     )
 
 
@@ -197,11 +347,6 @@ def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:
         for index, name in enumerate(("row_start", "row_end"))
     )
     return [start, end]
-
-
-def _text(value: str | bytes) -> str:
-    """MySQL 8 gives some columns of information_schema as BLOB."""
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def enum_members(column_type: str) -> tuple[str, ...] | None:

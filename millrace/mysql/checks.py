@@ -27,7 +27,7 @@ def check_source(connection: MysqlConnection, server_id: int, *, allow_statement
             f"{address}: its binary log is kept in {engine} (binlog_storage_engine), which only "
             "MariaDB's own replicas can read; start it without that setting"
         )
-    if int(connection.variable("server_id")) == server_id:
+    if connection.number("server_id") == server_id:
         raise RefusedError(
             f"{address}: it has server_id {server_id}, the one that we would use ourselves; "
             "set MILLRACE_MYSQL_SERVER_ID to a number that no server of the topology has"
@@ -82,11 +82,10 @@ def check_replicas(connection: MysqlConnection, replica: ReplicaIdentity) -> Non
     except RefusedError:
         return
     for row in rows:
-        name = row.get("Replica_UUID") or row.get("Slave_UUID") or row.get("Host")
-        if int(row["Server_Id" if "Server_Id" in row else "Server_id"]) == replica.server_id and name not in {
-            replica.uuid,
-            replica.name,
-        }:
+        columns = (column for column in ("Replica_UUID", "Slave_UUID", "Host") if row.get(column))
+        name = row.text(next(columns, "Host"))
+        number = row.number("Server_Id" if "Server_Id" in row else "Server_id")
+        if number == replica.server_id and name not in {replica.uuid, replica.name}:
             raise RefusedError(
                 f"{connection.address}: replica {name} already uses server id {replica.server_id}; "
                 "set MILLRACE_MYSQL_SERVER_ID to a number of its own"

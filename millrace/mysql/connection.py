@@ -1,28 +1,38 @@
 """A connection to MySQL or MariaDB, over PyMySQL, whose errors say what to do.
 
 Which server it is and what it can do is asked of the server itself (variables that exist, statements that it
-understands), never concluded from its version number.
+understands), never concluded from its version number. What it answers is not believed: answers are bounded,
+in time, in size and in number of rows, and a row that lacks a column is an error as well.
 """
 
-import socket
-import ssl
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pymysql
 from pymysql.constants import COMMAND
 
-from millrace.mysql.errors import CONNECT, RefusedError, SourceError, UnreachableError, from_server
+from millrace.mysql.address import MysqlAddress, SslMode
+from millrace.mysql.errors import CONNECT, LinkLostError, ProtocolError, SourceError, from_server
+from millrace.mysql.login import LARGEST_PACKET, Client, tls_context
+from millrace.mysql.wire import Wire
+from millrace.text import shortened
 
-__all__ = ["Flavour", "MysqlAddress", "MysqlConnection", "Row"]
+__all__ = ["Flavour", "MysqlAddress", "MysqlConnection", "Row", "SslMode", "Value"]
 
-Row = dict[str, Any]
+Value = str | bytes | None
+"""A value as the server prints it."""
 
-_QUERY_TIMEOUT_S: Final = 30.0
+_ANSWER_BYTES: Final = 96 << 20
+"""Memory that the rows of an answer may take: 100,000 log files, or as many tables, take some 80 MB."""
+_ROW_BYTES: Final = 300
+_CELL_BYTES: Final = 100
+_CHARACTER_BYTES: Final = 4
+
+_SYNTAX_ERROR: Final = 1064
 
 
 class Flavour(Enum):
@@ -32,49 +42,56 @@ class Flavour(Enum):
     MARIADB = "MariaDB"
 
 
-@dataclass(frozen=True, slots=True)
-class MysqlAddress:
-    """Where a server is and how we log in.
+class Row(dict[str, Value]):
+    """A row of an answer, by the names of its columns; a column that is not there is the server's fault."""
 
-    TLS is used when the server offers it, unless ``ssl_disabled``. With ``ssl_verify`` it is required, and
-    the server's certificate must be signed (by ``ssl_ca`` if given, else by a known authority) for ``host``.
-    """
+    __slots__ = ("where",)
 
-    host: str = "127.0.0.1"
-    port: int = 3306
-    user: str = "root"
-    password: str = field(default="", repr=False)
-    unix_socket: str | None = None
-    ssl_ca: Path | None = None
-    ssl_cert: Path | None = None
-    ssl_key: Path | None = None
-    ssl_verify: bool = False
-    ssl_disabled: bool = False
-    connect_timeout_s: float = 10.0
+    def __init__(self, values: Any = (), where: str = "the server") -> None:
+        super().__init__(values)
+        self.where = where
 
-    def __str__(self) -> str:
-        if self.unix_socket:
-            return self.unix_socket
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+    def __missing__(self, name: str) -> Value:
+        raise ProtocolError(f"{self.where}: its answer has no column {name}")
+
+    def text(self, name: str) -> str:
+        """Give a text, "" for NULL; MySQL 8 has some columns of information_schema as BLOB."""
+        value = self[name] or ""
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    def number(self, name: str) -> int:
+        """Give an integer, 0 for NULL."""
+        text = self.text(name)
+        try:
+            return int(text or 0)
+        except ValueError:
+            raise ProtocolError(
+                f"{self.where}: its answer has {shortened(repr(text), 60)} as {name}, expected a number"
+            ) from None
 
 
 class MysqlConnection:
     """An open connection; use it in a ``with`` block or :meth:`close` it."""
 
-    def __init__(self, address: MysqlAddress) -> None:
-        """Connect and log in; raises :class:`UnreachableError` or :class:`RefusedError`."""
+    def __init__(self, address: MysqlAddress, beat: Callable[[], None] = lambda: None) -> None:
+        """Connect and log in; raises :class:`UnreachableError` or :class:`RefusedError`.
+
+        Whenever the server is waited for, ``beat`` is called at least once a second, and may raise.
+        """
         self.address = address
-        # Any: what a replica needs of PyMySQL (its socket, raw commands) has no public name there.
-        self._connection: Any = _connect(address)
+        tls = tls_context(address)
+        self._wire = Wire.connect(address, beat)
         try:
+            with self._in_words(CONNECT):
+                # Any: what a replica needs of PyMySQL (raw commands) has no public name there.
+                self._client: Any = Client(address, self._wire, tls)
             version = self.variable("version")
             self.version = str(version)
             # A replication or cluster build may leave the name out of the version; the comment has it then.
-            comment = str(self.variable("version_comment") or "")
+            comment = self.variable("version_comment") or ""
             is_mariadb = "mariadb" in f"{version} {comment}".lower()
         except BaseException:
-            self.close()
+            self._wire.close()
             raise
         self.flavour = Flavour.MARIADB if is_mariadb else Flavour.MYSQL
 
@@ -88,37 +105,120 @@ class MysqlConnection:
 
     def close(self) -> None:
         """Say goodbye and close the socket; a second time does nothing."""
-        if self._connection.open:
-            self._connection.close()
+        self._client.close()
 
     @property
-    def socket(self) -> socket.socket:
-        """The socket, plain or TLS; the caller reads packets from it behind a command."""
-        found = self._connection._sock
-        if found is None:
-            raise UnreachableError(f"{self.address}: the connection is closed")
-        assert isinstance(found, socket.socket)
-        return found
+    def wire(self) -> Wire:
+        """The socket; the caller reads packets from it behind a command."""
+        return self._wire
 
     @property
     def client(self) -> "pymysql.Connection[pymysql.cursors.Cursor]":
-        """PyMySQL's own connection, for results that are read as they come."""
-        client: pymysql.Connection[pymysql.cursors.Cursor] = self._connection
+        """PyMySQL's own connection, for whoever writes; its answers are bounded too, in all but rows."""
+        client: pymysql.Connection[pymysql.cursors.Cursor] = self._client
         return client
+
+    @property
+    def login_method(self) -> str:
+        """The authentication plugin by which we logged in."""
+        return str(self._client.method)
+
+    @property
+    def verified(self) -> bool:
+        """Whether TLS with a verified certificate, or a Unix socket, tells whose server it is."""
+        return bool(self._client.verified) or self._wire.private
+
+    @property
+    def may_give_password(self) -> bool:
+        """Whether a server that asks for the password itself would get it."""
+        return bool(self._client.may_give_password)
 
     def query(self, sql: str, values: Sequence[Any] = (), *, doing: str = "run a query") -> list[Row]:
         """Run a statement and return its rows; ``doing`` says in an error message what it was for."""
-        try:
-            with self._connection.cursor(pymysql.cursors.DictCursor) as cursor:
-                cursor.execute(sql, values or None)
-                return list(cursor.fetchall())
-        except (pymysql.err.Error, OSError) as error:
-            raise self.error(error, doing) from error
+        rows: list[Row] = []
+        where = f"{self.address}: cannot {doing}"
+        left = _ANSWER_BYTES
+        answer = self._answer(sql, values, doing, total_s=self._client.total_s)
+        names = next(answer, ())
+        for row in answer:
+            size = sum(map(len, filter(None, row)))
+            left -= _ROW_BYTES + len(row) * _CELL_BYTES + size * _CHARACTER_BYTES
+            if left < 0:
+                raise ProtocolError(f"{where}: its answer is larger than any can be, after {len(rows)} rows")
+            rows.append(Row(zip(names, row, strict=False), where))
+        return rows
 
-    def variable(self, name: str) -> Any:
+    def row(self, sql: str, values: Sequence[Any] = (), *, doing: str = "run a query") -> Row:
+        """Run a statement that has a row, and return that."""
+        rows = self.query(sql, values, doing=doing)
+        if not rows:
+            raise ProtocolError(f"{self.address}: cannot {doing}: its answer is empty")
+        return rows[0]
+
+    def rows(
+        self,
+        sql: str,
+        values: Sequence[Any] = (),
+        *,
+        doing: str,
+        total_s: float | None = None,
+        silence_s: float | None = None,
+        largest: int = LARGEST_PACKET,
+    ) -> Iterator[tuple[Value, ...]]:
+        """Run a statement and give its rows as they come, none of which is kept.
+
+        Nothing else may be run meanwhile. Each row may have ``largest`` bytes; all of them must have come
+        within ``total_s``, where that is given, and none later than ``silence_s`` after the one before.
+        """
+        answer = self._answer(sql, values, doing, total_s=total_s, silence_s=silence_s, largest=largest)
+        next(answer, None)
+        yield from answer
+
+    def _answer(
+        self,
+        sql: str,
+        values: Sequence[Any],
+        doing: str,
+        *,
+        total_s: float | None = None,
+        silence_s: float | None = None,
+        largest: int = LARGEST_PACKET,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Give the names of the columns, if it has any, and then the rows."""
+        client = self._client
+        until = None if total_s is None else time.monotonic() + total_s
+        before = client.silence_s, client.largest_packet
+        client.silence_s, client.largest_packet = silence_s or before[0], largest
+        try:
+            with self._in_words(doing):
+                result = client.stream(client.cursor().mogrify(sql, values or None))
+            if not result.unbuffered_active:
+                return
+            yield tuple(column[0] for column in result.description)
+            try:
+                with self._in_words(doing):
+                    while (row := result._read_rowdata_packet_unbuffered()) is not None:
+                        if until is not None and time.monotonic() > until:
+                            raise ProtocolError(f"{self.address}: cannot {doing}: its answer does not end")
+                        yield row
+            finally:
+                client.forget(result)
+        finally:
+            client.silence_s, client.largest_packet = before
+
+    def variable(self, name: str) -> str | None:
         """Return a global system variable, None where this server has no such variable."""
-        rows = self.query("SHOW GLOBAL VARIABLES LIKE %s", [name.replace("_", r"\_")])
-        return rows[0]["Value"] if rows else None
+        rows = self.query(
+            "SHOW GLOBAL VARIABLES LIKE %s", [name.replace("_", r"\_")], doing=f"ask for {name}"
+        )
+        return rows[0].text("Value") if rows else None
+
+    def number(self, name: str) -> int | None:
+        """Return a global system variable that is a number, None where this server has no such variable."""
+        rows = self.query(
+            "SHOW GLOBAL VARIABLES LIKE %s", [name.replace("_", r"\_")], doing=f"ask for {name}"
+        )
+        return rows[0].number("Value") if rows else None
 
     def first_of(self, *statements: str, doing: str) -> list[Row]:
         """Run the first of several spellings of a statement that this server understands."""
@@ -128,126 +228,56 @@ class MysqlConnection:
                 return self.query(sql, doing=doing)
             except SourceError as error:
                 cause = error.__cause__
-                if not isinstance(cause, pymysql.err.ProgrammingError) or cause.args[0] != 1064:
+                if not isinstance(cause, pymysql.err.ProgrammingError) or cause.args[0] != _SYNTAX_ERROR:
                     raise
                 failure = error
         assert failure is not None
         raise failure
 
-    def send(self, command: int, payload: bytes) -> None:
+    def send(self, command: int, payload: bytes, doing: str = "send a command") -> None:
         """Send a command; its answer is for the caller to read."""
-        try:
-            self._connection._execute_command(command, payload)
-        except (pymysql.err.Error, OSError) as error:
-            raise self.error(error, "send a command") from error
+        with self._in_words(doing):
+            self._client._execute_command(command, payload)
 
     def send_and_expect_ok(self, command: int, payload: bytes, doing: str) -> None:
         """Send a command and read its OK packet."""
-        self.send(command, payload)
-        try:
-            self._connection._read_ok_packet()
-        except (pymysql.err.Error, OSError) as error:
-            raise self.error(error, doing) from error
+        self.send(command, payload, doing)
+        with self._in_words(doing):
+            self._client._read_ok_packet()
 
     def ping(self) -> None:
         """Ask the server for a sign of life."""
         self.send_and_expect_ok(COMMAND.COM_PING, b"", "ping")
 
-    def error(self, error: Exception, doing: str) -> SourceError:
-        """Return what ``error`` of PyMySQL or of the system means in words."""
-        return _in_words(self.address, error, doing)
-
-
-def _connect(address: MysqlAddress) -> "pymysql.Connection[pymysql.cursors.Cursor]":
-    tls: dict[str, Any] = {}
-    if not address.ssl_disabled:
-        _check_tls_files(address)
-    if address.ssl_disabled:
-        tls["ssl_disabled"] = True
-    elif address.ssl_verify:
-        tls["ssl"] = _verifying_context(address)
-    elif address.ssl_ca or address.ssl_cert or address.ssl_key:
-        tls = {
-            "ssl_ca": address.ssl_ca and str(address.ssl_ca),
-            "ssl_cert": address.ssl_cert and str(address.ssl_cert),
-            "ssl_key": address.ssl_key and str(address.ssl_key),
-            "ssl_verify_cert": address.ssl_ca is not None,
-        }
-    try:
-        connection = pymysql.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            # PyMySQL would encode a text as latin1; servers compare the bytes of UTF-8.
-            password=address.password.encode(),
-            unix_socket=address.unix_socket,
-            connect_timeout=max(1, round(address.connect_timeout_s)),
-            # Of the login too: a host behind a dead network may accept a connection and then say nothing.
-            read_timeout=address.connect_timeout_s,
-            charset="utf8mb4",
-            autocommit=True,
-            program_name="millrace",
-            **tls,
-        )
-    except UnicodeError as error:
-        raise UnreachableError(
-            f"{address}: there can be no host of that name; check MILLRACE_MYSQL_HOST"
-        ) from error
-    except (pymysql.err.Error, OSError) as error:
-        raise _in_words(address, error, CONNECT) from error
-    connection._read_timeout = max(_QUERY_TIMEOUT_S, address.connect_timeout_s)  # type: ignore[attr-defined]
-    return connection
-
-
-def _check_tls_files(address: MysqlAddress) -> None:
-    """Refuse files that cannot be read, of which PyMySQL's error does not say that it is they."""
-    for name in ("ssl_ca", "ssl_cert", "ssl_key"):
-        path = getattr(address, name)
+    @contextmanager
+    def _in_words(self, doing: str) -> Iterator[None]:
+        """Turn into a SourceError what PyMySQL raises, and what it stumbles over in an answer."""
+        if doing != CONNECT:
+            self._wire.doing = doing
         try:
-            if path is not None:
-                path.read_bytes()
-        except OSError as error:
-            raise RefusedError(
-                f"{address}: {path} cannot be read: {error.strerror}; see MILLRACE_MYSQL_{name.upper()}"
-            ) from error
+            yield
+        except SourceError:
+            raise
+        except pymysql.err.Error as error:
+            raise self._error(error, doing) from error
+        except Exception as error:
+            if error is self._wire.interrupted:
+                raise
+            raise self._malformed(doing) from error
 
+    def _error(self, error: pymysql.err.Error, doing: str) -> SourceError:
+        if isinstance(error, pymysql.err.InterfaceError):
+            return LinkLostError(f"{self.address}: the connection is closed")
+        code, text = (*error.args, "", "")[:2]
+        if not isinstance(code, int) or not code:
+            # PyMySQL itself: packets out of order, a step of the login that nobody knows.
+            return self._malformed(doing)
+        return from_server(
+            code & 0xFFFF, str(text), server=str(self.address), user=self.address.user, doing=doing
+        )
 
-def _verifying_context(address: MysqlAddress) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=address.ssl_ca and str(address.ssl_ca))
-        if address.ssl_cert is not None:
-            context.load_cert_chain(address.ssl_cert, address.ssl_key)
-    except OSError as error:  # ssl.SSLError is one
-        raise RefusedError(
-            f"{address}: the TLS files cannot be used: {error}; "
-            "see MILLRACE_MYSQL_SSL_CA, _SSL_CERT and _SSL_KEY"
-        ) from error
-    return context
-
-
-def _in_words(address: MysqlAddress, error: Exception, doing: str) -> SourceError:
-    server, user = str(address), address.user
-    cause = getattr(error, "original_exception", error)
-    if isinstance(cause, ssl.SSLError):
-        reason = getattr(cause, "verify_message", "") or cause.reason or str(cause)
-        return RefusedError(
-            f"{server}: TLS does not come about: {reason}; "
-            "see MILLRACE_MYSQL_SSL_CA, _SSL_VERIFY and _SSL_DISABLED"
+    def _malformed(self, doing: str) -> ProtocolError:
+        return ProtocolError(
+            f"{self.address}: cannot {doing}: what it sends is not what MySQL's protocol has there; look "
+            "whether a MySQL or MariaDB server listens there, and what lies in between"
         )
-    if isinstance(cause, socket.gaierror):
-        return UnreachableError(
-            f"{server}: there is no host of that name ({cause.strerror}); check MILLRACE_MYSQL_HOST"
-        )
-    if isinstance(cause, TimeoutError):
-        return UnreachableError(
-            f"{server}: no answer; check MILLRACE_MYSQL_HOST and _PORT, and firewalls between here and there"
-        )
-    if isinstance(cause, OSError):
-        return UnreachableError(
-            f"{server}: cannot connect ({cause.strerror or cause}); "
-            "check MILLRACE_MYSQL_HOST and _PORT, and that the server runs"
-        )
-    code, text = (error.args[0], str(error.args[1])) if len(error.args) >= 2 else (0, str(error))
-    if not isinstance(code, int):
-        code = 0
-    return from_server(code, text, server=server, user=user, doing=doing)

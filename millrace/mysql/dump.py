@@ -6,7 +6,6 @@ variables: that we know checksums (so that events come as they are in the file),
 when there is nothing else, who we are, and with MariaDB that we know its GTID events (capability 4).
 """
 
-import ssl
 import struct
 import time
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Final
 from pymysql.constants import COMMAND
 
 from millrace.mysql.connection import Flavour, MysqlConnection
-from millrace.mysql.errors import LinkLostError, from_server
+from millrace.mysql.errors import LinkLostError, ProtocolError, from_server
 from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
 from millrace.mysql.semisync import REPLICA_VARIABLES, acknowledgement
 
@@ -40,6 +39,10 @@ WRITE_TIMEOUT_S: Final = 600
 """How long the server is asked to wait for us to read, while Kafka makes us wait: net_write_timeout."""
 
 _SILENT_PERIODS: Final = 3
+
+_SIGN_OF_LIFE: Final = 4096
+"""Bytes of an event that show that the server is alive; fewer may drip in for ever."""
+
 _MAX_POSITION: Final = 0xFFFFFFFF
 
 
@@ -67,11 +70,13 @@ class Dump:
     ) -> None:
         self._connection = connection
         self._wait = wait
-        self._socket = connection.socket
+        self._wire = connection.wire
         self._splitter = EventSplitter(buffer_size, semi_sync=semi_sync)
         self._silence_s = _SILENT_PERIODS * heartbeat_s
         self._patience_s = max(self._silence_s, _SEEK_PATIENCE_S) if seeks else self._silence_s
-        self._heard = time.monotonic()
+        # When we last listened, when there was the last sign of life, and bytes since that are none.
+        self._listened = self._heard = time.monotonic()
+        self._unheard = 0
 
     @classmethod
     def at_position(
@@ -96,7 +101,7 @@ class Dump:
         _register(connection, replica, heartbeat_s, None, semi_sync=semi_sync)
         flags = _flags(connection, wait=wait)
         payload = struct.pack("<IHI", position, flags, replica.server_id) + _name(log_file)
-        connection.send(COMMAND.COM_BINLOG_DUMP, payload)
+        connection.send(COMMAND.COM_BINLOG_DUMP, payload, "ask for the binary log")
         return cls(connection, heartbeat_s, buffer_size, wait=wait, semi_sync=semi_sync)
 
     @classmethod
@@ -120,12 +125,12 @@ class Dump:
         if connection.flavour is Flavour.MARIADB:
             _register(connection, replica, heartbeat_s, gtids, semi_sync=semi_sync)
             payload = struct.pack("<IHI", 4, _flags(connection, wait=wait), replica.server_id)
-            connection.send(COMMAND.COM_BINLOG_DUMP, payload)
+            connection.send(COMMAND.COM_BINLOG_DUMP, payload, "ask for the binary log")
         else:
             _register(connection, replica, heartbeat_s, None, semi_sync=semi_sync)
             flags = _flags(connection, wait=wait) | _THROUGH_GTID
             payload = struct.pack("<HIIQI", flags, replica.server_id, 0, 4, len(encoded_gtids))
-            connection.send(_COM_BINLOG_DUMP_GTID, payload + encoded_gtids)
+            connection.send(_COM_BINLOG_DUMP_GTID, payload + encoded_gtids, "ask for the binary log")
         return cls(connection, heartbeat_s, buffer_size, wait=wait, semi_sync=semi_sync, seeks=True)
 
     @property
@@ -139,14 +144,10 @@ class Dump:
         Raises :class:`LinkLostError`.
         """
         payload = acknowledgement(log_file, position)
-        try:
-            self._socket.settimeout(_SEND_S)
-            # A packet of its own, so that its number is 0.
-            self._socket.sendall(len(payload).to_bytes(4, "little") + payload)
-        except OSError as error:
-            raise LinkLostError(
-                f"{self._connection.address}: the connection was lost ({error.strerror or error})"
-            ) from error
+        self._wire.doing = "acknowledge what was read"
+        self._wire.begin(_SEND_S, _SEND_S)
+        # A packet of its own, so that its number is 0.
+        self._wire.sendall(len(payload).to_bytes(4, "little") + payload)
         self._splitter.wants_ack = False
 
     def read(self, timeout_s: float) -> list[EventPiece]:
@@ -156,13 +157,19 @@ class Dump:
         :class:`LinkLostError` when the connection is gone or has been silent for three heartbeat periods,
         and what the server reports.
         """
-        until = time.monotonic() + timeout_s
+        now = time.monotonic()
+        # While nobody listened, because Kafka made us wait, the server was not silent.
+        self._heard += now - self._listened
+        until = now + timeout_s
         try:
             pieces = self._splitter.split()
             while not pieces:
-                if not self._receive(max(0.0, until - time.monotonic())):
+                left_s = until - time.monotonic()
+                if not self._receive(max(0.0, left_s)):
                     break
                 pieces = self._splitter.split()
+                if left_s < 0:
+                    break
         except ServerError as error:
             address = self._connection.address
             raise from_server(
@@ -172,26 +179,21 @@ class Dump:
             if not self._wait:
                 raise
             raise LinkLostError(f"{self._connection.address}: the server ended the dump") from None
+        except ProtocolError as error:
+            raise ProtocolError(f"{self._connection.address}: {error}") from None
+        self._listened = time.monotonic()
+        if pieces or self._unheard >= _SIGN_OF_LIFE:
+            self._heard, self._unheard, self._patience_s = self._listened, 0, self._silence_s
+        else:
+            self._check_silence()
         return pieces
 
     def _receive(self, timeout_s: float) -> bool:
         """Read from the socket once; return whether anything came."""
-        try:
-            self._socket.settimeout(timeout_s)
-            size = self._socket.recv_into(self._splitter.space())
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
-            self._check_silence()
-            return False
-        except OSError as error:
-            raise LinkLostError(
-                f"{self._connection.address}: the connection was lost ({error.strerror or error})"
-            ) from error
-        if not size:
-            raise LinkLostError(f"{self._connection.address}: the server closed the connection")
-        self._heard = time.monotonic()
-        self._patience_s = self._silence_s
+        size = self._wire.receive_into(self._splitter.space(), timeout_s)
         self._splitter.filled(size)
-        return True
+        self._unheard += size
+        return bool(size)
 
     def _check_silence(self) -> None:
         silent_s = time.monotonic() - self._heard
@@ -228,7 +230,7 @@ def _register(
     if semi_sync:
         variables |= dict.fromkeys(REPLICA_VARIABLES, 1)
     assignments = ["SESSION net_write_timeout = %s", *(f"@{name} = %s" for name in variables)]
-    write_timeout = max(WRITE_TIMEOUT_S, int(connection.variable("net_write_timeout") or 0))
+    write_timeout = max(WRITE_TIMEOUT_S, connection.number("net_write_timeout") or 0)
     values = [write_timeout, *variables.values()]
     connection.query(f"SET {', '.join(assignments)}", values, doing="agree on a dump")
     name = replica.name.encode()[:59]

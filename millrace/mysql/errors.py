@@ -7,7 +7,9 @@
     │   ├── UnreachableError      no connection comes about: name, port, network, server down
     │   └── LinkLostError         a connection that stood is gone, or was silent for too long
     ├── RefusedError              the server says no, or is not set up for replication; a person must act
+    │   ├── ProtocolError         what it sends is not what MySQL's protocol has there, or has no end
     │   ├── DuplicateReplicaError another replica has our server id or uuid, and threw us out
+    │   ├── AnonymousError        a transaction without GTID, which gtid_mode=ON keeps the server from sending
     │   ├── PurgedError           the log that we need is no longer, or was never, on this server
     │   └── PositionRefusedError  the log is there, our place in it is not: another log, or one cut short
     ├── OtherLogError             it is not the log that was read so far, and cannot be gone on with
@@ -17,13 +19,17 @@
 decides. :func:`from_server` turns an error packet of the server into one of these.
 """
 
+from millrace.text import printable, shortened
+
 __all__ = [
     "CONNECT",
+    "AnonymousError",
     "DuplicateReplicaError",
     "GapError",
     "LinkLostError",
     "OtherLogError",
     "PositionRefusedError",
+    "ProtocolError",
     "PurgedError",
     "RefusedError",
     "RetriableError",
@@ -34,7 +40,10 @@ __all__ = [
 
 
 class SourceError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package; what a server put into the message is shown as escapes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class RetriableError(SourceError):
@@ -53,8 +62,16 @@ class RefusedError(SourceError):
     """The server refuses, and will again until somebody changes something."""
 
 
+class ProtocolError(RefusedError):
+    """The server sends what it may not: malformed, of a wrong kind, or more than any answer can be."""
+
+
 class DuplicateReplicaError(RefusedError):
     """Another replica with our server id or uuid has connected; the server serves the last to come."""
+
+
+class AnonymousError(RefusedError):
+    """The log holds transactions without GTIDs, which a server with gtid_mode=ON sends to no replica."""
 
 
 class PurgedError(RefusedError):
@@ -136,6 +153,22 @@ _READING_BINLOG: tuple[tuple[str, type[SourceError], str], ...] = (
     ("same server_uuid/server_id", DuplicateReplicaError, _DUPLICATE_ID),
     ("same server_uuid", DuplicateReplicaError, _DUPLICATE_ID),
     (
+        "cannot replicate anonymous transaction",
+        AnonymousError,
+        (
+            "its log holds transactions without GTIDs, from before gtid_mode was turned ON, and in that mode "
+            "it sends them to no replica; SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader has passed them"
+        ),
+    ),
+    (
+        "cannot replicate gtid-transaction",
+        RefusedError,
+        (
+            "its log holds transactions with GTIDs, and with gtid_mode=OFF it sends them to no replica; SET "
+            "GLOBAL gtid_mode=OFF_PERMISSIVE until the reader has passed them"
+        ),
+    ),
+    (
         "auto_position",
         RefusedError,
         "the server does not write GTIDs (gtid_mode is not ON); start from a file and position instead",
@@ -150,10 +183,18 @@ _READING_BINLOG: tuple[tuple[str, type[SourceError], str], ...] = (
     ("server_id is not set", RefusedError, "the server has no server_id; set one in its configuration"),
 )
 
+_LONGEST_TEXT = 512
+"""Of a server's message; its own limit is MYSQL_ERRMSG_SIZE, 512 bytes."""
+
 CONNECT = "connect"
 """What :func:`from_server` is told we were about while logging in: only there the password is in question."""
 
 _DENIED = "check user and password (MILLRACE_MYSQL_USER, MILLRACE_MYSQL_PASSWORD)"
+
+_NO_TLS = (
+    "the server offers no TLS, which MILLRACE_MYSQL_SSL_MODE, _SSL_CA or _SSL_CERT ask for; set it up on the "
+    "server, or on a network that you trust set MILLRACE_MYSQL_SSL_MODE=PREFERRED"
+)
 
 _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
     1040: (RetriableError, "the server has no free connection (max_connections)"),
@@ -181,7 +222,7 @@ _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
     1927: (LinkLostError, "the connection was killed on the server"),
     2006: (LinkLostError, "the server has gone away"),
     2013: (LinkLostError, "the connection was lost"),
-    2026: (RefusedError, "TLS does not come about; see MILLRACE_MYSQL_SSL_CA, _SSL_VERIFY and _SSL_DISABLED"),
+    2026: (RefusedError, _NO_TLS),
     2055: (LinkLostError, "the connection was lost"),
     2059: (RefusedError, "the user's authentication plugin is not supported; use caching_sha2_password"),
     3118: (RefusedError, "the account is locked; ALTER USER … ACCOUNT UNLOCK"),
@@ -197,7 +238,13 @@ def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> 
     ``server`` is "host:port", ``user`` the account in use, ``doing`` what we were about ("connect", "dump").
     The server's own text is always part of the message.
     """
-    said = f"(error {code}: {text.rstrip('. ')})"
+    said = f"(error {code}: {shortened(printable(text.rstrip('. ')), _LONGEST_TEXT)})"
+    if code in (1142, 1143):
+        # The text names the table, and the address that we come from.
+        return RefusedError(
+            f"{server}: user {user!r} lacks SELECT to {doing}; run GRANT SELECT ON *.* TO '{user}'@'%', or "
+            f"on the tables that are wanted {said}"
+        )
     if code == 1227 or (code in (1044, 1045) and doing != CONNECT):
         return RefusedError(
             f"{server}: user {user!r} lacks a privilege to {doing}; run {grant_for(text, user)} {said}"
@@ -230,6 +277,7 @@ def grant_for(text: str, user: str) -> str:
         "REPLICATION CLIENT",
         "BINLOG MONITOR",
         "REPLICATION MASTER ADMIN",
+        "RELOAD",
     ):
         if privilege in upper:
             return f"GRANT {privilege} ON *.* TO '{user}'@'%'"

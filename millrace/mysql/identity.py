@@ -5,6 +5,8 @@ is the head of a file (when and by which server it was begun, which transactions
 the server's own names for itself.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +20,8 @@ __all__ = ["LogHead", "ServerNames", "read_head", "server_names"]
 _MAGIC_LENGTH: Final = 4
 _ARTIFICIAL_F: Final = 0x20
 _FLAGS_OFFSET: Final = 17
+_STEP_S: Final = 0.5
+_HEAD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,27 @@ def server_names(connection: MysqlConnection) -> ServerNames:
     return ServerNames(connection.variable("server_uuid"), connection.variable("server_uid"))
 
 
-def read_head(address: MysqlAddress, replica: ReplicaIdentity, log_file: str) -> LogHead:
-    """Fetch the head of a log file over a connection of its own.
+def read_head(
+    address: MysqlAddress, replica: ReplicaIdentity, log_file: str, beat: Callable[[], None] = lambda: None
+) -> LogHead:
+    """Fetch the head of a log file over a connection of its own; ``beat`` is :class:`MysqlConnection`'s.
 
     Raises :class:`~millrace.mysql.errors.PurgedError` where the server does not have the file.
     """
-    with MysqlConnection(address) as connection:
+    with MysqlConnection(address, beat) as connection:
         dump = Dump.at_position(
             connection, replica, log_file, _MAGIC_LENGTH, wait=False, buffer_size=64 * 1024
         )
         events: list[bytes] = []
+        until = time.monotonic() + _HEAD_S
         try:
             while len(events) < 2:
-                for data, first, last, _ in dump.read(10.0):
+                beat()
+                if time.monotonic() > until:
+                    raise LinkLostError(
+                        f"{address}: the head of {log_file} did not come within {_HEAD_S:g} s"
+                    )
+                for data, first, last, _ in dump.read(_STEP_S):
                     in_file = (
                         not int.from_bytes(data[_FLAGS_OFFSET : _FLAGS_OFFSET + 2], "little") & _ARTIFICIAL_F
                     )

@@ -18,7 +18,7 @@ of them has what its event says of itself, the header and more: ``HEAD_SIZE`` by
 import struct
 from typing import Final, NamedTuple
 
-from millrace.mysql.errors import GapError
+from millrace.mysql.errors import ProtocolError
 
 __all__ = ["HEAD_SIZE", "DumpEnd", "EventPiece", "EventSplitter", "ServerError"]
 
@@ -26,6 +26,7 @@ HEAD_SIZE: Final = 4096
 """Bytes that the first piece of an event has at least, where the event does not come whole."""
 
 _MAX_PAYLOAD = 0xFFFFFF
+_HEADER_SIZE = 19
 _SEMI_SYNC = 0xEF
 _LENGTH = struct.Struct("<I")
 _U16 = struct.Struct("<H")
@@ -113,7 +114,7 @@ class EventSplitter:
         """Return the events, or pieces of one, that the buffer holds.
 
         Raises :class:`DumpEnd` or :class:`ServerError` once everything before it has been returned, and
-        :class:`GapError` where the packets do not join.
+        :class:`ProtocolError` where the packets do not join.
         """
         if self._waiting is not None:
             raise self._waiting
@@ -121,7 +122,7 @@ class EventSplitter:
         try:
             while self._parts(pieces) if self._in_parts else self._whole_events(pieces):
                 pass
-        except (DumpEnd, ServerError, GapError) as error:
+        except (DumpEnd, ServerError, ProtocolError) as error:
             if not pieces:
                 raise
             self._waiting = error
@@ -134,13 +135,14 @@ class EventSplitter:
         append = pieces.append
         prefix = self._prefix
         first = 4 + prefix
+        least = prefix + _HEADER_SIZE
         while end - start >= 5:
             (head,) = unpack_length(buffer, start)
             length = head & _MAX_PAYLOAD
             stop = start + 4 + length
             if (
                 head >> 24 != sequence
-                or not length
+                or length < least
                 or buffer[start + 4]
                 or stop > end
                 or length == _MAX_PAYLOAD
@@ -153,7 +155,9 @@ class EventSplitter:
             sequence = (sequence + 1) & 0xFF
             start = stop
         self._start, self._sequence = start, sequence
-        return end - start >= 5 and self._odd_packet()
+        # An empty packet has no status byte to wait for.
+        complete = end - start >= 5 or buffer[start:end] == _LENGTH.pack(sequence << 24)
+        return complete and self._odd_packet()
 
     def _odd_packet(self) -> bool:
         """Look at a packet that holds no whole event; return whether one begins that comes in parts."""
@@ -166,6 +170,11 @@ class EventSplitter:
                 return False
             _raise_status(bytes(buffer[start + 4 : start + 4 + length]))
         self._packet_length()
+        if length < self._prefix + _HEADER_SIZE:
+            raise ProtocolError(
+                f"an event of {max(0, length - self._prefix)} bytes came, and the header alone has "
+                f"{_HEADER_SIZE}"
+            )
         first = 4 + self._prefix
         fits = length < _MAX_PAYLOAD and 4 + length <= len(buffer)
         if fits or self._end - start < min(first + HEAD_SIZE, len(buffer)):
@@ -182,20 +191,20 @@ class EventSplitter:
         """Tell whether the event in the packet at ``start`` wants an acknowledgement."""
         mark, flag = self._buffer[start + 5], self._buffer[start + 6]
         if mark != _SEMI_SYNC:
-            raise GapError(f"a packet to a semi-synchronous replica has {mark:#04x} where 0xef must be")
+            raise ProtocolError(f"a packet to a semi-synchronous replica has {mark:#04x} where 0xef must be")
         return flag == 1
 
     def _packet_length(self) -> int:
         """Return the length of the packet at the start of the buffer; its number must be the next."""
         (head,) = _LENGTH.unpack_from(self._buffer, self._start)
         if head >> 24 != self._sequence:
-            raise GapError(f"packet number {head >> 24} came where number {self._sequence} was due")
+            raise ProtocolError(f"packet number {head >> 24} came where number {self._sequence} was due")
         return int(head & _MAX_PAYLOAD)
 
     def _open_packet(self, size: int, *, more: bool) -> None:
         """Begin a packet with ``size`` bytes of the event that comes in parts."""
         if size > self._event_left or (not more and size != self._event_left):
-            raise GapError(
+            raise ProtocolError(
                 f"an event of {self._event_size} bytes has {self._event_left} bytes left, and its "
                 f"{'next' if more else 'last'} packet {size}"
             )
@@ -241,6 +250,6 @@ def _raise_status(payload: bytes) -> None:
         if text[:1] == b"#":
             state, text = text[1:6].decode("ascii", "replace"), text[6:]
         raise ServerError(code, state, text.decode("utf-8", "replace"))
-    raise GapError(
+    raise ProtocolError(
         f"a packet of the dump starts with {status:#04x}, which means neither event, error nor end"
     )

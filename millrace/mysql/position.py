@@ -20,7 +20,9 @@ import struct
 import zlib
 from typing import Final
 
-from millrace.mysql.errors import GapError
+from millrace.mysql.errors import GapError, ProtocolError
+from millrace.mysql.names import log_file_name
+from millrace.text import shortened
 
 __all__ = ["ALTERED", "NOT_IN_FILE", "PositionTracker"]
 
@@ -41,6 +43,8 @@ _ARTIFICIAL_F = 0x20
 _HEADER_SIZE = 19
 _MASK = 0xFFFFFFFF
 _U64 = struct.Struct("<Q")
+_GREATEST = 1 << 62
+"""No file is longer, and what comes behind still fits a long of Avro."""
 
 
 class PositionTracker:
@@ -65,7 +69,7 @@ class PositionTracker:
 
         ``data`` holds the event, or at least its first piece; a ROTATE is always whole. After a ROTATE that
         stands in the file, :attr:`log_file` is already the next file: read the name before. Raises
-        :class:`GapError` where bytes are missing.
+        :class:`GapError` where bytes are missing, :class:`ProtocolError` for a place that cannot be.
         """
         if type_code in _SPECIAL:
             known = self._special(type_code, next_position, flags, data)
@@ -100,9 +104,10 @@ class PositionTracker:
         """Go to the file and position that a ROTATE names."""
         body = _body(data)
         if len(body) <= 8:
-            raise GapError(f"a ROTATE event of {len(data)} bytes names no file")
-        (self.position,) = _U64.unpack_from(body)
-        self.log_file = body[8:].decode("utf-8", "surrogateescape")
+            raise ProtocolError(f"a ROTATE event of {len(data)} bytes names no file")
+        (position,) = _U64.unpack_from(body)
+        self.log_file = log_file_name(body[8:], "a ROTATE event of the server")
+        self.position = _checked(position)
 
     def _heartbeat(self, type_code: int, next_position: int, data: bytes) -> None:
         """Go forward to where a heartbeat says that the server stands; it skipped what lies between."""
@@ -117,8 +122,8 @@ class PositionTracker:
             name, position = body, self.position + (ahead if ahead < 1 << 31 else 0)
         else:
             name, position = _heartbeat_v2(body)
-        if name.decode("utf-8", "surrogateescape") == self.log_file:
-            self.position = max(self.position, position)
+        if log_file_name(name, "a heartbeat of the server") == self.log_file:
+            self.position = max(self.position, _checked(position))
 
     def _found_elsewhere(self, start: int, event_size: int, next_position: int) -> int:
         """Return where an event starts whose ``next_position`` is not the one expected."""
@@ -130,6 +135,12 @@ class PositionTracker:
             f"{(start + event_size) & _MASK} (modulo 2^32), its header says {next_position}: "
             "bytes of the log are missing"
         )
+
+
+def _checked(position: int) -> int:
+    if position > _GREATEST:
+        raise ProtocolError(f"the server names the position {position}, which no file has")
+    return position
 
 
 def _body(data: bytes) -> bytes:
@@ -155,7 +166,7 @@ def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
             break
         size, offset = _lenenc(body, offset)
         if offset + size > len(body):
-            raise GapError(f"a heartbeat's field of {size} bytes reaches past its end: {body.hex()}")
+            raise ProtocolError(f"a heartbeat's field of {size} bytes reaches past its end: {_hex(body)}")
         if kind == 1:
             name = body[offset : offset + size]
         elif kind == 2:
@@ -164,12 +175,16 @@ def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
     return name, position
 
 
+def _hex(body: bytes) -> str:
+    return shortened(body.hex(), 100)
+
+
 def _lenenc(body: bytes, offset: int) -> tuple[int, int]:
     """Read a length-encoded integer; return it and the offset behind it."""
     first = body[offset] if offset < len(body) else 255
     size = {252: 2, 253: 3, 254: 8}.get(first, 0)
     if first in (251, 255) or offset + 1 + size > len(body):
-        raise GapError(f"a heartbeat's field reaches past its end, at byte {offset} of {body.hex()}")
+        raise ProtocolError(f"a heartbeat's field reaches past its end, at byte {offset} of {_hex(body)}")
     if not size:
         return first, offset + 1
     return int.from_bytes(body[offset + 1 : offset + 1 + size], "little"), offset + 1 + size

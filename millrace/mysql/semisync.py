@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.errors import RefusedError
 
 __all__ = [
@@ -82,9 +82,7 @@ class _Server:
         self._prefix = prefix
         self._expected = expected
         rows = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl\\_semi\\_sync%'", doing="look at semi-sync")
-        self._status: Mapping[str, str] = {
-            str(row["Variable_name"]).lower(): str(row["Value"]) for row in rows
-        }
+        self._status: Mapping[str, Row] = {row.text("Variable_name").lower(): row for row in rows}
 
     def name(self, name: str) -> str:
         """Give the name of a variable."""
@@ -95,12 +93,18 @@ class _Server:
         for name in names:
             value = self._connection.variable(self.name(name))
             if value is not None:
-                return self.name(name), str(value)
+                return self.name(name), value
         return self.name(names[0]), None
+
+    def number_of(self, *names: str) -> tuple[str, int | None]:
+        """Give the first of several variables that are numbers."""
+        name, value = self.one_of(*names)
+        return name, None if value is None else self._connection.number(name)
 
     def number(self, name: str) -> int:
         """Give a number of the status, 0 where there is none."""
-        return int(self._status.get(self.name(name), "0"))
+        row = self._status.get(self.name(name))
+        return 0 if row is None else row.number("Value")
 
     @property
     def clients(self) -> int:
@@ -109,7 +113,8 @@ class _Server:
 
     def status(self, name: str) -> str:
         """Give a text of the status."""
-        return self._status.get(self.name(name), "")
+        row = self._status.get(self.name(name))
+        return "" if row is None else row.text("Value")
 
 
 def _findings(server: _Server) -> Iterator[SemiSyncFinding]:
@@ -153,8 +158,8 @@ def _wait_point(server: _Server) -> SemiSyncFinding:
 
 
 def _timeout(server: _Server) -> SemiSyncFinding:
-    name, value = server.one_of("timeout")
-    timeout_ms = int(value or 0)
+    name, value = server.number_of("timeout")
+    timeout_ms = value or 0
     if timeout_ms >= _LEAST_TIMEOUT_MS:
         return SemiSyncFinding("ok", f"{name} is {timeout_ms} ms")
     return SemiSyncFinding(
@@ -167,8 +172,8 @@ def _timeout(server: _Server) -> SemiSyncFinding:
 def _clients(server: _Server) -> SemiSyncFinding:
     """Compare how many replicas may acknowledge with how many must."""
     clients = server.clients
-    name, value = server.one_of("wait_for_replica_count", "wait_for_slave_count")
-    needed = int(value or 1)
+    name, value = server.number_of("wait_for_replica_count", "wait_for_slave_count")
+    needed = value or 1
     if clients == 0:
         return SemiSyncFinding(
             "warning",

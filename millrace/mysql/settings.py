@@ -2,14 +2,35 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from millrace.mysql.connection import MysqlAddress
+from millrace.mysql.address import MysqlAddress, SslMode
 from millrace.runtime.settings import SettingsGroup
 
-__all__ = ["MysqlSettings"]
+__all__ = ["SCHEMES", "MysqlSettings", "environment", "values_of_url"]
+
+SCHEMES: Final = ("mysql", "mariadb")
+"""Of a server's address as a URL."""
+
+_PREFIX: Final = "MILLRACE_MYSQL_"
+_REPLACED: Final = {
+    "ssl_verify": "VERIFY_IDENTITY",
+    "ssl_disabled": "DISABLED",
+}
+"""Settings of before, and the mode that each of them is now."""
+
+_URL_OPTIONS: Final = (
+    "ssl_mode",
+    "ssl_ca",
+    "ssl_cert",
+    "ssl_key",
+    "get_server_public_key",
+    "server_public_key_path",
+)
+"""Settings that a URL may hold, under the names that MySQL's own client has for them: ``ssl-mode``, …"""
 
 _PORT: Final = 3306
 _LAST_PORT: Final = 65535
@@ -51,6 +72,10 @@ def _place(part: str, port: int) -> tuple[str, int, str | None]:
     return match["name"] or match["six"], number, None
 
 
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
 class MysqlSettings(SettingsGroup):
     """How the server is reached: ``MILLRACE_MYSQL_…``."""
 
@@ -77,11 +102,23 @@ class MysqlSettings(SettingsGroup):
         default=None, description="file of our certificate, if the server asks for one"
     )
     ssl_key: Path | None = Field(default=None, description="file of our private key")
-    ssl_verify: bool = Field(
-        default=False, description="true to insist on TLS and check the server's certificate"
+    ssl_mode: Annotated[SslMode | None, BeforeValidator(_upper)] = Field(
+        default=None,
+        description="DISABLED, PREFERRED (TLS where the server offers it), REQUIRED, VERIFY_CA (its "
+        "certificate is signed by MILLRACE_MYSQL_SSL_CA) or VERIFY_IDENTITY (and is the host's), as in "
+        "MySQL's own client; by default VERIFY_IDENTITY where MILLRACE_MYSQL_SSL_CA is given, else REQUIRED "
+        "where MILLRACE_MYSQL_SSL_CERT is, else PREFERRED",
     )
-    ssl_disabled: bool = Field(
-        default=False, description="true to connect without TLS even if the server offers it"
+    get_server_public_key: bool = Field(
+        default=False,
+        description="true to take the server's key on trust where it asks for the password itself "
+        "(caching_sha2_password, sha256_password) and TLS is not verified: the RSA key that it sends, with "
+        "TLS that of its certificate; whoever stands in between can then learn the password",
+    )
+    server_public_key_path: Path | None = Field(
+        default=None,
+        description="file of the server's RSA public key (PEM), for these two methods without TLS: the "
+        "password is encrypted for this key alone",
     )
     server_id: int | None = Field(
         default=None,
@@ -100,6 +137,55 @@ class MysqlSettings(SettingsGroup):
         default=False, description="true to read a log with binlog_format=STATEMENT"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            for name, mode in _REPLACED.items():
+                if name in values:
+                    raise ValueError(
+                        f"{_PREFIX}{name.upper()} is no setting any more: unset it, and where it was true "
+                        f"set {_PREFIX}SSL_MODE={mode}"
+                    )
+        return values
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "MysqlSettings":
+        mode, ca = self.ssl_mode, self.ssl_ca
+        if mode is SslMode.DISABLED:
+            for name in ("ssl_ca", "ssl_cert", "ssl_key"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{_PREFIX}SSL_MODE=DISABLED and {_PREFIX}{name.upper()} exclude each other"
+                    )
+        if mode is SslMode.VERIFY_CA and ca is None:
+            raise ValueError(
+                f"{_PREFIX}SSL_CA is missing: expected the file of the CA certificates that "
+                f"{_PREFIX}SSL_MODE=VERIFY_CA checks the server's against"
+            )
+        if ca is not None and mode is not None and not mode.verifies:
+            raise ValueError(
+                f"{_PREFIX}SSL_MODE={mode} checks no certificate, and {_PREFIX}SSL_CA is given: unset one of "
+                "them, or set VERIFY_CA or VERIFY_IDENTITY"
+            )
+        if self.ssl_key is not None and self.ssl_cert is None:
+            raise ValueError(f"{_PREFIX}SSL_CERT is missing: expected the certificate of {_PREFIX}SSL_KEY")
+        if self.get_server_public_key and self.server_public_key_path is not None:
+            raise ValueError(
+                f"{_PREFIX}GET_SERVER_PUBLIC_KEY takes any key and {_PREFIX}SERVER_PUBLIC_KEY_PATH one "
+                "alone: unset one of them"
+            )
+        return self
+
+    @property
+    def effective_ssl_mode(self) -> SslMode:
+        """The mode that is said, else the one that the other settings imply."""
+        if self.ssl_mode is not None:
+            return self.ssl_mode
+        if self.ssl_ca is not None:
+            return SslMode.VERIFY_IDENTITY
+        return SslMode.REQUIRED if self.ssl_cert is not None else SslMode.PREFERRED
+
     def address(self) -> MysqlAddress:
         """Return where the server is and how we log in; of several the first."""
         return self.addresses()[0]
@@ -114,12 +200,64 @@ class MysqlSettings(SettingsGroup):
                 unix_socket=unix_socket,
                 user=self.user,
                 password=self.password.get_secret_value(),
+                ssl_mode=self.effective_ssl_mode,
                 ssl_ca=self.ssl_ca,
                 ssl_cert=self.ssl_cert,
                 ssl_key=self.ssl_key,
-                ssl_verify=self.ssl_verify,
-                ssl_disabled=self.ssl_disabled,
+                get_server_public_key=self.get_server_public_key,
+                server_public_key_path=self.server_public_key_path,
                 connect_timeout_s=self.connect_timeout_s,
             )
             for host, port, unix_socket in (_place(part, self.port) for part in _parts(self.host))
         ]
+
+
+def values_of_url(url: str) -> tuple[dict[str, Any], str | None]:
+    """Take ``mysql://user:password@host:port/LOGFILE?ssl-mode=…`` apart.
+
+    Returns the settings of :class:`MysqlSettings` that it names, and the name of a log file if there is one.
+    Raises ValueError, without the password.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(_no_url(url)) from None
+    if parts.scheme not in SCHEMES or not host or port == 0 or parts.path.count("/") > 1 or parts.fragment:
+        raise ValueError(_no_url(url))
+    values: dict[str, Any] = {"host": host}
+    if port:
+        values["port"] = port
+    if parts.username:
+        values["user"] = unquote(parts.username)
+    if parts.password is not None:
+        values["password"] = unquote(parts.password)
+    for option, value in parse_qsl(parts.query, keep_blank_values=True):
+        name = option.replace("-", "_")
+        if name not in _URL_OPTIONS:
+            known = ", ".join(each.replace("_", "-") for each in _URL_OPTIONS)
+            raise ValueError(f"{_no_url(url)}: {option!r} is none of the options {known}")
+        values[name] = value
+    return values, unquote(parts.path.strip("/")) or None
+
+
+def _no_url(url: str) -> str:
+    hidden = re.sub(r"(//[^/@]*?:)[^@]*@", r"\1***@", url)
+    return f"{hidden} is not mysql://user:password@host:port/LOGFILE"
+
+
+def environment(address: MysqlAddress) -> dict[str, str]:
+    """Return the variables by which a service is told of ``address``."""
+    values = {
+        "host": address.unix_socket or address.host,
+        "port": address.port,
+        "user": address.user,
+        "password": address.password,
+        "ssl_mode": address.ssl_mode,
+        "ssl_ca": address.ssl_ca,
+        "ssl_cert": address.ssl_cert,
+        "ssl_key": address.ssl_key,
+        "get_server_public_key": address.get_server_public_key or None,
+        "server_public_key_path": address.server_public_key_path,
+    }
+    return {f"{_PREFIX}{name.upper()}": str(value) for name, value in values.items() if value is not None}

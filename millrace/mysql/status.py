@@ -1,11 +1,17 @@
 """Where a server's binary log stands, and which files of it are there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
+from millrace.mysql.names import log_file_name
 
-__all__ = ["LogFile", "LogStatus", "binary_logs", "gtids_at", "log_status"]
+__all__ = ["LogFile", "LogStatus", "binary_logs", "first_with_gtids", "gtids_at", "log_status"]
+
+_EVENTS_BEFORE_THE_FIRST: Final = 4
+"""Events at the head of a file that are part of no transaction, and some to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +33,11 @@ class LogStatus:
 
 def binary_logs(connection: MysqlConnection) -> list[LogFile]:
     """Return the server's binary log files, oldest first; needs REPLICATION CLIENT (BINLOG MONITOR)."""
-    rows = connection.query("SHOW BINARY LOGS", doing="list the binary logs")
-    return [LogFile(str(row["Log_name"]), int(row["File_size"])) for row in rows]
+    doing = "list the binary logs"
+    return [
+        LogFile(log_file_name(row.text("Log_name"), row.where), row.number("File_size"))
+        for row in connection.query("SHOW BINARY LOGS", doing=doing)
+    ]
 
 
 def log_status(connection: MysqlConnection) -> LogStatus:
@@ -38,16 +47,44 @@ def log_status(connection: MysqlConnection) -> LogStatus:
     )
     if not rows:
         raise RefusedError(f"{connection.address}: the binary log is off; start the server with log_bin")
-    log_file, position = str(rows[0]["File"]), int(rows[0]["Position"])
+    row = rows[0]
+    log_file, position = log_file_name(row.text("File"), row.where), row.number("Position")
     if connection.flavour is Flavour.MARIADB:
         return LogStatus(log_file, position, gtids_at(connection, log_file, position) or "")
-    gtid_set = rows[0].get("Executed_Gtid_Set")
-    return LogStatus(log_file, position, str(gtid_set or "").replace("\n", ""))
+    # MySQL 5.5 has no such column.
+    gtid_set = row.text("Executed_Gtid_Set") if "Executed_Gtid_Set" in row else ""
+    return LogStatus(log_file, position, gtid_set.replace("\n", ""))
+
+
+def first_with_gtids(connection: MysqlConnection, logs: Sequence[LogFile]) -> int:
+    """Return from which of a MySQL's logs on each begins with a transaction that has a GTID.
+
+    Needs REPLICATION SLAVE. A server begins a new file whenever gtid_mode is changed, so that those of a
+    time are of one kind; but a replica may mix them in the modes between OFF and ON. The number of logs says
+    that not even the last is so.
+    """
+    if logs and not _begins_anonymous(connection, logs[0].name):
+        return 0
+    for index in range(len(logs) - 1, -1, -1):
+        if _begins_anonymous(connection, logs[index].name):
+            return index + 1
+    return 0
+
+
+def _begins_anonymous(connection: MysqlConnection, log_file: str) -> bool:
+    """Tell whether the first transaction of a file has no GTID."""
+    rows = connection.query(
+        f"SHOW BINLOG EVENTS IN %s LIMIT {_EVENTS_BEFORE_THE_FIRST + 1}",
+        [log_file],
+        doing="look into the binary log",
+    )
+    kinds = (row.text("Event_type") for row in rows)
+    return next((kind for kind in kinds if kind in {"Anonymous_Gtid", "Gtid"}), "") == "Anonymous_Gtid"
 
 
 def gtids_at(connection: MysqlConnection, log_file: str, position: int) -> str | None:
     """Return the GTIDs of all that lies before a place in MariaDB's log, None where it has no such place."""
-    rows = connection.query(
+    row = connection.row(
         "SELECT BINLOG_GTID_POS(%s, %s) AS gtids", [log_file, position], doing="ask for GTIDs"
     )
-    return None if rows[0]["gtids"] is None else str(rows[0]["gtids"])
+    return None if row["gtids"] is None else row.text("gtids")

@@ -162,6 +162,10 @@ def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | N
         status.services.append(Service("reader", stored.owner, stored.written_ms, None, error=str(error)))
         return None
     place = Place(state.epoch, state.log_file, state.position)
+    if state.reset is not None:
+        status.problems.append(
+            f"the source was moved: the reader starts at {state.reset} the next time, in a new epoch"
+        )
     status.services.append(Service("reader", stored.owner, stored.written_ms, place, gtid_set=state.gtid_set))
     return state
 

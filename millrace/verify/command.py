@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
-import pymysql
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import ReaderState
@@ -39,6 +37,11 @@ __all__ = ["verify"]
 
 _DIFFERENT: Final = 1
 _SYSTEM: Final = {"information_schema", "mysql", "performance_schema", "sys"}
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """Print a line; names and values in it are other people's."""
+    click.echo(printable(text), err=err)
 
 
 class _Settings(ServiceSettings):
@@ -88,24 +91,14 @@ def raw(
         outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
         topic = Topics(settings.source).raw
         if outcome.difference is not None:
-            click.echo(f"{topic}, epoch {wanted}: DIFFERENT: {printable(outcome.difference)}")
+            _say(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
             sys.exit(_DIFFERENT)
         if not outcome.bytes:
             raise UserError(f"{topic} holds no events of epoch {wanted}", ExitCode.SETTINGS)
-        click.echo(
+        _say(
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
-            f"{printable(f'{outcome.first} to {outcome.last}')}"
+            f"{outcome.first} to {outcome.last}"
         )
-
-
-@contextmanager
-def _server_in_words() -> Iterator[None]:
-    """Say what the server says of a SELECT: a right is missing, or the table was dropped meanwhile."""
-    try:
-        yield
-    except pymysql.err.MySQLError as error:
-        number, text = (*error.args, "", "")[:2]
-        raise UserError(f"the server cannot be compared: {text} ({number})", ExitCode.SOURCE) from error
 
 
 def _latest_epoch(settings: ServiceSettings) -> int:
@@ -183,9 +176,12 @@ def rows(
 
     Without a name all tables are compared that have a topic. The server may be written to meanwhile: the
     tables are read in one consistent snapshot, and the topics folded up to its place in the log.
+
+    The user needs SELECT on the tables; in MySQL also REPLICATION CLIENT ON *.*, and without --idle RELOAD ON
+    *.*, to hold all writes for the moment of the snapshot.
     """
     configure_logging("ERROR")
-    with errors_in_words(), _server_in_words():
+    with errors_in_words():
         settings = load_settings(
             _RowsSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
@@ -206,12 +202,12 @@ def rows(
                 file,
                 position,
                 timeout_s=wait_s,
-                say=partial(click.echo, err=True),
+                say=partial(_say, err=True),
             )
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
             for database, names in chosen.items():
                 for found in compare_tables(
-                    connection.client,
+                    connection,
                     settings.kafka,
                     registry,
                     source=settings.source,
@@ -221,7 +217,7 @@ def rows(
                 ):
                     equal = equal and found.equal
                     _tell(found)
-        click.echo(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
+        _say(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
         if not equal:
             sys.exit(_DIFFERENT)
 
@@ -231,13 +227,13 @@ def _pairs(tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
 
 
 def _tell(found: Comparison) -> None:
-    name = printable(f"{found.database}.{found.table}")
+    name = f"{found.database}.{found.table}"
     counts = f"{found.records:,} records, {found.rows:,} rows"
     if found.equal:
-        click.echo(f"{name}: {counts}: equal")
+        _say(f"{name}: {counts}: equal")
         return
-    click.echo(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
-    click.echo(f"  first: {printable(str(found.first))}")
+    _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
+    _say(f"  first: {found.first}")
 
 
 def _chosen(
@@ -251,13 +247,13 @@ def _chosen(
     databases = {unescape_name(name.removeprefix(prefix).partition(".")[0]) for name in topics}
     known: dict[str, list[str]] = {}
     for database in sorted(databases - _SYSTEM):
-        tables = table_names(connection.client, database)
+        tables = table_names(connection, database)
         found = [table for table in tables if Topics(settings.source).table(database, table) in topics]
         if found:
             known[database] = found
     seen = {Topics(settings.source).table(*pair) for pair in _pairs(known)}
     for topic in sorted(topics - seen) if not names else ():
-        click.echo(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
+        _say(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
     if not known:
         raise UserError(
             "nothing to compare: no table that this user of the server may SELECT has a row topic",

@@ -16,7 +16,8 @@ from millrace.avro.service_state import DecoderState, ReaderState, RowMapperStat
 from millrace.contract import Topics
 from millrace.kafka.read import read_topic
 from millrace.kafka.state import newest_offset, oldest_offset, read_state
-from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlConnection, Row
+from millrace.mysql.names import log_file_name
 from millrace.mysql.status import log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -59,17 +60,17 @@ def take_snapshot(connection: MysqlConnection, *, idle: bool) -> tuple[str, int]
     if connection.flavour is Flavour.MARIADB:
         connection.query(begin, doing=doing)
         status = {
-            row["Variable_name"].lower(): row["Value"]
-            for row in connection.query("SHOW STATUS LIKE 'binlog_snapshot_%%'", doing=doing)
+            row.text("Variable_name").lower(): row
+            for row in connection.query("SHOW STATUS LIKE 'binlog_snapshot_%'", doing=doing)
         }
-        if status.get("binlog_snapshot_file"):
-            return str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"])
+        file, position = (status.get(f"binlog_snapshot_{name}", Row()) for name in ("file", "position"))
+        if file and position and file["Value"]:
+            return log_file_name(file.text("Value"), file.where), position.number("Value")
         raise UserError(f"{connection.address}: the binary log is off", ExitCode.SOURCE)
     if not idle:
         connection.query(
             "FLUSH TABLES WITH READ LOCK",
-            doing="hold writes for the moment of a snapshot; it needs RELOAD, and --idle does without "
-            "it where nobody writes",
+            doing="hold writes for the moment of a snapshot (--idle does without it, where nobody writes)",
         )
     try:
         connection.query(begin, doing=doing)

@@ -18,23 +18,21 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import fastavro
-import pymysql
-from pymysql.cursors import SSCursor
 
 from millrace.avro.records import read_record
 from millrace.avro.registry import SchemaRegistry, split_wire_format
 from millrace.contract import Topics, escape_name
 from millrace.kafka.client import Message
 from millrace.kafka.read import read_topic
+from millrace.mysql.connection import MysqlConnection, Value
+from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
-
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
+from millrace.text import shortened
 
 __all__ = [
     "Column",
@@ -50,6 +48,11 @@ __all__ = [
 _KEY_PREFIX: Final = 5  # magic byte and schema id: not part of what the key says
 _NO_DEFAULT: Final = 1364
 _EXAMPLES: Final = 3
+_KEY_VALUE: Final = 80
+_LONG_VALUE: Final = 200
+_LONG_ROW: Final = 300
+_LARGEST_ROW: Final = (1 << 30) + (1 << 20)
+"""Bytes: max_allowed_packet at its greatest, and its lengths."""
 _NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
 _IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
     **dict.fromkeys(_NUMBERS, 0),
@@ -103,19 +106,19 @@ class Comparison:
         return not self.missing and not self.surplus
 
 
-def table_names(connection: "Connection[Any]", database: str) -> list[str]:
+def table_names(connection: MysqlConnection, database: str) -> list[str]:
     """Return the base tables of a database."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT table_name FROM information_schema.tables "
-            "WHERE table_schema = %s AND table_type = 'BASE TABLE' ORDER BY 1",
-            (database,),
-        )
-        return [str(row[0]) for row in cursor.fetchall()]
+    rows = connection.query(
+        "SELECT table_name AS name FROM information_schema.tables "
+        "WHERE table_schema = %s AND table_type = 'BASE TABLE' ORDER BY 1",
+        (database,),
+        doing="list the tables",
+    )
+    return [row.text("name") for row in rows]
 
 
 def compare_tables(
-    connection: "Connection[Any]",
+    connection: MysqlConnection,
     kafka: KafkaSettings,
     registry: SchemaRegistry,
     *,
@@ -130,8 +133,7 @@ def compare_tables(
     The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
     of one moment: then ``later`` names the transactions behind it that have come until it is called.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SET SESSION time_zone = '+00:00', NAMES utf8mb4")
+    connection.query("SET SESSION time_zone = '+00:00', NAMES utf8mb4", doing="compare tables")
     records = Records(registry)
     for table in tables:
         progress(table)
@@ -296,18 +298,23 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
     )
 
 
-def _columns(connection: "Connection[Any]", database: str, table: str) -> list[Column]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT column_name, data_type, column_type, column_key = 'PRI' "
-            "FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-            (database, table),
+def _columns(connection: MysqlConnection, database: str, table: str) -> list[Column]:
+    rows = connection.query(
+        "SELECT column_name AS name, data_type AS data_type, column_type AS column_type, "
+        "column_key = 'PRI' AS in_key FROM information_schema.columns "
+        "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        (database, table),
+        doing="list the columns of a table",
+    )
+    return [
+        Column(
+            row.text("name"),
+            row.text("data_type"),
+            _fraction(row.text("column_type")),
+            bool(row.number("in_key")),
         )
-        return [
-            Column(str(name), str(data_type), _fraction(column_type), bool(in_key))
-            for name, data_type, column_type, in_key in cursor.fetchall()
-        ]
+        for row in rows
+    ]
 
 
 def _fraction(column_type: str) -> int:
@@ -316,22 +323,22 @@ def _fraction(column_type: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _default(connection: "Connection[Any]", database: str, table: str, column: Column) -> Any:
+def _default(connection: MysqlConnection, database: str, table: str, column: Column) -> Any:
     """Return what the server gave the existing rows when the column was added."""
     name = f"`{column.name.replace('`', '``')}`"
     expression = f"DEFAULT({name})+0e0" if column.data_type == "float" else f"DEFAULT({name})"
     query = f"SELECT {expression} FROM {_quoted(database, table)} LIMIT 1"  # noqa: S608 - quoted names
     try:
         rows = list(_printed(connection, query))
-    except pymysql.err.MySQLError as error:
-        if error.args[0] == _NO_DEFAULT:
+    except SourceError as error:
+        if error.__cause__ is not None and error.__cause__.args[:1] == (_NO_DEFAULT,):
             return _IMPLICIT_DEFAULTS.get(column.data_type)
         raise
     return from_server(column, rows[0][0]) if rows else None
 
 
 def _select(
-    connection: "Connection[Any]", database: str, table: str, columns: Sequence[Column]
+    connection: MysqlConnection, database: str, table: str, columns: Sequence[Column]
 ) -> Iterator[Row]:
     expressions = ", ".join(column.expression for column in columns)
     query = f"SELECT {expressions} FROM {_quoted(database, table)}"  # noqa: S608 - quoted names
@@ -343,15 +350,9 @@ def _quoted(database: str, table: str) -> str:
     return ".".join(f"`{name.replace('`', '``')}`" for name in (database, table))
 
 
-def _printed(connection: "Connection[Any]", query: str) -> Iterator[tuple[str | bytes | None, ...]]:
+def _printed(connection: MysqlConnection, query: str) -> Iterator[tuple[Value, ...]]:
     """Yield rows with the values as the server prints them, without holding all of them."""
-    decoders, connection.decoders = connection.decoders, {}
-    try:
-        with connection.cursor(SSCursor) as cursor:
-            cursor.execute(query)
-            yield from cursor
-    finally:
-        connection.decoders = decoders
+    return connection.rows(query, doing="select the rows of a table", largest=_LARGEST_ROW)
 
 
 def _compare(
@@ -370,7 +371,8 @@ def _compare(
     unequal = ((row, count) for row, count in difference.items() if count)
     for row, count in itertools.islice(unequal, _EXAMPLES):
         where = "only in the topic" if count > 0 else "only in the table"
-        comparison.examples.append(f"{where}: {row!r:.300}")
+        values = ", ".join(_shown(value, _LONG_VALUE) for value in row)
+        comparison.examples.append(f"{where}: {shortened(values, _LONG_ROW)}")
     comparison.first = _first_difference(columns, difference)
     return comparison
 
@@ -391,7 +393,8 @@ def _first_difference(columns: Sequence[Column], difference: Counter[Row]) -> st
         if in_table != in_topic
     )
     return (
-        f"{_named(columns, missing)}, column {name}: {ours!r:.200} in the topic, {theirs!r:.200} in the table"
+        f"{_named(columns, missing)}, column {name}: {_shown(ours, _LONG_VALUE)} in the topic, "
+        f"{_shown(theirs, _LONG_VALUE)} in the table"
     )
 
 
@@ -404,4 +407,13 @@ def _key_of(columns: Sequence[Column], row: Row) -> Row:
 def _named(columns: Sequence[Column], row: Row) -> str:
     pairs = list(zip(columns, row, strict=True))
     key = [(column, value) for column, value in pairs if column.in_key] or pairs
-    return "row " + ", ".join(f"{column.name}={value!r:.80}" for column, value in key)
+    return "row " + ", ".join(f"{column.name}={_shown(value, _KEY_VALUE)}" for column, value in key)
+
+
+def _shown(value: Any, limit: int) -> str:
+    """Write a value as SQL has it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return shortened(f"0x{value[:limit].hex().upper()}" if value else "''", limit)
+    return shortened(repr(value) if isinstance(value, str) else str(value), limit)

@@ -90,6 +90,8 @@ def run(service: Service[ReaderSettings]) -> None:
             ReaderState,
             stop=service.stop,
         )
+        if started.state is not None:
+            _say_where(service, started.state)
         CommitMetrics(service.metrics, "reader", producer)
         stage = RawStage(
             topics.raw,
@@ -128,6 +130,19 @@ def run(service: Service[ReaderSettings]) -> None:
                 f"{error}. Nothing after that place was written; look at the log there with mysqlbinlog",
                 ExitCode.DATA,
             ) from error
+
+
+def _say_where(service: Service[ReaderSettings], state: ReaderState) -> None:
+    """Say that the state, and not MILLRACE_START, tells where to start."""
+    settings, log = service.settings, service.log
+    if state.reset is not None:
+        log.warning("the source was moved", to=state.reset, from_=f"{state.log_file}:{state.position}")
+    elif "start" in settings.model_fields_set:
+        log.info(
+            "MILLRACE_START is not used",
+            reason=f"the state of {settings.source} says where to resume: {state.log_file}:{state.position}",
+            advice=f"'millrace source reset {settings.source} --to …' moves it",
+        )
 
 
 class _Loop:

@@ -17,7 +17,7 @@ from millrace.mysql.errors import GapError, RefusedError
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.runtime.logging import get_logger
 from services.reader.metrics import ReaderMetrics
-from services.reader.place import PlaceFinder, seconds_of
+from services.reader.place import PlaceFinder, moved_on_purpose, seconds_of
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 
@@ -96,21 +96,27 @@ class FileSource:
         if not paths:
             raise RefusedError(f"no file matches MILLRACE_FILES ({self})")
         state = self._stage.state()
-        if state is not None:
+        moved = None if state is None else moved_on_purpose(state)
+        if state is not None and state.reset is None:
             path, position = self._named(paths, state.log_file), state.position
-        elif self._start_at == "earliest":
-            path, position = paths[0], 0
-        elif self._start_at == "latest":
-            path, position = _end_of(paths, self._beat)
-        elif self._start_at.startswith("time:"):
-            path, position = _place_of(paths, seconds_of(self._start_at.removeprefix("time:")), self._beat)
         else:
-            name, _, number = self._start_at.rpartition(":")
-            path, position = self._named(paths, name), int(number)
+            path, position = self._place(paths, self._start_at if state is None else state.reset or "")
         self._open_file(path)
-        self._stage.begin_session(self._placer)
+        self._stage.begin_session(self._placer, changed=moved, gap=moved is not None)
+        self._stage.announce(int(time.time() * 1000))
         self._jump = position
         _LOG.info("reading", file=str(path), position=max(position, len(_MAGIC)))
+
+    def _place(self, paths: Sequence[Path], start: str) -> tuple[Path, int]:
+        """Find the file and offset that ``start`` names."""
+        if start == "earliest":
+            return paths[0], 0
+        if start == "latest":
+            return _end_of(paths, self._beat)
+        if start.startswith("time:"):
+            return _place_of(paths, seconds_of(start.removeprefix("time:")), self._beat)
+        name, _, number = start.rpartition(":")
+        return self._named(paths, name), int(number)
 
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return the next events; none when the last file has no more for now and is followed.

@@ -98,8 +98,8 @@ def behind(read: str, gone: str) -> str:
 
 def _value(connection: MysqlConnection, name: str) -> str:
     # SHOW VARIABLES would cut a long one.
-    rows = connection.query(f"SELECT @@GLOBAL.{name} AS value", doing=f"ask for {name}")
-    return "".join(str(rows[0]["value"] or "").split())
+    row = connection.row(f"SELECT @@GLOBAL.{name} AS value", doing=f"ask for {name}")
+    return "".join(row.text("value").split())
 
 
 def _is_mysql(gtids: str) -> bool:

@@ -1,10 +1,12 @@
 """A live server as the source of events: where to start, whether it is still the same log, the catalogue."""
 
+import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import ReaderState
@@ -15,31 +17,30 @@ from millrace.mysql.checks import check_primary, check_replicas, check_source, c
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import (
+    AnonymousError,
     DuplicateReplicaError,
     OtherLogError,
+    ProtocolError,
     PurgedError,
     RefusedError,
     RetriableError,
     SourceError,
 )
-from millrace.mysql.identity import ServerNames, read_head, server_names
+from millrace.mysql.identity import LogHead, ServerNames, read_head, server_names
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
-from millrace.mysql.status import LogFile, binary_logs, log_status
+from millrace.mysql.status import LogFile, binary_logs, first_with_gtids, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, encode_gtids
 from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
 from services.reader.other_log import OtherLog, another_log
-from services.reader.place import Place, seconds_of
+from services.reader.place import Place, moved_on_purpose, seconds_of
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 from services.reader.walk import begun, gtids_before_place, place_of_time
-
-if TYPE_CHECKING:
-    from millrace.binlog.table import TableDefinition
 
 __all__ = ["LiveSource"]
 
@@ -48,6 +49,9 @@ _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _FIRST_POSITION: Final = 4
 _READ_AGAIN_S: Final = 1.0
 _LAST_POSITION: Final = 0xFFFFFFFF
+_REFUSED_AT: Final = re.compile(r"at file (?:[^,]*[/\\])?([^,/\\]+), position (\d+)")
+"""Where the transaction begins that a server refuses to send, in its error 1236."""
+
 _BRING_BACK: Final = (
     "Bring back the server that was read, or one that holds all of it, or read this one under another "
     "MILLRACE_SOURCE"
@@ -84,7 +88,7 @@ class LiveSource:
         # Whether what Kafka has is to be acknowledged, though nothing that has come asks for it.
         self._goes_on = False
         # What was written last, with its epoch, and what is to be written with the first events.
-        self._catalog: tuple[int, list[TableDefinition]] | None = None
+        self._catalog: tuple[int, bytes] | None = None
         self._unwritten: CatalogReading | None = None
         self._read_again_at: float | None = None
         self._warned: set[str] = set()
@@ -121,14 +125,27 @@ class LiveSource:
         raise kind("no server can be read: " + "; ".join(map(str, failures)))
 
     def _open(self, address: MysqlAddress) -> None:
-        self._connection = connection = MysqlConnection(address)
+        _LOG.info("connecting", server=str(address))
+        with self._anonymous_in_words():
+            try:
+                self._find_place(address)
+            except BinlogError as error:
+                raise ProtocolError(
+                    f"{address}: what it says of its log and its GTIDs cannot be read: {error}"
+                ) from error
+
+    def _find_place(self, address: MysqlAddress) -> None:
+        self._connection = connection = MysqlConnection(address, self._beat)
         self._check(connection)
         names = server_names(connection)
         state = self._stage.state()
         if state is None:
-            self._start(connection, names)
+            self._start(connection, names, self._settings.start, None)
             return
-        other = another_log(connection, self._replica, names, state)
+        if state.reset is not None:
+            self._start(connection, names, state.reset, moved_on_purpose(state))
+            return
+        other = another_log(connection, self._replica, names, state, self._beat)
         if other is None:
             self._go_on(connection, names, state)
         else:
@@ -139,9 +156,10 @@ class LiveSource:
         assert self._dump is not None
         self.settle()
         if self._read_again_at is not None and time.monotonic() >= self._read_again_at:
-            with MysqlConnection(self._addresses[self._at]) as connection:
+            with MysqlConnection(self._addresses[self._at], self._beat) as connection:
                 self._read_catalog(connection)
-        pieces = self._dump.read(timeout_s)
+        with self._anonymous_in_words():
+            pieces = self._dump.read(timeout_s)
         if pieces and self._goes_on:
             # The server hears us now. It may wait for what an earlier session committed and did not come to
             # acknowledge, and a dump by GTID leaves out.
@@ -190,24 +208,52 @@ class LiveSource:
                 self._warned.add(warning)
                 _LOG.warning("the source could be set up better", advice=warning)
 
+    @contextmanager
+    def _anonymous_in_words(self) -> Iterator[None]:
+        """Name the first place that can be read, where the server refuses to send what has no GTID."""
+        try:
+            yield
+        except AnonymousError as error:
+            address = self._addresses[self._at]
+            found = _REFUSED_AT.search(str(error))
+            if found is None:
+                raise
+            with MysqlConnection(address, self._beat) as connection:
+                logs = _logs(connection)
+                index = first_with_gtids(connection, logs)
+            names = [log.name for log in logs]
+            if found[1] in names:
+                index = max(index, names.index(found[1]) + 1)
+            source = self._settings.source
+            first = f"{names[index]}:{_FIRST_POSITION}" if index < len(names) else "latest"
+            raise AnonymousError(
+                f"{address}: at {found[1]}:{found[2]} a transaction without GTID begins, from before "
+                "gtid_mode was turned ON, and in that mode a server sends such to no replica. The first "
+                f"place that can be read is {first}. Run SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader "
+                "has passed them, then ON again, and nothing is missing; or read a copy of these files under "
+                "another MILLRACE_SOURCE with MILLRACE_FILES; or go on without them, with "
+                f"MILLRACE_START={first} the first time, else with 'millrace source reset {source} --to "
+                f"{first}'"
+            ) from error
+
     # -- where to go on -----------------------------------------------------------------------------
 
-    def _start(self, connection: MysqlConnection, names: ServerNames) -> None:
-        """Start for the first time, where the settings say."""
-        start = self._settings.start
+    def _start(self, connection: MysqlConnection, names: ServerNames, start: str, moved: str | None) -> None:
+        """Start where ``start`` says; in a new epoch where ``moved`` says that the source was moved."""
+        said_by = "MILLRACE_START" if moved is None else "the place of 'millrace source reset'"
         if start.startswith("gtid:"):
             try:
                 gtids = GtidProgress(start.removeprefix("gtid:")).text()
             except BinlogError as error:
-                raise UserError(f"MILLRACE_START is wrong: {error}", ExitCode.SETTINGS) from None
+                raise UserError(f"{said_by} is wrong: {error}", ExitCode.SETTINGS) from None
             if gtids and (":" in gtids) is (connection.flavour is Flavour.MARIADB):
                 raise UserError(
-                    f"MILLRACE_START is wrong: {gtids} is no GTID set of {connection.flavour.value}, which "
+                    f"{said_by} is wrong: {gtids} is no GTID set of {connection.flavour.value}, which "
                     f"{connection.address} is",
                     ExitCode.SETTINGS,
                 )
             gone = self._gone(connection)
-            self._after_gtids(connection, names, gtids, gone, None)
+            self._after_gtids(connection, names, gtids, gone, moved, gap=moved is not None)
             return
         if start == "earliest":
             place = Place(_logs(connection)[0].name, _FIRST_POSITION, None)
@@ -220,12 +266,13 @@ class LiveSource:
             log_file, _, number = start.rpartition(":")
             place = self._with_gtids(connection, log_file, int(number))
         if place.position <= _LAST_POSITION:
-            self._dump_at(connection, names, place.log_file, place.position, place.gtid_set)
+            self._dump_at(connection, names, place.log_file, place.position, place.gtid_set, gap=moved)
         elif place.gtid_set:
-            self._dump_after(connection, names, place.gtid_set, None, left_out=place.gtid_set)
+            gtids, gap = place.gtid_set, moved is not None
+            self._dump_after(connection, names, gtids, moved, left_out=gtids, gap=gap)
         else:
             raise UserError(
-                f"MILLRACE_START leads to {place.log_file}:{place.position}, and a server without GTIDs can "
+                f"{said_by} leads to {place.log_file}:{place.position}, and a server without GTIDs can "
                 "be asked for positions below 4 GiB only; start at an earlier one",
                 ExitCode.SETTINGS,
             )
@@ -234,7 +281,7 @@ class LiveSource:
         """Find where to start for a time; logs of that time must not have been purged."""
         since, logs = seconds_of(time_text), _logs(connection)
         oldest = logs[0].name
-        if begun(connection, self._replica, logs[0]) > since and not _is_first(oldest):
+        if begun(connection, self._replica, logs[0], self._beat) > since and not _is_first(oldest):
             words = f"what was written between {time_text} and the oldest log, {oldest}, is purged"
             self._gap_allowed(connection, words, oldest)
             _LOG.error("changes are missing", reason=words)
@@ -253,7 +300,7 @@ class LiveSource:
         """Go on where the state says, in the log that it speaks of; the server may be told that place."""
         self._goes_on = self._settings.semi_sync
         if state.left_out:
-            before = gtids_before(read_head(connection.address, self._replica, state.log_file))
+            before = gtids_before(self._head(connection, state.log_file))
             if missing(before, state.left_out):
                 # What the epoch leaves out may lie behind our place as well, where a dump by position has it.
                 self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
@@ -285,7 +332,7 @@ class LiveSource:
         elif other.followed_by is None:
             history = gone
         else:
-            history = gtids_before(read_head(address, self._replica, other.followed_by.name))
+            history = gtids_before(self._head(connection, other.followed_by.name))
         lost = lacking(state.gtid_set, history)
         if lost:
             raise OtherLogError(
@@ -295,12 +342,19 @@ class LiveSource:
         self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
 
     def _after_gtids(
-        self, connection: MysqlConnection, names: ServerNames, gtids: str, gone: str, reason: str | None
+        self,
+        connection: MysqlConnection,
+        names: ServerNames,
+        gtids: str,
+        gone: str,
+        reason: str | None,
+        *,
+        gap: bool = False,
     ) -> None:
-        """Go on behind ``gtids``; where more than these is ``gone``, that is a gap."""
+        """Go on behind ``gtids``; where more than these is ``gone``, that is a gap, as it may be anyway."""
         lost = missing(gtids, gone)
         if not lost:
-            self._dump_after(connection, names, gtids, reason, left_out=gtids)
+            self._dump_after(connection, names, gtids, reason, left_out=gtids, gap=gap)
             return
         oldest = binary_logs(connection)[0].name
         words = f"the server has purged logs that were not read, with the transactions {lost}"
@@ -329,7 +383,10 @@ class LiveSource:
 
     def _gone(self, connection: MysqlConnection) -> str:
         """Return the GTIDs of what no log of the server holds any more."""
-        return purged(connection, read_head(connection.address, self._replica, _logs(connection)[0].name))
+        return purged(connection, self._head(connection, _logs(connection)[0].name))
+
+    def _head(self, connection: MysqlConnection, log_file: str) -> LogHead:
+        return read_head(connection.address, self._replica, log_file, self._beat)
 
     def _dump_at(
         self,
@@ -412,16 +469,21 @@ class LiveSource:
         """Write the definitions of all tables, unless they are there already."""
         status, definitions = reading.status, reading.definitions
         epoch = self._stage.session_epoch
-        if self._catalog == (epoch, definitions):
+        written = epoch, definitions.digest()
+        if self._catalog == written:
             return
         now_ms = int(time.time() * 1000)
         topic = Topics(self._settings.source).catalog
         for definition in definitions:
             entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
             self._stage.output.add(topic, entry.key, entry.to_bytes(), now_ms)
-        self._catalog = epoch, definitions
+            if self._stage.output.full:
+                # 10,000 tables take longer than a transaction of Kafka lasts.
+                self._beat()
+                self._commit()
+        self._catalog = written
         _LOG.info("catalogue read", tables=len(definitions))
-        if all(definition.database == "mysql" for definition in definitions):
+        if definitions.databases() <= {"mysql"}:
             user = self._settings.mysql.user
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
 

@@ -1,5 +1,6 @@
 """Whether the log of a server is still the one that was read: who wrote it, and what heads its files."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,11 @@ class OtherLog:
 
 
 def another_log(
-    connection: MysqlConnection, replica: ReplicaIdentity, names: ServerNames, state: ReaderState
+    connection: MysqlConnection,
+    replica: ReplicaIdentity,
+    names: ServerNames,
+    state: ReaderState,
+    beat: Callable[[], None],
 ) -> OtherLog | None:
     """Say why the server's log is another one than the state speaks of, or nothing."""
     identity = state.identity
@@ -50,7 +55,7 @@ def another_log(
         )
     index = names_of_files.index(state.log_file)
     if identity is not None and identity.created:
-        difference = _difference(identity, read_head(connection.address, replica, logs[index].name))
+        difference = _difference(identity, read_head(connection.address, replica, logs[index].name, beat))
         if difference is not None:
             return OtherLog(f"of {state.log_file}, {difference}", other_server=other_server is not None)
     if logs[index].size < state.position:
@@ -78,7 +83,7 @@ def _is_other_server(
         return f"server_uuid was {identity.server_uuid}, is {names.uuid}"
     if identity.server_uid and names.uid and identity.server_uid != names.uid:
         return f"server_uid was {identity.server_uid}, is {names.uid}"
-    server_id = int(connection.variable("server_id"))
+    server_id = connection.number("server_id")
     # A server with a name of its own may be given another number.
     if not _has_names(names, identity) and identity.server_id != server_id:
         return f"server_id was {identity.server_id}, is {server_id}"
@@ -98,7 +103,8 @@ def _difference(identity: LogIdentity, head: LogHead) -> str | None:
         decoded = decode_event(head.format_description, state, verify=False)
         description = decoded.event
         if not isinstance(description, FormatDescriptionEvent):
-            return f"the first event is a {type(description).__name__}"
+            code = decoded.header.type_code
+            return f"the first event is of type {code}, no FORMAT_DESCRIPTION_EVENT"
         seen = {
             "server_id": (identity.server_id, decoded.header.server_id),
             "server_version": (identity.server_version, description.server_version),

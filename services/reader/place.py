@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
@@ -20,7 +21,7 @@ from millrace.binlog.types import ChecksumAlgorithm, EventType
 from services.reader.gtids import GtidProgress
 from services.reader.progress import WATCHED, TransactionProgress
 
-__all__ = ["Place", "PlaceFinder", "seconds_of"]
+__all__ = ["Place", "PlaceFinder", "moved_on_purpose", "seconds_of"]
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _QUERY: Final = int(EventType.QUERY_EVENT)
@@ -64,6 +65,16 @@ def seconds_of(text: str) -> int:
     if time is None or time.tzinfo is None:
         raise ValueError(f"{text!r} is no time: expected 2026-01-31T12:00:00Z, or an offset in place of Z")
     return int(time.timestamp())
+
+
+def moved_on_purpose(state: ReaderState) -> str | None:
+    """Say from where to where a source was moved by ``millrace source reset``; None where it was not."""
+    if state.reset is None:
+        return None
+    return (
+        f"moved on purpose from {state.log_file}:{state.position} to {state.reset} ('millrace source "
+        "reset'): what lies between is missing, or comes again"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,4 +177,4 @@ class PlaceFinder:
         try:
             return progress.note(type_code, server_id, data, end)
         except (IndexError, struct.error) as error:
-            raise InvalidValueError(f"an event of type {type_code} is too short: {error}") from error
+            raise InvalidValueError(f"an event of type {type_code} is too short") from error

@@ -10,13 +10,14 @@ from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import ServiceSettings, TopicsSettings
 from services.reader.place import seconds_of
 
-__all__ = ["MysqlSettings", "ReaderSettings"]
+__all__ = ["MysqlSettings", "ReaderSettings", "checked_start"]
 
 
 _START = re.compile(r"earliest|latest|gtid:.*|time:.*|.+:[0-9]+", re.DOTALL)
 
 
-def _start(value: str) -> str:
+def checked_start(value: str) -> str:
+    """Return a place to start at, as MILLRACE_START spells it; raises ValueError."""
     if not _START.fullmatch(value):
         raise ValueError("expected earliest, latest, FILE:POSITION, gtid:SET or time:2026-01-31T12:00:00Z")
     if value.startswith("time:"):
@@ -40,7 +41,7 @@ class ReaderSettings(ServiceSettings):
         "separated by commas",
     )
     follow: bool = Field(default=False, description="true to wait for more at the end of the files")
-    start: Annotated[str, AfterValidator(_start)] = Field(
+    start: Annotated[str, AfterValidator(checked_start)] = Field(
         default="earliest",
         description="where to start the first time: earliest, latest, FILE:POSITION with a position of 4 or "
         "more, gtid:SET, or the first transaction that ended at time:2026-01-31T12:00:00Z or later",

@@ -21,6 +21,7 @@ from millrace.mysql.position import ALTERED, PositionTracker
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output, OutputRecord
 from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, OtherBytesError, chunks_of
+from services.reader.gtids import GtidProgress
 from services.reader.log_progress import LogProgress
 from services.reader.metrics import ReaderMetrics
 from services.reader.progress import NOTES, WATCHED
@@ -162,6 +163,9 @@ class RawStage:
         self._announcement, self._gap = changed, gap
         self._confirmed = False
         self._log.begin_session(server_uuid, server_uid)
+        if gap:
+            # What was read so far is not all that lies before; what is, must be said anew.
+            self._log.gtids = GtidProgress()
         if gtid_set is not None:
             self._log.gtids.replace(gtid_set)
         self._next_left_out = left_out or ""
@@ -176,6 +180,11 @@ class RawStage:
         if self._head is not None:
             self.output.add(self._topic, *self._head)
             self._head = None
+
+    def announce(self, now_ms: int) -> None:
+        """Begin the new epoch at once, where ``changed`` asked for one and no event will tell when."""
+        if self._announcement is not None:
+            self._announce(self._announcement, now_ms)
 
     # -- events -------------------------------------------------------------------------------------
 

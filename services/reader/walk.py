@@ -25,9 +25,11 @@ _PLACING: Final = struct.Struct("<4xB4xIIH")
 """Of an event's header: type code, size, next_position, flags."""
 
 
-def begun(connection: MysqlConnection, replica: ReplicaIdentity, log: LogFile) -> int:
+def begun(
+    connection: MysqlConnection, replica: ReplicaIdentity, log: LogFile, beat: Callable[[], None]
+) -> int:
     """Return when a file was begun, in seconds since 1970."""
-    head = read_head(connection.address, replica, log.name)
+    head = read_head(connection.address, replica, log.name, beat)
     return int.from_bytes(head.format_description[:4], "little")
 
 
@@ -40,7 +42,7 @@ def place_of_time(
 ) -> Place:
     """Find where the first transaction begins that ended at a time or later, else the end of the log."""
     # The last file that was begun before that time: files before it were complete by then.
-    index = max(0, bisect_left(logs, since, key=lambda log: begun(connection, replica, log)) - 1)
+    index = max(0, bisect_left(logs, since, key=lambda log: begun(connection, replica, log, beat)) - 1)
     finder = PlaceFinder(since)
     reached = Place(logs[index].name, _FIRST_POSITION, None)
     for log_file, position, piece in _walk(connection, replica, logs[index].name, beat):
@@ -78,7 +80,7 @@ def _walk(
 ) -> Iterator[tuple[str, int, EventPiece]]:
     """Give the events from the head of a file to the end of the log: file, position, first piece."""
     tracker = PositionTracker(log_file, _FIRST_POSITION, zero_allowed=connection.flavour is Flavour.MARIADB)
-    with MysqlConnection(connection.address) as other:
+    with MysqlConnection(connection.address, beat) as other:
         dump = Dump.at_position(other, replica, log_file, _FIRST_POSITION, wait=False)
         try:
             while True:

@@ -202,6 +202,7 @@ class Stack:
                 "MILLRACE_MYSQL_PORT": str(links["reader-server"].port),
                 "MILLRACE_MYSQL_USER": self.server.user,
                 "MILLRACE_MYSQL_PASSWORD": self.server.password,
+                "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "true",
                 "MILLRACE_MYSQL_HEARTBEAT_S": "1",
             }
         port, path = links[f"{service}-registry"].port, self.registry.url.split("/", 3)[3]

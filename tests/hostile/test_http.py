@@ -13,6 +13,7 @@ import pytest
 
 from millrace.runtime import metrics
 from millrace.runtime.health import Health
+from millrace.runtime.logging import configure_logging
 from millrace.runtime.metrics import HttpServer, new_registry
 
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -137,6 +138,7 @@ def test_a_bug_of_ours_is_logged(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
         raise ZeroDivisionError
 
     monkeypatch.setattr(metrics, "generate_latest", broken)
+    configure_logging()
     with HttpServer("127.0.0.1", 0, Health(), new_registry()) as server:
         assert "500" in asked(server, b"GET /metrics HTTP/1.1\r\n\r\n")
     captured = capfd.readouterr()

@@ -23,6 +23,9 @@ from tests.shared import PROJECT, environment_with, run_python
 
 MAGIC = b"\xfebin"
 
+TRUST = "get-server-public-key=true"
+"""In a URL: take the key of a server on trust, as server_environment does."""
+
 T = TypeVar("T")
 
 
@@ -157,6 +160,8 @@ def server_environment(server: MySQL | MariaDB) -> dict[str, str]:
         "MILLRACE_MYSQL_PORT": str(server.port),
         "MILLRACE_MYSQL_USER": server.user,
         "MILLRACE_MYSQL_PASSWORD": server.password,
+        # Of MySQL, which asks for the password itself; tests that are about this take it away again.
+        "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "true",
     }
 
 

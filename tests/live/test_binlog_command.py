@@ -18,9 +18,9 @@ from pymysql.constants import ER
 
 from millrace.cli import main
 from millrace.local import Kafka, MariaDB, MySQL
-from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.status import log_status
-from tests.live.reader_world import ReaderWorld, settle
+from tests.live.reader_world import TRUST, ReaderWorld, settle
 from tests.live.test_binlog_sql import _load
 
 Server = MySQL | MariaDB
@@ -34,7 +34,7 @@ def run(*arguments: str, **environment: str) -> Result:
 
 
 def url(server: Server, log_file: str = "") -> str:
-    return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}/{log_file}"
+    return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}/{log_file}?{TRUST}"
 
 
 def lines_of(result: Result) -> list[dict[str, Any]]:
@@ -159,7 +159,7 @@ def test_one_log_is_read_or_all_from_it_on(database: Server) -> None:
 
 def test_a_server_sends_what_comes_behind_a_gtid_set(database: Server) -> None:
     write(database, "command_gtids")
-    address = MysqlAddress(database.host, database.port, database.user, database.password)
+    address = database.address
     with MysqlConnection(address) as connection:
         gtids = log_status(connection).gtid_set
     database.execute("INSERT INTO command_gtids.t (v) VALUES ('behind')")
@@ -196,7 +196,7 @@ def test_a_server_is_followed_over_a_rotation_and_a_lost_connection(database: Se
 
 def test_a_dump_by_gtids_goes_on_behind_a_lost_connection(database: Server) -> None:
     write(database, "command_lost")
-    address = MysqlAddress(database.host, database.port, database.user, database.password)
+    address = database.address
     with MysqlConnection(address) as connection:
         gtids = log_status(connection).gtid_set
     database.execute("INSERT INTO command_lost.t (v) VALUES ('first')")
@@ -211,7 +211,7 @@ def test_a_dump_by_gtids_goes_on_behind_a_lost_connection(database: Server) -> N
 
 
 def test_what_goes_wrong_with_a_server_is_said_in_a_line(mysql: MySQL) -> None:
-    wrong = run("--json", f"mysql://{mysql.user}:not-it@{mysql.host}:{mysql.port}/")
+    wrong = run("--json", f"mysql://{mysql.user}:not-it@{mysql.host}:{mysql.port}/?{TRUST}")
     assert wrong.exit_code == 3
     assert wrong.stderr.count("\n") == 1
     assert "check user and password" in wrong.stderr
@@ -228,7 +228,7 @@ def test_what_goes_wrong_with_a_server_is_said_in_a_line(mysql: MySQL) -> None:
 
 
 def test_the_password_comes_from_the_environment_or_is_asked_for(mysql: MySQL) -> None:
-    address = f"mysql://{mysql.user}@{mysql.host}:{mysql.port}/{mysql.binlog_files[0].name}"
+    address = f"mysql://{mysql.user}@{mysql.host}:{mysql.port}/{mysql.binlog_files[0].name}?{TRUST}"
     assert lines_of(run("--json", address, MILLRACE_MYSQL_PASSWORD=mysql.password))
     asked = CliRunner().invoke(main, ["binlog", "--json", "--password", address], input=f"{mysql.password}\n")
     assert asked.exit_code == 0

@@ -89,7 +89,7 @@ def test_on_the_network(world):
     world.environment |= {
         "MILLRACE_MYSQL_HOST": "127.0.0.1",
         "MILLRACE_MYSQL_PORT": str(tamperer.port),
-        "MILLRACE_MYSQL_SSL_DISABLED": "true",
+        "MILLRACE_MYSQL_SSL_MODE": "DISABLED",
     }
     with world.services("reader", "decoder", "rowmapper"):
         world.wait_for_start()

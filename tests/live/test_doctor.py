@@ -30,7 +30,7 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.local.processes import release_port, reserve_port
-from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.status import log_status
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
@@ -44,9 +44,8 @@ DOCTOR = "doctor_tests"
 
 @contextmanager
 def looking_at(server: MySQL | MariaDB, **fields: Any) -> Iterator[Server]:
-    address = MysqlAddress(
-        server.host, server.port, fields.pop("user", server.user), fields.pop("password", server.password)
-    )
+    account = {name: fields.pop(name) for name in ("user", "password") if name in fields}
+    address = replace(server.address, **account)
     with MysqlConnection(address) as connection:
         yield Server(connection, **{"server_id": OUR_ID, "replica_name": "millrace-shop", **fields})
 
@@ -326,7 +325,7 @@ def test_a_check_that_may_not_look_says_so(nobody):
 
 
 def test_a_replica_with_our_server_id(mysql):
-    address = MysqlAddress(mysql.host, mysql.port, mysql.user, mysql.password)
+    address = mysql.address
     status = log_status_of(mysql)
     for name, level in (("another", Level.ERROR), ("millrace-shop", Level.OK)):
         with MysqlConnection(address) as connection:

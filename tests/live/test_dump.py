@@ -4,6 +4,7 @@ import struct
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from millrace.binlog.stream import decode_event
 from millrace.binlog.table import resolve_columns
 from millrace.local import MariaDB, MySQL
 from millrace.mysql.catalog import read_catalog, read_definitions
-from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection, SslMode
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import (
     DuplicateReplicaError,
@@ -38,7 +39,7 @@ HEADER = struct.Struct("<IBIIIH")
 
 
 def address(server: Server) -> MysqlAddress:
-    return MysqlAddress(server.host, server.port, server.user, server.password)
+    return server.address
 
 
 def replica(number: int = 4711) -> ReplicaIdentity:
@@ -266,12 +267,22 @@ def test_the_catalogue_has_the_columns_that_versioning_adds(mariadb: MariaDB) ->
 
 
 def test_tls(database: Server) -> None:
-    """The servers have certificates that they made themselves: used when offered, refused when verified."""
-    with MysqlConnection(address(database)) as connection:
-        assert connection.query("SHOW STATUS LIKE 'Ssl_cipher'")[0]["Value"]
-    plain = MysqlAddress(database.host, database.port, database.user, database.password, ssl_disabled=True)
-    with MysqlConnection(plain) as connection:
+    """The servers have certificates by authorities of their own, MariaDB's for 127.0.0.1."""
+    verified = address(database)
+    for mode in (SslMode.VERIFY_CA, SslMode.REQUIRED, SslMode.PREFERRED):
+        trusting = replace(verified, ssl_mode=mode, ssl_ca=verified.ssl_ca if mode.verifies else None)
+        with MysqlConnection(replace(trusting, get_server_public_key=True)) as connection:
+            assert connection.query("SHOW STATUS LIKE 'Ssl_cipher'")[0]["Value"]
+            assert connection.verified is mode.verifies
+    with MysqlConnection(
+        replace(verified, ssl_mode=SslMode.DISABLED, get_server_public_key=True)
+    ) as connection:
         assert not connection.query("SHOW STATUS LIKE 'Ssl_cipher'")[0]["Value"]
-    strict = MysqlAddress(database.host, database.port, database.user, database.password, ssl_verify=True)
-    with pytest.raises(RefusedError, match="TLS does not come about"):
-        MysqlConnection(strict)
+    by_identity = replace(verified, ssl_mode=SslMode.VERIFY_IDENTITY)
+    if isinstance(database, MariaDB):
+        MysqlConnection(by_identity).close()
+    else:
+        with pytest.raises(RefusedError, match=r"VERIFY_CA checks who signed it alone$"):
+            MysqlConnection(by_identity)
+    with pytest.raises(RefusedError, match="TLS does not come about: "):
+        MysqlConnection(replace(by_identity, ssl_ca=None))

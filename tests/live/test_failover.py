@@ -115,7 +115,7 @@ def test_the_primary_dies_in_mid_transaction(
         world.environment |= {
             "MILLRACE_START": "earliest",
             # The proxy reads along.
-            "MILLRACE_MYSQL_SSL_DISABLED": "true",
+            "MILLRACE_MYSQL_SSL_MODE": "DISABLED",
             "MILLRACE_MYSQL_HOST": ",".join(
                 f"127.0.0.1:{port}" for port in (proxy.port, *(server.port for server in servers[1:]))
             ),

@@ -474,7 +474,7 @@ def test_wrong_host_port_and_password(
         ({"MILLRACE_MYSQL_PORT": str(free_port)}, ("cannot connect", "MILLRACE_MYSQL_HOST and _PORT")),
         ({"MILLRACE_MYSQL_PASSWORD": "wrong"}, ("check user and password", "MILLRACE_MYSQL_PASSWORD")),
         ({"MILLRACE_MYSQL_USER": "nobody-knows-me"}, ("check user and password",)),
-        ({"MILLRACE_MYSQL_SSL_VERIFY": "true"}, ("TLS does not come about", "_SSL_CA")),
+        ({"MILLRACE_MYSQL_SSL_MODE": "VERIFY_IDENTITY"}, ("TLS does not come about", "_SSL_CA")),
         ({"MILLRACE_START": "mysql-bin.999999:4"}, ("SHOW BINARY LOGS",)),
         ({"MILLRACE_START": "mysql-bin.000001:5"}, ("error 1236",)),
     ):

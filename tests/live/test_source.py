@@ -9,7 +9,7 @@ import pytest
 
 from millrace.contract import GAP, HEADER_ARTIFICIAL, HEADER_MARKER, SOURCE_CHANGED
 from millrace.local import Kafka, MariaDB, MySQL
-from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.status import binary_logs
 from millrace.runtime.errors import StopRequestedError
@@ -95,7 +95,7 @@ def test_the_search_for_a_place_can_be_stopped(database: Server) -> None:
         if beats > 1:
             raise StopRequestedError
 
-    address = MysqlAddress(database.host, database.port, database.user, database.password)
+    address = database.address
     with MysqlConnection(address) as connection:
         replica, logs = ReplicaIdentity(77, str(uuid.uuid4())), binary_logs(connection)
         with pytest.raises(StopRequestedError):

@@ -35,9 +35,9 @@ from millrace.local import Kafka, LocalError
 from millrace.local import database as local_database
 from millrace.local import processes as local_processes
 from millrace.mysql import identity
-from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection, SslMode
 from millrace.mysql.dump import Dump, ReplicaIdentity
-from millrace.mysql.errors import GapError, LinkLostError, PurgedError, RefusedError, UnreachableError
+from millrace.mysql.errors import LinkLostError, ProtocolError, PurgedError, RefusedError, UnreachableError
 from millrace.mysql.identity import ServerNames
 from millrace.mysql.packets import DumpEnd
 from millrace.mysql.position import _heartbeat_v2
@@ -150,16 +150,19 @@ def address(port: int, **options: object) -> MysqlAddress:
 def test_a_server_that_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(LinkLostError) as caught:
+        with pytest.raises(UnreachableError) as caught:
             MysqlConnection(address(port))
-    assert str(caught.value).startswith(f"127.0.0.1:{port}: cannot connect as 'u': the connection was lost ")
+    assert str(caught.value) == (
+        f"127.0.0.1:{port}: no answer within 1 s while waiting for its greeting; look whether a MySQL or "
+        "MariaDB server listens there and is not overloaded (MILLRACE_MYSQL_CONNECT_TIMEOUT_S)"
+    )
 
 
-@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("mode", [SslMode.VERIFY_CA, SslMode.REQUIRED])
 @pytest.mark.parametrize("name", ["ssl_ca", "ssl_cert", "ssl_key"])
-def test_tls_files_that_cannot_be_read(tmp_path: Path, name: str, verify: bool) -> None:
+def test_tls_files_that_cannot_be_read(tmp_path: Path, name: str, mode: SslMode) -> None:
     with pytest.raises(RefusedError) as caught:
-        MysqlConnection(address(1, ssl_verify=verify, **{name: tmp_path}))
+        MysqlConnection(address(1, ssl_mode=mode, **{name: tmp_path}))
     assert str(caught.value) == (
         f"127.0.0.1:1: {tmp_path} cannot be read: Is a directory; see MILLRACE_MYSQL_{name.upper()}"
     )
@@ -168,7 +171,7 @@ def test_tls_files_that_cannot_be_read(tmp_path: Path, name: str, verify: bool) 
 def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(RefusedError) as caught:
-        MysqlConnection(address(1, ssl_verify=True, ssl_ca=tmp_path / "ca.pem"))
+        MysqlConnection(address(1, ssl_mode=SslMode.VERIFY_CA, ssl_ca=tmp_path / "ca.pem"))
     assert str(caught.value).startswith("127.0.0.1:1: the TLS files cannot be used: ")
     assert str(caught.value).endswith("; see MILLRACE_MYSQL_SSL_CA, _SSL_CERT and _SSL_KEY")
 
@@ -194,7 +197,7 @@ def test_hosts_that_cannot_be() -> None:
     ],
 )
 def test_a_heartbeat_that_is_cut(body: bytes, message: str) -> None:
-    with pytest.raises(GapError) as caught:
+    with pytest.raises(ProtocolError) as caught:
         _heartbeat_v2(body)
     assert str(caught.value) == message
 
@@ -235,6 +238,11 @@ SERVER = cast(
 REPLICA = ReplicaIdentity(7, "a-b", "millrace")
 
 
+def start_at(start: str) -> None:
+    """Look for the place where a reader is to start the first time."""
+    live_source(start)._start(SERVER, ServerNames(None, None), start, None)
+
+
 def test_what_a_server_has_purged() -> None:
     with pytest.raises(PurgedError) as caught:
         live_source("earliest")._gap_allowed(SERVER, "the server no longer has bin.000001", "bin.000007")
@@ -247,7 +255,7 @@ def test_what_a_server_has_purged() -> None:
 
 def test_a_position_that_cannot_be_asked_for() -> None:
     with pytest.raises(UserError) as caught:
-        live_source("bin.000001:5000000000")._start(SERVER, ServerNames(None, None))
+        start_at("bin.000001:5000000000")
     assert caught.value.message == (
         "MILLRACE_START leads to bin.000001:5000000000, and a server without GTIDs can be asked for "
         "positions below 4 GiB only; start at an earlier one"
@@ -257,7 +265,7 @@ def test_a_position_that_cannot_be_asked_for() -> None:
 def test_a_set_of_gtids_to_start_at_that_is_none() -> None:
     """Where a server is of another kind than the settings think."""
     with pytest.raises(UserError) as caught:
-        live_source("gtid:0-1-5")._start(SERVER, ServerNames(None, None))
+        start_at("gtid:0-1-5")
     assert caught.value.message == "MILLRACE_START is wrong: 0-1-5 is no GTID set of MySQL, which db:3306 is"
 
 
@@ -349,7 +357,7 @@ def test_what_the_kernel_lacks(
 
 def test_gtids_to_start_at_that_are_none() -> None:
     with pytest.raises(UserError) as caught:
-        live_source("gtid:yesterday")._start(SERVER, ServerNames(None, None))
+        start_at("gtid:yesterday")
     assert caught.value.message.startswith("MILLRACE_START is wrong: ")
     assert "yesterday" in caught.value.message
     assert caught.value.exit_code is ExitCode.SETTINGS
@@ -370,7 +378,7 @@ def test_a_log_that_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
         def read(self, _timeout_s: float) -> NoReturn:
             raise DumpEnd
 
-    monkeypatch.setattr(identity, "MysqlConnection", lambda _: nullcontext())
+    monkeypatch.setattr(identity, "MysqlConnection", lambda *_: nullcontext())
     monkeypatch.setattr(identity.Dump, "at_position", lambda *_, **__: Empty())
     with pytest.raises(LinkLostError) as caught:
         identity.read_head(MysqlAddress("db"), REPLICA, "bin.000002")

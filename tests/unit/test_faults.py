@@ -133,6 +133,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._schemas: list[Any] = []
+        self._subjects: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -140,14 +141,19 @@ class Registry:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def register(self, _subject: str, schema: Any, *, always: bool = False) -> int:
+    def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
         del always
         if schema not in self._schemas:
             self._schemas.append(schema)
-        return self._schemas.index(schema) + 1
+        schema_id = self._schemas.index(schema) + 1
+        self._subjects.setdefault(subject, set()).add(schema_id)
+        return schema_id
 
     def schema(self, schema_id: int) -> Any:
         return self._schemas[schema_id - 1]
+
+    def subject_schemas(self, subject: str) -> dict[int, Any]:
+        return {schema_id: self.schema(schema_id) for schema_id in self._subjects.get(subject, ())}
 
 
 class World:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from millrace.text import printable, printable_json
+from millrace.text import printable, printable_json, shortened
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,8 @@ def test_json_text_keeps_its_content() -> None:
 def test_json_text_keeps_its_lines() -> None:
     text = json.dumps({"a": "\n\x9b"}, indent=2, ensure_ascii=False)
     assert printable_json(text) == text.replace("\x9b", "\\u009b")
+
+
+def test_long_text_is_cut() -> None:
+    assert shortened("abcde", 5) == "abcde"
+    assert shortened("abcdef", 5) == "abcd…"

@@ -72,8 +72,11 @@ MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}
 MILLRACE_MYSQL_SERVER_ID: {{ int64 .serverId | quote }}
 {{- end }}
 MILLRACE_MYSQL_HEARTBEAT_S: {{ .heartbeatSeconds | quote }}
-{{- if and .tls.existingSecret (not .tls.disabled) }}
-{{- if .tls.caKey }}
+{{- if .tls.mode }}
+MILLRACE_MYSQL_SSL_MODE: {{ .tls.mode | quote }}
+{{- end }}
+{{- if and .tls.existingSecret (ne .tls.mode "DISABLED") }}
+{{- if and .tls.caKey (or (not .tls.mode) (hasPrefix "VERIFY" .tls.mode)) }}
 MILLRACE_MYSQL_SSL_CA: {{ printf "/etc/millrace/tls/mysql/%s" .tls.caKey | quote }}
 {{- end }}
 {{- if .tls.certificateKey }}
@@ -83,10 +86,11 @@ MILLRACE_MYSQL_SSL_CERT: {{ printf "/etc/millrace/tls/mysql/%s" .tls.certificate
 MILLRACE_MYSQL_SSL_KEY: {{ printf "/etc/millrace/tls/mysql/%s" .tls.privateKeyKey | quote }}
 {{- end }}
 {{- end }}
-{{- if .tls.disabled }}
-MILLRACE_MYSQL_SSL_DISABLED: "true"
-{{- else }}
-MILLRACE_MYSQL_SSL_VERIFY: {{ .tls.verify | quote }}
+{{- if and .tls.existingSecret .tls.serverPublicKeyKey }}
+MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH: {{ printf "/etc/millrace/tls/mysql/%s" .tls.serverPublicKeyKey | quote }}
+{{- end }}
+{{- if .tls.getServerPublicKey }}
+MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY: "true"
 {{- end }}
 {{- if .allowStatements }}
 MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
@@ -149,7 +153,7 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- if and (ne .component "reader") .root.Values.registry.tls.existingSecret -}}
 {{- $_ := set $secrets "registry" .root.Values.registry.tls.existingSecret -}}
 {{- end -}}
-{{- if and (eq .component "reader") .source.mysql.host .source.mysql.tls.existingSecret (not .source.mysql.tls.disabled) -}}
+{{- if and (eq .component "reader") .source.mysql.host .source.mysql.tls.existingSecret (or (ne .source.mysql.tls.mode "DISABLED") .source.mysql.tls.serverPublicKeyKey) -}}
 {{- $_ := set $secrets "mysql" .source.mysql.tls.existingSecret -}}
 {{- end -}}
 {{- toYaml $secrets -}}

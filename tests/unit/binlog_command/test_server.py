@@ -7,7 +7,7 @@ import pytest
 
 from millrace.binlog_command.raw_download import RawDownload, last_event
 from millrace.binlog_command.server import ServerAddress, is_server
-from millrace.mysql.connection import MysqlAddress
+from millrace.mysql.connection import MysqlAddress, SslMode
 from millrace.runtime.errors import UserError
 
 LOG = Path(__file__).parent / "logs" / "mysql.000001"
@@ -15,7 +15,7 @@ LOG = Path(__file__).parent / "logs" / "mysql.000001"
 
 @pytest.fixture(autouse=True)
 def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("USER", "PASSWORD", "PORT", "SSL_CA", "SSL_VERIFY"):
+    for name in ("USER", "PASSWORD", "PORT", "SSL_CA", "SSL_MODE"):
         monkeypatch.delenv(f"MILLRACE_MYSQL_{name}", raising=False)
     monkeypatch.delenv("MILLRACE_CONFIG", raising=False)
 
@@ -32,11 +32,11 @@ def test_an_address_is_taken_apart() -> None:
 def test_what_an_address_leaves_out_comes_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_MYSQL_USER", "repl")
     monkeypatch.setenv("MILLRACE_MYSQL_PASSWORD", "hidden")
-    monkeypatch.setenv("MILLRACE_MYSQL_SSL_VERIFY", "true")
+    monkeypatch.setenv("MILLRACE_MYSQL_SSL_MODE", "verify_identity")
     address = ServerAddress.parse("mariadb://[::1]/")
     assert (address.mysql.host, address.mysql.port, address.mysql.user) == ("::1", 3306, "repl")
     assert address.mysql.password == "hidden"
-    assert address.mysql.ssl_verify
+    assert address.mysql.ssl_mode is SslMode.VERIFY_IDENTITY
     assert address.log_file is None
     assert ServerAddress.parse("mysql://other@h/", "asked").mysql.password == "asked"
     assert ServerAddress.parse("mysql://other@h/").mysql.user == "other"

@@ -17,9 +17,9 @@ from millrace.doctor.server import Server, Table
 from millrace.installation import install_command
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
-from millrace.mysql.errors import RefusedError
 from millrace.mysql.status import LogFile
 from millrace.runtime.settings import TopicsSettings
+from tests.mysql_stub import StubConnection
 
 SAME = ", and the same in the configuration"
 NOW_MS = int(time.time() * 1000)
@@ -45,24 +45,6 @@ def test_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         assert finding.outcome == outcome
 
 
-class Connection:
-    """Answers statements by their beginnings, and refuses the others."""
-
-    def __init__(
-        self, flavour: Flavour, version: str, address: MysqlAddress, answers: dict[str, Any]
-    ) -> None:
-        self.flavour, self.version, self.address, self.answers = flavour, version, address, answers
-
-    def query(self, sql: str, _arguments: object = None, *, doing: str) -> list[dict[str, Any]]:
-        for start, rows in self.answers.items():
-            if sql.startswith(start):
-                return cast("list[dict[str, Any]]", rows)
-        raise RefusedError(f"db: we may not {doing}")
-
-    def first_of(self, *statements: str, doing: str) -> list[dict[str, Any]]:
-        return self.query(statements[0], doing=doing)
-
-
 def server(
     *,
     mariadb: bool = False,
@@ -73,14 +55,16 @@ def server(
     logs: list[LogFile] | None = None,
     replicas: dict[int, str] | None = None,
     settings: dict[str, Any] | None = None,
+    link: dict[str, Any] | None = None,
     **variables: str,
 ) -> Server:
     """A server that would say this of itself."""
-    connection = Connection(
-        Flavour.MARIADB if mariadb else Flavour.MYSQL,
-        version,
-        address,
-        {"SELECT CURRENT_USER": [{"user": "u@%"}], **(answers or {})},
+    connection = StubConnection(
+        answers={"SELECT CURRENT_USER": [{"user": "u@%"}], **(answers or {})},
+        flavour=Flavour.MARIADB if mariadb else Flavour.MYSQL,
+        version=version,
+        address=address,
+        **(link or {}),
     )
     made = Server(cast("MysqlConnection", connection), 7, "millrace-shop", **(settings or {}))
     given = {"variables": variables, "tables": tables, "logs": logs, "replicas": replicas}
@@ -104,7 +88,10 @@ STATE = ReaderState(
 OTHER = replace(STATE, identity=LogIdentity(1, "8.0.40", 0, server_uuid="u2"))
 NOTHING_PURGED = {"SELECT GTID_SUBTRACT": [{"missing": ""}]}
 PURGED = {"SELECT GTID_SUBTRACT": [{"missing": "u1:8-9"}]}
-TLS_ADVICE = "set up TLS on the server, and set MILLRACE_MYSQL_SSL_CA and MILLRACE_MYSQL_SSL_VERIFY=true"
+TLS_ADVICE = (
+    "set MILLRACE_MYSQL_SSL_CA to the file of the CA that signed the server's certificate, and set up TLS on "
+    "the server if it has none"
+)
 REPLICA_ADVICE = (
     "set log_slave_updates (log_replica_updates) in the configuration and restart, or read the primary"
 )
@@ -136,11 +123,32 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         server(answers={"SHOW SESSION STATUS": [{"Value": "TLS_AES_256_GCM_SHA384"}]}),
         [
             warning(
-                "TLS_AES_256_GCM_SHA384, but the server's certificate is not checked: it may be somebody "
+                "TLS_AES_256_GCM_SHA384, but the server's certificate is not verified: it may be somebody "
                 "else's",
-                "set MILLRACE_MYSQL_SSL_CA and MILLRACE_MYSQL_SSL_VERIFY=true",
+                TLS_ADVICE,
             )
         ],
+    ),
+    (
+        access_checks.encryption,
+        server(answers={"SHOW SESSION STATUS": [{"Value": "TLS_X"}]}, link={"verified": True}),
+        [ok("TLS_X")],
+    ),
+    (
+        access_checks.login,
+        server(link={"login_method": "caching_sha2_password"}),
+        [
+            warning(
+                "caching_sha2_password: it went by what the server remembers; once it has restarted it asks "
+                "for the password itself, which is not sent where nobody can tell whose server it is",
+                f"{TLS_ADVICE}; docs/security.md tells other ways",
+            )
+        ],
+    ),
+    (
+        access_checks.login,
+        server(link={"login_method": "caching_sha2_password", "may_give_password": True}),
+        [ok("caching_sha2_password")],
     ),
     (
         access_checks.encryption,

@@ -244,9 +244,9 @@ def test_only_the_reader_knows_the_database_and_only_the_others_the_registry() -
     assert reader["MILLRACE_SOURCE"] == "Shop_EU"
     assert reader["MILLRACE_MYSQL_SERVER_ID"] == "4294967295"
     assert reader["MILLRACE_MYSQL_PORT"] == "3307"
-    assert reader["MILLRACE_MYSQL_SSL_VERIFY"] == "true"
+    assert reader["MILLRACE_MYSQL_SSL_MODE"] == "VERIFY_CA"
     stock = environment(objects, "try-millrace-stock-reader")
-    assert stock["MILLRACE_MYSQL_SSL_DISABLED"] == "true"
+    assert stock["MILLRACE_MYSQL_SSL_MODE"] == "DISABLED"
     assert stock["MILLRACE_MYSQL_HEARTBEAT_S"] == "0.5"
     assert reader["MILLRACE_MYSQL_PASSWORD"] == ("shop-mysql", "password")
     assert not [name for name in reader if "REGISTRY" in name]
@@ -305,6 +305,10 @@ def test_overrides_of_one_source_leave_the_others_alone() -> None:
         MINIMAL, {"sources": {"shop": {"mysql": {"tls": {"existingSecret": "ca", "caKey": ""}}}}}
     )
     assert "MILLRACE_MYSQL_SSL_CA" not in environment(render(quieter), "try-millrace-shop-reader")
+    trusting = merged(
+        MINIMAL, {"sources": {"shop": {"mysql": {"tls": {"existingSecret": "ca", "mode": "REQUIRED"}}}}}
+    )
+    assert "MILLRACE_MYSQL_SSL_CA" not in environment(render(trusting), "try-millrace-shop-reader")
 
 
 def test_a_source_of_files_has_no_server() -> None:

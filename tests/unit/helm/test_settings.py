@@ -70,7 +70,8 @@ def test_the_services_accept_their_environment(
 
 
 def test_each_service_gets_all_of_its_settings() -> None:
-    without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": {"disabled": True}}}}})
+    trusting = {"mode": "DISABLED", "getServerPublicKey": True}
+    without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": trusting}}}})
     for service in SETTINGS:
         given: set[str] = set()
         for values in (MINIMAL, FULL, without_tls):

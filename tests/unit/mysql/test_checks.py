@@ -1,30 +1,26 @@
 """What is said of a server that cannot be read from, where no such server runs here."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from millrace.mysql.catalog import read_catalog
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
-from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
 from millrace.mysql.status import log_status
 from services.reader.live import _logs
+from tests.mysql_stub import StubConnection
 
 
-class Server:
+class Server(StubConnection):
     """A server with these global variables."""
 
-    address = MysqlAddress("db")
-    flavour = Flavour.MARIADB
-
     def __init__(self, **variables: str) -> None:
-        self._variables = {"log_bin": "ON", "server_id": "1", "binlog_format": "ROW", **variables}
-
-    def variable(self, name: str) -> str | None:
-        return self._variables.get(name)
+        named = {"log_bin": "ON", "server_id": "1", "binlog_format": "ROW", **variables}
+        super().__init__(named, flavour=Flavour.MARIADB)
 
 
 def check(server: Server) -> list[str]:
@@ -80,55 +76,43 @@ def test_a_log_of_statements() -> None:
     ]
 
 
-class Primary(Server):
+def primary(*replicas: dict[str, str]) -> "MysqlConnection":
     """A server with these replicas."""
-
-    def __init__(self, *replicas: dict[str, str]) -> None:
-        super().__init__()
-        self._replicas = replicas
-
-    def first_of(self, *_: str, doing: str) -> Sequence[dict[str, str]]:
-        del doing
-        return self._replicas
+    return cast("MysqlConnection", StubConnection(answers={"SHOW REPLICAS": replicas}))
 
 
 def test_another_replica_with_our_server_id() -> None:
     ours = ReplicaIdentity(7, "our-uuid", "millrace-shop")
     others = [{"Server_Id": "8", "Replica_UUID": "a"}, {"Server_Id": "7", "Replica_UUID": "our-uuid"}]
-    check_replicas(cast("MysqlConnection", Primary(*others)), ours)
+    check_replicas(primary(*others), ours)
     with pytest.raises(RefusedError) as caught:
-        check_replicas(cast("MysqlConnection", Primary(*others, {"Server_id": "7", "Host": "db9"})), ours)
+        check_replicas(primary(*others, {"Server_id": "7", "Host": "db9"}), ours)
     assert str(caught.value) == (
         "db:3306: replica db9 already uses server id 7; set MILLRACE_MYSQL_SERVER_ID to a number of its own"
     )
 
 
-class Changing(Server):
+class Changing(StubConnection):
     """A server without a log, and with tables that are others whenever one looks."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = 0
+    looks = 0
 
-    def query(self, sql: str, *, doing: str) -> Sequence[dict[str, object]]:
-        del doing
+    def query(self, sql: str, values: Sequence[Any] = (), *, doing: str = "") -> list[Row]:
         table = {"database": "shop", "table": "t"}
         if "information_schema.TABLES" in sql:
             self.looks += 1
-            return [{**table, "type": "BASE TABLE", "engine": "InnoDB", "collation": None}]
+            return [Row({**table, "type": "BASE TABLE", "engine": "InnoDB", "collation": None})]
         if "information_schema.COLUMNS" in sql and "ORDINAL_POSITION" in sql:
-            column = {"ordinal": 1, "name": f"c{self.looks}", "column_type": "int", "nullable": "YES"}
-            return [{**table, **column, "charset": None, "collation": None, "extra": ""}]
+            column = {"ordinal": "1", "name": f"c{self.looks}", "column_type": "int", "nullable": "YES"}
+            return [Row({**table, **column, "charset": None, "collation": None, "extra": ""})]
         return []
 
-    def first_of(self, *_: str, doing: str) -> Sequence[dict[str, object]]:
-        del doing
-        return [{"File": "bin.000001", "Position": 4}] if self.looks else []
+    def first_of(self, *statements: str, doing: str) -> list[Row]:
+        return [Row({"File": "bin.000001", "Position": "4"})] if self.looks else []
 
 
 def test_tables_that_keep_changing() -> None:
     server = Changing()
-    server.flavour = Flavour.MYSQL
     with pytest.raises(RetriableError) as caught:
         read_catalog(cast("MysqlConnection", server))
     assert str(caught.value) == "db:3306: tables kept changing while the catalogue was read"

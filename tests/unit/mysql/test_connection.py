@@ -9,13 +9,18 @@ from threading import Thread
 import pytest
 
 from millrace.local.processes import release_port, reserve_port
-from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.connection import MysqlAddress, MysqlConnection, SslMode
 from millrace.mysql.errors import RefusedError, UnreachableError
 
 
 def address(port: int, *, verify: bool = False, timeout_s: float = 60) -> MysqlAddress:
     return MysqlAddress(
-        "127.0.0.1", port, user="u", password="", connect_timeout_s=timeout_s, ssl_verify=verify
+        "127.0.0.1",
+        port,
+        user="u",
+        password="",
+        connect_timeout_s=timeout_s,
+        ssl_mode=SslMode.VERIFY_IDENTITY if verify else SslMode.PREFERRED,
     )
 
 
@@ -42,8 +47,8 @@ def test_no_answer_at_all() -> None:
         with pytest.raises(UnreachableError) as caught:
             MysqlConnection(address(port, timeout_s=1))
     assert str(caught.value) == (
-        f"127.0.0.1:{port}: no answer; check MILLRACE_MYSQL_HOST and _PORT, and firewalls between here and "
-        "there"
+        f"127.0.0.1:{port}: no answer within 1 s; check MILLRACE_MYSQL_HOST and _PORT, and firewalls between "
+        "here and there"
     )
 
 
@@ -76,4 +81,4 @@ def test_tls_that_does_not_come_about() -> None:
         MysqlConnection(address(port, verify=True))
     message = str(caught.value)
     assert message.startswith(f"127.0.0.1:{port}: TLS does not come about: ")
-    assert message.endswith("; see MILLRACE_MYSQL_SSL_CA, _SSL_VERIFY and _SSL_DISABLED")
+    assert message.endswith("; see MILLRACE_MYSQL_SSL_CA and _SSL_MODE")

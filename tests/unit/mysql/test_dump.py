@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
@@ -12,6 +13,7 @@ from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump
 from millrace.mysql.errors import LinkLostError, PurgedError
 from millrace.mysql.packets import DumpEnd
+from millrace.mysql.wire import Wire
 
 
 def event(size: int) -> bytes:
@@ -26,7 +28,7 @@ def packet(sequence: int, payload: bytes) -> bytes:
 def pair() -> Iterator[tuple[socket.socket, Dump]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db", user="reader"))
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db", user="reader"))
         yield theirs, Dump(cast("MysqlConnection", connection), 60, 4096)
 
 
@@ -64,7 +66,7 @@ def test_what_was_sent_before_an_error_is_read_before_it(pair: tuple[socket.sock
 def test_the_end_of_a_dump(wait: bool, error: type[Exception], words: str) -> None:
     ours, server = socket.socketpair()
     with ours, server:
-        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db"))
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
         dump = Dump(cast("MysqlConnection", connection), 60, 4096, wait=wait)
         server.sendall(packet(1, b"\xfe\0\0\2\0"))
         with pytest.raises(error, match=words):
@@ -83,7 +85,7 @@ def test_a_closed_connection(pair: tuple[socket.socket, Dump]) -> None:
 def test_silence_is_a_dead_link() -> None:
     ours, server = socket.socketpair()
     with ours, server:
-        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db"))
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
         dump = Dump(cast("MysqlConnection", connection), 0.05, 4096)
         server.sendall(packet(1, b"\0" + event(30)))
         assert len(dump.read(1)) == 1
@@ -94,12 +96,40 @@ def test_silence_is_a_dead_link() -> None:
 def test_only_a_search_for_gtids_may_begin_with_silence() -> None:
     ours, server = socket.socketpair()
     with ours, server:
-        connection = cast("MysqlConnection", SimpleNamespace(socket=ours, address=MysqlAddress("db")))
+        connection = cast(
+            "MysqlConnection", SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
+        )
         searched = Dump(connection, 0.05, 4096, seeks=True)
         assert [searched.read(0.05) for _ in range(10)] == [[]] * 10
         placed = Dump(connection, 0.05, 4096)
         with pytest.raises(LinkLostError, match="not even a heartbeat"):
             [placed.read(0.05) for _ in range(100)]
+
+
+def test_bytes_that_drip_are_no_sign_of_life() -> None:
+    """A part of an event that never becomes one; a heartbeat's worth of bytes at a time."""
+    ours, server = socket.socketpair()
+    with ours, server:
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
+        dump = Dump(cast("MysqlConnection", connection), 0.05, 1 << 20)
+        server.sendall(packet(1, b"\0" + event(50_000))[:100])
+        with pytest.raises(LinkLostError, match="not even a heartbeat"):
+            [dump.read(0.05) for _ in range(100) if server.send(b"x")]
+
+
+def test_a_server_is_not_silent_while_nobody_listens() -> None:
+    """Kafka may make us wait for minutes; what comes first then may be a part of an event."""
+    ours, server = socket.socketpair()
+    with ours, server:
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
+        dump = Dump(cast("MysqlConnection", connection), 0.05, 4096)
+        whole = packet(1, b"\0" + event(30))
+        server.sendall(whole[:10])
+        assert dump.read(0) == []
+        time.sleep(0.5)
+        assert dump.read(0) == []
+        server.sendall(whole[10:])
+        assert [piece.data for piece in dump.read(1)] == [event(30)]
 
 
 def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
@@ -113,7 +143,7 @@ def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
         theirs, _ = listener.accept()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.close()
-        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db"))
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
         with pytest.raises(LinkLostError) as caught:
             Dump(cast("MysqlConnection", connection), 0.05, 4096).read(1)
     assert str(caught.value) == "db:3306: the connection was lost (Connection reset by peer)"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.mysql.errors import GapError
+from millrace.mysql.errors import ProtocolError
 from millrace.mysql.packets import HEAD_SIZE, DumpEnd, EventPiece, EventSplitter, ServerError
 
 MAX_PAYLOAD = 0xFFFFFF
@@ -139,18 +139,20 @@ def test_packets_that_do_not_join(data: bytes, words: str) -> None:
         feed(splitter, data, 4096)
         splitter.split()
 
-    with pytest.raises(GapError, match=words):
+    with pytest.raises(ProtocolError, match=words):
         read_all()
 
 
 def test_an_event_in_parts_must_be_as_large_as_its_packet() -> None:
     with pytest.raises(
-        GapError, match=r"^an event of 500 bytes has 500 bytes left, and its last packet \d+$"
+        ProtocolError, match=r"^an event of 500 bytes has 500 bytes left, and its last packet \d+$"
     ):
         feed(EventSplitter(128), packets(b"\0" + event(500)[:400]), 128)
     splitter = EventSplitter(4096)
     splitter._event_size = splitter._event_left = 30
-    with pytest.raises(GapError, match=r"^an event of 30 bytes has 30 bytes left, and its next packet 31$"):
+    with pytest.raises(
+        ProtocolError, match=r"^an event of 30 bytes has 30 bytes left, and its next packet 31$"
+    ):
         splitter._open_packet(31, more=True)
 
 
@@ -199,5 +201,5 @@ def test_an_event_of_several_packets_that_wants_an_acknowledgement() -> None:
 
 
 def test_a_packet_without_the_mark_of_semi_sync() -> None:
-    with pytest.raises(GapError, match="has 0x01 where 0xef must be"):
+    with pytest.raises(ProtocolError, match="has 0x01 where 0xef must be"):
         feed(EventSplitter(4096, semi_sync=True), packets(b"\0" + event(30)), 4096)

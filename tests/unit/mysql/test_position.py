@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from millrace.mysql.errors import GapError
+from millrace.mysql.errors import GapError, ProtocolError
 from millrace.mysql.position import ALTERED, NOT_IN_FILE, PositionTracker
 
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2, GTID, GTID_LIST = 4, 15, 27, 41, 33, 163
@@ -117,7 +117,7 @@ def test_heartbeat_v2_has_64_bits() -> None:
     body = b"\x01\x05log.1" + b"\x02\x09\xfe" + struct.pack("<Q", position) + b"\x00"
     assert place(tracker, event(HEARTBEAT_V2, 0, body)) == NOT_IN_FILE
     assert tracker.position == position
-    with pytest.raises(GapError, match="heartbeat"):
+    with pytest.raises(ProtocolError, match="heartbeat"):
         place(tracker, event(HEARTBEAT_V2, 0, b"\x01\x05lo"))
 
 
@@ -129,5 +129,5 @@ def test_a_gtid_list_that_the_dump_made_up_is_in_no_file() -> None:
 
 
 def test_a_rotate_without_a_name() -> None:
-    with pytest.raises(GapError, match=r"^a ROTATE event of \d+ bytes names no file$"):
+    with pytest.raises(ProtocolError, match=r"^a ROTATE event of \d+ bytes names no file$"):
         place(PositionTracker("", 4), event(ROTATE, 0, bytes(8)))

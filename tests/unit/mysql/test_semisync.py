@@ -4,9 +4,10 @@ from typing import cast
 
 import pytest
 
-from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import SemiSyncFinding, require_semi_sync, semi_sync_findings
+from tests.mysql_stub import StubConnection
 
 SOURCE = "rpl_semi_sync_source"
 IN_MYSQL = (
@@ -16,22 +17,16 @@ IN_MYSQL = (
 IN_MARIADB = "run INSTALL SONAME 'semisync_master' (it is built in since MariaDB 10.3)"
 
 
-class Server:
+class Server(StubConnection):
     """A server with these variables and this status, both without their prefix."""
 
-    address = MysqlAddress("db")
-    flavour = Flavour.MYSQL
-
     def __init__(self, variables: dict[str, str], status: dict[str, str] | None = None) -> None:
-        self.variables = {f"{SOURCE}_{name}": value for name, value in variables.items()}
-        self.status = {f"Rpl_semi_sync_source_{name}": value for name, value in (status or {}).items()}
-
-    def variable(self, name: str) -> str | None:
-        return self.variables.get(name)
-
-    def query(self, _sql: str, *, doing: str) -> list[dict[str, str]]:
-        del doing
-        return [{"Variable_name": name, "Value": value} for name, value in self.status.items()]
+        rows = [
+            {"Variable_name": f"Rpl_semi_sync_source_{name}", "Value": value}
+            for name, value in (status or {}).items()
+        ]
+        named = {f"{SOURCE}_{name}": value for name, value in variables.items()}
+        super().__init__(named, {"SHOW GLOBAL STATUS": rows})
 
 
 def found(server: Server, *, connected: bool = True) -> list[SemiSyncFinding]:
@@ -132,7 +127,7 @@ def test_all_is_well() -> None:
         f"{SOURCE}_wait_for_replica_count is 3 and 1 are connected: commits wait for the others",
         f"connect them, or {change('wait_for_replica_count', '1')}",
     )
-    server.status = {}
+    server.answers["SHOW GLOBAL STATUS"] = []
     assert found(server)[-1] == SemiSyncFinding(
         "warning",
         "no semi-synchronous replica is connected: commits wait for one",

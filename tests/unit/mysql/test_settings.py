@@ -1,9 +1,14 @@
 """How servers are named: one or several, with ports, IPv6 addresses, Unix sockets."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from millrace.mysql.settings import MysqlSettings
+from millrace.mysql.address import MysqlAddress, SslMode
+from millrace.mysql.settings import MysqlSettings, environment, values_of_url
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.settings import EnvironmentSettings, load_settings
 
 
 def places(host: str, port: int = 3306) -> list[tuple[str, int, str | None]]:
@@ -57,3 +62,122 @@ def test_what_is_no_server(host: str, words: str) -> None:
 def test_how_long_to_wait_for_a_connection(seconds: str) -> None:
     with pytest.raises(ValidationError, match="connect_timeout_s"):
         MysqlSettings.model_validate({"host": "db1", "connect_timeout_s": seconds})
+
+
+def settings(**values: object) -> MysqlSettings:
+    return MysqlSettings.model_validate({"host": "db1", **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "mode"),
+    [
+        ({}, "PREFERRED"),
+        ({"ssl_ca": "ca.pem"}, "VERIFY_IDENTITY"),
+        ({"ssl_cert": "cert.pem"}, "REQUIRED"),
+        ({"ssl_ca": "ca.pem", "ssl_cert": "cert.pem", "ssl_key": "key.pem"}, "VERIFY_IDENTITY"),
+        ({"ssl_ca": "ca.pem", "ssl_mode": "VERIFY_CA"}, "VERIFY_CA"),
+        ({"ssl_mode": "verify_identity"}, "VERIFY_IDENTITY"),
+        ({"ssl_mode": "DISABLED"}, "DISABLED"),
+        ({"ssl_mode": "PREFERRED", "ssl_cert": "cert.pem"}, "PREFERRED"),
+    ],
+)
+def test_how_tls_is_used(values: dict[str, str], mode: str) -> None:
+    assert settings(**values).address().ssl_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"ssl_mode": "DISABLED", "ssl_ca": "ca.pem"},
+            "MILLRACE_MYSQL_SSL_MODE=DISABLED and MILLRACE_MYSQL_SSL_CA exclude each other",
+        ),
+        (
+            {"ssl_mode": "DISABLED", "ssl_cert": "cert.pem"},
+            "MILLRACE_MYSQL_SSL_MODE=DISABLED and MILLRACE_MYSQL_SSL_CERT exclude each other",
+        ),
+        ({"ssl_mode": "VERIFY_CA"}, "MILLRACE_MYSQL_SSL_CA is missing: expected the file of the CA"),
+        (
+            {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"},
+            "MILLRACE_MYSQL_SSL_MODE=REQUIRED checks no certificate, and MILLRACE_MYSQL_SSL_CA is given",
+        ),
+        ({"ssl_key": "key.pem"}, "MILLRACE_MYSQL_SSL_CERT is missing"),
+        (
+            {"get_server_public_key": True, "server_public_key_path": "key.pem"},
+            "GET_SERVER_PUBLIC_KEY takes any key and MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH one alone",
+        ),
+        (
+            {"ssl_verify": "true"},
+            (
+                "MILLRACE_MYSQL_SSL_VERIFY is no setting any more: unset it, and where it was true set "
+                "MILLRACE_MYSQL_SSL_MODE=VERIFY_IDENTITY"
+            ),
+        ),
+        (
+            {"ssl_disabled": "false"},
+            (
+                "MILLRACE_MYSQL_SSL_DISABLED is no setting any more: unset it, and where it was true set "
+                "MILLRACE_MYSQL_SSL_MODE=DISABLED"
+            ),
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other(values: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        settings(**values)
+    assert words in str(caught.value)
+
+
+def test_a_mode_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said where the settings come from the environment, as a service reads them."""
+
+    class Settings(EnvironmentSettings):
+        mysql: MysqlSettings
+
+    monkeypatch.setenv("MILLRACE_MYSQL_SSL_MODE", "STRICT")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(Settings, mysql={"host": "db1"})
+    assert caught.value.message.startswith("MILLRACE_MYSQL_SSL_MODE is wrong: expected DISABLED, PREFERRED (")
+    monkeypatch.setenv("MILLRACE_MYSQL_SSL_MODE", "DISABLED")
+    monkeypatch.setenv("MILLRACE_MYSQL_SSL_DISABLED", "true")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(Settings, mysql={"host": "db1"})
+    assert caught.value.message.startswith("MILLRACE_MYSQL_SSL_DISABLED is no setting any more: ")
+
+
+def test_a_url_holds_the_same_settings() -> None:
+    url = (
+        "mysql://u%40x:p%2Fw@db1:3307/bin.000001?ssl-mode=verify_ca&ssl-ca=/ca.pem&get-server-public-key=true"
+    )
+    values, log_file = values_of_url(url)
+    assert log_file == "bin.000001"
+    address = MysqlSettings.model_validate(values).address()
+    assert address == MysqlAddress(
+        "db1",
+        3307,
+        "u@x",
+        "p/w",
+        ssl_mode=SslMode.VERIFY_CA,
+        ssl_ca=Path("/ca.pem"),
+        get_server_public_key=True,
+    )
+    told = {
+        name.removeprefix("MILLRACE_MYSQL_").lower(): value for name, value in environment(address).items()
+    }
+    assert MysqlSettings.model_validate(told).address() == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://db1",
+        "mysql://",
+        "mysql://u:secret@h:nine/",
+        "mysql://u:secret@h/a/b",
+        "mysql://u:secret@h/?tls=no",
+    ],
+)
+def test_what_is_no_url_of_a_server(url: str) -> None:
+    with pytest.raises(ValueError, match="is not mysql://user:password@host:port/LOGFILE") as caught:
+        values_of_url(url)
+    assert "secret" not in str(caught.value)

@@ -10,11 +10,12 @@ from typing import cast
 import pytest
 
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.mysql.catalog import CatalogReading
+from millrace.mysql.catalog import CatalogReading, Definitions
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump
 from millrace.mysql.errors import LinkLostError
 from millrace.mysql.status import LogStatus
+from millrace.mysql.wire import Wire
 from millrace.runtime.settings import load_settings
 from services.reader import live
 from services.reader.live import LiveSource
@@ -25,7 +26,7 @@ from .logs import Log, Recorder, make, resume
 
 def reading(table: str) -> CatalogReading:
     definition = TableDefinition("shop", table, (ColumnDefinition(0, "id", "int"),))
-    return CatalogReading(LogStatus("log.000001", 4, ""), [definition], whole=True)
+    return CatalogReading(LogStatus("log.000001", 4, ""), Definitions([definition]), whole=True)
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def session(source: LiveSource, monkeypatch: pytest.MonkeyPatch, table: str) -> 
     """A connection to a server that has this table: it has been asked for the dump, and sends nothing yet."""
     ours, server = socket.socketpair()
     with ours, server:
-        connection = SimpleNamespace(socket=ours, address=MysqlAddress("db"), close=ours.close)
+        connection = SimpleNamespace(wire=Wire(ours, "db"), address=MysqlAddress("db"), close=ours.close)
         source._connection = cast("MysqlConnection", connection)
         monkeypatch.setattr(live, "read_catalog", lambda *_, **__: reading(table))
         source._read_catalog(source._connection)

@@ -60,6 +60,15 @@ def test_a_users_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in captured.out
 
 
+def test_what_others_say_reaches_no_terminal_raw(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "db1 says \x1b[2J\nerror: all is well\u202e, \udcff"
+    assert run(UserError(words, ExitCode.SOURCE)) == 3
+    captured = capsys.readouterr()
+    assert captured.err == "error: db1 says \\x1b[2J\\x0aerror: all is well\\u202e, \\xff\n"
+    assert captured.out.isascii()
+    assert json.loads(captured.out.splitlines()[-1])["reason"] == words.replace("\udcff", r"\xff")
+
+
 def test_wrong_settings_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_service("example", ServiceSettings, lambda service: None) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -1,11 +1,9 @@
 """What ``millrace verify`` says where it cannot compare."""
 
-import pymysql
 import pytest
 
 from millrace.runtime.errors import SettingsError, UserError
-from millrace.runtime.exit_codes import ExitCode
-from millrace.verify.command import _address, _folder_log, _server_in_words, _Settings
+from millrace.verify.command import _address, _folder_log, _Settings
 
 
 def test_no_server_is_named() -> None:
@@ -21,12 +19,3 @@ def test_what_is_neither_folder_nor_server() -> None:
     assert caught.value.message == (
         "/nowhere is neither a folder with log files nor mysql://user:password@host:port"
     )
-
-
-def test_what_the_server_says_of_a_select() -> None:
-    with pytest.raises(UserError) as caught, _server_in_words():
-        raise pymysql.err.OperationalError(1142, "SELECT command denied to user 'u' for table 't'")
-    assert caught.value.message == (
-        "the server cannot be compared: SELECT command denied to user 'u' for table 't' (1142)"
-    )
-    assert caught.value.exit_code is ExitCode.SOURCE

@@ -117,9 +117,9 @@ def test_what_a_field_cannot_hold_is_taken_from_the_envelope() -> None:
     ("rows", "missing", "surplus", "example"),
     [
         ([(1, "a"), (1, "a")], 0, 0, None),
-        ([(1, "a")], 0, 1, "only in the topic: (1, 'a')"),
-        ([(1, "a"), (1, "a"), (2, "b")], 1, 0, "only in the table: (2, 'b')"),
-        ([(1, "a"), (1, "A")], 1, 1, "only in the topic: (1, 'a')"),
+        ([(1, "a")], 0, 1, "only in the topic: 1, 'a'"),
+        ([(1, "a"), (1, "a"), (2, "b")], 1, 0, "only in the table: 2, 'b'"),
+        ([(1, "a"), (1, "A")], 1, 1, "only in the topic: 1, 'a'"),
     ],
 )
 def test_differences_are_counted_with_examples(
@@ -149,6 +149,13 @@ KEY, NOTE = Column("id", "int", 0, in_key=True), Column("note", "varchar", 0)
         ((KEY, NOTE), [(1, "a")], [(1, "a"), (2, "b")], "row id=2: only in the table"),
         ((KEY, NOTE), [(1, "a"), (2, "b")], [(2, "b")], "row id=1: only in the topic"),
         ((ID, NAME), [(1, "a")], [(1, "b")], "row id=1, na-me='b': only in the table"),
+        (
+            (KEY, NOTE),
+            [(2, Decimal("1.50"))],
+            [(2, b"\x00\xff")],
+            "row id=2, column note: 1.50 in the topic, 0x00FF in the table",
+        ),
+        ((KEY, NOTE), [(2, "a")], [(2, None)], "row id=2, column note: 'a' in the topic, NULL in the table"),
         ((KEY, NOTE), [(1, "a")], [(1, "a")], None),
     ],
 )
