@@ -32,8 +32,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from millrace.verify.tables import Records
-from services.rowmapper.app import _CatalogTopic, _topic_maker
-from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.app import _CatalogTopic
 from tests.shared import PROJECT, run_python
 
 pytestmark = pytest.mark.usefixtures("same_signals")
@@ -284,19 +283,6 @@ def test_a_raw_event_of_which_chunks_are_missing(place: Place) -> None:
 
 
 def test_topics_that_are_not_made(place: Place, source_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = RowMapperSettings(
-        source=source_name,
-        kafka=place.settings,
-        registry=RegistrySettings(url=place.registry_url),
-        topics=TopicsSettings(max_tables=1),
-    )
-    ensure_topics(connect(place.settings), TopicsSettings(), {f"{source_name}.shop.one": "table"})
-    with pytest.raises(Exception, match="there are 1 table topics") as caught:
-        _topic_maker(settings)(f"{source_name}.shop.two")
-    assert caught.value.message == (
-        f"there are 1 table topics and MILLRACE_TOPICS_MAX_TABLES is 1, so that {source_name}.shop.two is "
-        "not created"
-    )
     clock = SimpleNamespace(monotonic=count(0, 60).__next__)
     monkeypatch.setattr(kafka_topics, "time", clock)
     with pytest.raises(BrokerError) as caught:
