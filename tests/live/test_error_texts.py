@@ -377,6 +377,6 @@ def test_giving_back_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatc
         assert stop.is_set()
         return []
 
-    monkeypatch.setattr("services.rowmapper.redrive.redrive", interrupted)
+    monkeypatch.setattr("millrace.cli.deadletter.redrive", interrupted)
     said = place.command("deadletter", "retry", code=130).output
     assert said == "error: interrupted; start it again to go on\n"

@@ -30,6 +30,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.stream import BinlogEvent, seal
+from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
 from millrace.kafka.continuity import TopicChangedError
@@ -39,7 +40,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
-from millrace.state_command import state
 from services.decoder import app as decoder_app
 from services.decoder.settings import DecoderSettings
 from services.reader import app as reader_app

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib import import_module
 from types import FrameType
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ import click
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
-from millrace.command_frame import (
+from millrace.cli.frame import (
     check_topics,
     errors_in_words,
     setting_values,
@@ -33,6 +32,8 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable, printable_json
+from services.rowmapper.redrive import redrive
+from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["deadletter"]
 
@@ -163,9 +164,8 @@ def retry(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        module = import_module("services.rowmapper.redrive")
         settings = load_settings(
-            module.Settings,
+            RowMapperSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
         check_topics(settings, Topics(settings.source).deadletter)
@@ -176,17 +176,16 @@ def retry(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        outcomes = module.redrive(settings, tables, click.echo, stop)
+        outcomes = redrive(settings, tables, click.echo, stop)
         if not outcomes and not stop.is_set():
             click.echo(f"no table of {settings.source} is set aside")
         for outcome in outcomes:
             click.echo(
                 f"{printable(outcome.table)}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows"
             )
-        failed = [outcome for outcome in outcomes if outcome.failed]
-        for outcome in failed:
-            key, reason = outcome.failed
-            what = printable(f"{outcome.table} stays set aside from {key} on: {reason}")
+        failed = [(outcome.table, outcome.failed) for outcome in outcomes if outcome.failed]
+        for table, (key, reason) in failed:
+            what = printable(f"{table} stays set aside from {key} on: {reason}")
             click.echo(
                 f"error: {what}. Where its definition was read too early, start the reader again, which "
                 "reads it anew, then retry",
