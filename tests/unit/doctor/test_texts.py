@@ -25,7 +25,7 @@ SAME = ", and the same in the configuration"
 NOW_MS = int(time.time() * 1000)
 ALTERED = (
     "the names of columns come from the definitions that the reader finds when it connects, and a table that "
-    "was altered since may be set aside"
+    "was altered since may be quarantined"
 )
 
 
@@ -326,7 +326,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         [
             warning(
                 "this version does not log the names of columns: they come from the definitions that the "
-                "reader finds when it connects, and a table that was altered since may be set aside",
+                "reader finds when it connects, and a table that was altered since may be quarantined",
                 "restart the reader after ALTER TABLE, or upgrade to MySQL 8.0 or MariaDB 10.5",
             )
         ],
