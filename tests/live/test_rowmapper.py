@@ -8,8 +8,10 @@ import pytest
 
 from millrace.avro.records import deserialize
 from millrace.local import MariaDB
+from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
+from tests.shared import address_of
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
 
@@ -22,8 +24,7 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 def differences(world):
     """Compare the row topics with the tables; say where they differ."""
-    connection = world.server.connect(autocommit=True)
-    try:
+    with MysqlConnection(address_of(world.server)) as connection:
         names = table_names(connection, world.database)
         found = compare_tables(
             connection,
@@ -34,8 +35,6 @@ def differences(world):
             tables=names,
         )
         return {one.table: (one.missing, one.surplus) for one in found if not one.equal}
-    finally:
-        connection.close()
 
 
 def places(world):
