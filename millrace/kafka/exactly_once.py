@@ -77,10 +77,14 @@ def take_over(
             )
         guard.check_ids(state.continuity)
     infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
-    if state is not None:
-        guard.check_records(state.continuity)
-    else:
-        _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    try:
+        if state is not None:
+            guard.check_records(state.continuity)
+        else:
+            _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    except TopicChangedError:
+        producer.check_unmoved(stored)
+        raise
     guard.begin(None if state is None else state.continuity)
     if stop.is_set():
         raise StopRequestedError

@@ -119,6 +119,12 @@ class TransactionalProducer:
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
         return read_state(self._settings, self._source, self._service)
 
+    def check_unmoved(self, stored: StoredState | None) -> None:
+        """Raise :class:`FencedError` where another process has written a state since ``stored`` was read."""
+        newest = read_state(self._settings, self._source, self._service)
+        if newest is not None and (stored is None or newest.offset > stored.offset):
+            raise FencedError(self._who_took_over())
+
     # -- the transaction ----------------------------------------------------------------------------
 
     @property
