@@ -29,7 +29,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
-from millrace.contract import Topics
+from millrace.contract import Topics, metric_name
 from millrace.kafka.topics import TableTopicInfo
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
@@ -162,7 +162,7 @@ class Binder:
         # Whose rows a topic has; and by what Kafka makes of its name in its metrics, which must be unique in
         # the cluster, the topic.
         self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
-        self._metric_names = {_metric_name(topic): topic for topic in self._known}
+        self._metric_names = {metric_name(topic): topic for topic in self._known}
         self._bound: dict[Content, BoundTable] = {}
         self._failed: dict[Content, BinlogError] = {}
 
@@ -329,7 +329,7 @@ class Binder:
                 f"the topic {topic} has the rows of {'.'.join(owner)}: give {name} another one with "
                 f"MILLRACE_TOPICS_NAMES, such as {name}={name}_2"
             )
-        other = self._metric_names.get(_metric_name(topic))
+        other = self._metric_names.get(metric_name(topic))
         if other is not None:
             return TableRefusedError(
                 f"the topics {topic} and {other} cannot both exist: Kafka's metrics take '.' and '_' for "
@@ -341,7 +341,7 @@ class Binder:
                 f"{self._max_tables}, so that {topic} is not created"
             )
         self._owners[topic] = (one.table.database, one.table.table)
-        self._metric_names[_metric_name(topic)] = topic
+        self._metric_names[metric_name(topic)] = topic
         return None
 
     def _refusal(self, topic: str) -> TableRefusedError | None:
@@ -434,7 +434,3 @@ def _fingerprint(schema: dict[str, Any]) -> str:
     except ValueError as error:
         raise InvalidValueError(f"the table's schema cannot be written as JSON: {error}") from error
     return hashlib.sha256(text).hexdigest()
-
-
-def _metric_name(topic: str) -> str:
-    return topic.replace(".", "_")
