@@ -133,8 +133,8 @@ def topic_names(server: Server) -> Iterator[Outcome]:
             )
     if collisions:
         yield warning(
-            "Kafka cannot have the topics of these beside each other, since they differ in '.' and '_' alone: "
-            f"the rows of the second wait in the dead letter topic: {listed(sorted(collisions))}",
+            "Kafka cannot have the topics of these beside each other, since they differ in '.' and '_' "
+            f"alone: the rows of the second wait in the dead letter topic: {listed(sorted(collisions))}",
             "give one of them another topic with MILLRACE_TOPICS_NAMES",
             sorted(collisions),
         )
