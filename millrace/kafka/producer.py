@@ -115,15 +115,9 @@ class TransactionalProducer:
         if again:
             stored = read_state(self._settings, self._source, self._service)
             if stored is not None and stored.owner != self._owner:
-                raise FencedError(self._who_took_over())
+                raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
         return read_state(self._settings, self._source, self._service)
-
-    def check_unmoved(self, stored: StoredState | None) -> None:
-        """Raise :class:`FencedError` where another process has written a state since ``stored`` was read."""
-        newest = read_state(self._settings, self._source, self._service)
-        if newest is not None and (stored is None or newest.offset > stored.offset):
-            raise FencedError(self._who_took_over())
 
     # -- the transaction ----------------------------------------------------------------------------
 
@@ -333,7 +327,7 @@ class TransactionalProducer:
                     f"{TRANSACTION_TIMEOUT_S:g} s: this process stood still, or its brokers did not answer. "
                     "Nothing is lost: start it again"
                 )
-            return FencedError(self._who_took_over())
+            return self.fenced()
         try:
             with translated(f"{doing} for {self._source} as {self._service}"):
                 raise KafkaException(error)
@@ -357,15 +351,16 @@ class TransactionalProducer:
         refused = [failure for failure in failures if not is_passing(failure)]
         return (refused or failures or [error])[0]
 
-    def _who_took_over(self) -> str:
+    def fenced(self) -> FencedError:
+        """Say that another process took over, and which."""
         what = f"another {self._service} of the source {self._source} took over"
         try:
             stored = read_state(self._settings, self._source, self._service)
         except BrokerError:
             stored = None
         if stored is None or stored.owner == self._owner:
-            return f"{what}; it has not said who it is. This one ends: let only one of them run"
-        return f"{what}: {stored.owner}. This one ends: let only one of them run"
+            return FencedError(f"{what}; it has not said who it is. This one ends: let only one of them run")
+        return FencedError(f"{what}: {stored.owner}. This one ends: let only one of them run")
 
     def _wait_for_rest(self) -> None:
         """Wait until the state has not moved for a while, so that two processes do not fence each other."""
