@@ -98,6 +98,7 @@ class TransactionalProducer:
         with translated("setting up the producer"):
             self._producer = client.Producer(config, logger=client.KAFKA_LOG)
         self._in_transaction = False
+        self._given_up = False
         self._records = 0
         self._bytes = 0
         self._began = 0.0
@@ -123,8 +124,8 @@ class TransactionalProducer:
 
     @property
     def pending(self) -> bool:
-        """Whether a transaction is open."""
-        return self._in_transaction
+        """Whether a transaction is open that may be committed."""
+        return self._in_transaction and not self._given_up
 
     @property
     def age_s(self) -> float:
@@ -306,6 +307,7 @@ class TransactionalProducer:
                 if self._stop.is_set() and told_to_stop is None:
                     told_to_stop = now
                 if told_to_stop is not None and now - told_to_stop > _LAST_COMMIT_S:
+                    self._given_up = True
                     raise StopRequestedError from exception
                 if not exception.args[0].retriable() or now - began > timeout_s:
                     raise self._in_words(doing, exception) from exception

@@ -122,7 +122,7 @@ def assembled(
     settings = service.settings
     topics = Topics(settings.source)
     group = f"millrace-rowmapper-{settings.source}"
-    admin = connect(settings.kafka)
+    admin = connect(settings.kafka, service.stop)
     with (
         SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
