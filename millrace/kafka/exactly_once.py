@@ -103,7 +103,8 @@ def take_over(
     guard.begin(None if state is None else state.continuity)
     if stop.is_set():
         raise StopRequestedError
-    producer.commit(value)
+    with _explained(guard, producer):
+        producer.commit(value)
     return Started(state, infos, guard)
 
 
@@ -115,6 +116,28 @@ def _refuse_lost_state(settings: ServiceSettings, service: str, own: str, state_
             f"once more. 'millrace state rebuild {service} --source {settings.source}' makes the state of "
             "what the topics hold"
         )
+
+
+def _explain(guard: ContinuityGuard, producer: TransactionalProducer) -> None:
+    guard.look(now=True)
+    refused = refused_topics(guard.admin, producer.topics, producer.failures)
+    if refused:
+        raise TopicsRefusedError(refused)
+
+
+@contextmanager
+def _explained(guard: ContinuityGuard, producer: TransactionalProducer) -> Iterator[None]:
+    """Say why Kafka refuses, where topics are the reason."""
+    try:
+        yield
+    except TopicsRefusedError:
+        raise
+    except BrokerError as error:
+        try:
+            _explain(guard, producer)
+        except (TopicsRefusedError, TopicChangedError) as reason:
+            raise reason from error
+        raise
 
 
 class Committer(Generic[S]):
@@ -176,7 +199,7 @@ class Committer(Generic[S]):
             own = output.groups.get(self._own)
             if own:
                 self._last = own[-1][0], own[-1][1]
-            with self._explained():
+            with _explained(self._guard, self._producer):
                 self._producer.send(output)
             output.clear()
         self._settled = self._state()
@@ -188,7 +211,7 @@ class Committer(Generic[S]):
         """
         state, before = self._settled, self._committed
         if state is None:
-            with self._explained():
+            with _explained(self._guard, self._producer):
                 self._producer.commit(None, wonder=self.explain)
         else:
             if not rewind and before is not None and state.precedes(before):
@@ -199,7 +222,7 @@ class Committer(Generic[S]):
             self._guard.note(None if reader is None else reader.last, self._last)
             self._last = None
             state = replace(state, continuity=self._guard.continuity)
-            with self._explained():
+            with _explained(self._guard, self._producer):
                 self._producer.commit(state.to_bytes(), wonder=self.explain)
         self._committed = state
         self._guard.look()
@@ -222,23 +245,7 @@ class Committer(Generic[S]):
         Raises :class:`TopicChangedError` where one of the service's own is another one than before, and
         :class:`TopicsRefusedError` where topics do not take what is written to them.
         """
-        self._guard.look(now=True)
-        refused = refused_topics(self._guard.admin, self._producer.topics, self._producer.failures)
-        if refused:
-            raise TopicsRefusedError(refused)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (TopicsRefusedError, TopicChangedError):
-            raise
-        except BrokerError as error:
-            try:
-                self.explain()
-            except (TopicsRefusedError, TopicChangedError) as reason:
-                raise reason from error
-            raise
+        _explain(self._guard, self._producer)
 
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""

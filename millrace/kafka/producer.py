@@ -48,6 +48,8 @@ _WONDER_S: Final = 2.0
 _PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 """Errors of records that were given up because of others."""
 
+_FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
+
 _UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT)
 """Errors that only say that something else went wrong before."""
 
@@ -233,6 +235,7 @@ class TransactionalProducer:
         ``wonder`` is called now and then where it takes long; what it raises ends the wait.
         """
         self.begin()
+        self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
         headers = [(HEADER_OWNER, self._owner.encode())]
         for key, value in ((state_key(self._service), state), *others):
@@ -330,6 +333,12 @@ class TransactionalProducer:
                     "Nothing is lost: start it again"
                 )
             return self.fenced()
+        if error.code() in _FORGOTTEN:
+            return BrokerError(
+                f"Kafka has forgotten the {self._service} of {self._source}, which wrote nothing for longer "
+                "than transactional.id.expiration.ms or producer.id.expiration.ms of the brokers. Nothing is "
+                "lost: start it again"
+            )
         try:
             with translated(f"{doing} for {self._source} as {self._service}"):
                 raise KafkaException(error)

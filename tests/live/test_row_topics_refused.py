@@ -15,7 +15,7 @@ from .broker_control import AUTHORIZER, Administrator
 from .rows_world import RowsWorld
 from .test_rowmapper import differences, places, run
 
-TABLES = ("gone", "small", "denied", "fine")
+TABLES = ("gone", "small", "denied", "hidden", "fine")
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
     topics = {table: world.topics.table(world.database, table) for table in TABLES}
     for table in TABLES:
         run(world, f"CREATE TABLE {table} (id INT PRIMARY KEY, v MEDIUMBLOB)")
+    administrator.deny(topics["hidden"], AclOperation.DESCRIBE)
     with world.services("reader", "decoder"), world.service("rowmapper") as rowmapper:
         world.wait_for_start()
         write(world, 1)
@@ -53,17 +54,20 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
 
     state = RowMapperState.from_bytes(read_state(world.settings, world.source, "rowmapper").value)
     reasons = {entry.table: entry.error for entry in state.quarantined}
-    assert reasons.keys() == {"gone", "small", "denied"}
+    assert reasons.keys() == set(TABLES) - {"fine"}
     for table, words in (
         ("gone", f"the topic {topics['gone']} is gone"),
         ("small", "its max.message.bytes was lowered"),
         ("denied", f"these credentials may not write to the topic {topics['denied']}"),
     ):
         assert words in reasons[table]
-        assert reasons[table].endswith("'millrace deadletter retry' gives them back")
+    assert f"the topic {topics['hidden']} cannot be looked up" in reasons.pop("hidden")
+    for reason in reasons.values():
+        assert reason.endswith("'millrace deadletter retry' gives them back")
 
     administrator.alter(topics["small"], "max.message.bytes", str(8 << 20))
     administrator.allow(topics["denied"])
+    administrator.allow(topics["hidden"])
     done = run_python("-m", "millrace.cli", "deadletter", "retry", settings=world.environment)
     assert done.returncode == 0, done.stderr
     assert differences(world).keys() == {"gone"}, "what its deletion has deleted"
