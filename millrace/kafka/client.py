@@ -80,7 +80,7 @@ def consumer_config(
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
         "queued.max.messages.kbytes": 16 * 1024,
-        "fetch.message.max.bytes": 4 * 1024 * 1024,
+        "fetch.message.max.bytes": 1024 * 1024,
     }
 
 
