@@ -9,9 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from millrace.mysql.address import MysqlAddress
-
-__all__ = ["PROJECT", "SHARED", "address_of", "environment_with", "load_script", "run_python"]
+__all__ = ["PROJECT", "SHARED", "environment_with", "load_script", "run_python"]
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -27,11 +25,6 @@ def load_script(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def address_of(server: Any) -> MysqlAddress:
-    """Return where a server of the tests is, and how its root logs in."""
-    return MysqlAddress(server.host, server.port, server.user, server.password, get_server_public_key=True)
 
 
 def environment_with(settings: Mapping[str, str]) -> dict[str, str]:

@@ -132,7 +132,6 @@ class RawDownload:
         if file != self._name or self._copy is None:
             self._finish()
             path = self.path(file)
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._copy = _Copy(path, file)
             self._name = file
             self._note(f"{path}: from {position} on")
@@ -211,6 +210,8 @@ def _opened(path: Path, *, create: bool) -> BinaryIO:
     try:
         if path.is_symlink():
             raise UserError(f"{path} is a symbolic link, which is not followed", ExitCode.SOURCE)
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, flags | create * os.O_CREAT, _MODE)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}", ExitCode.SOURCE) from error

@@ -12,7 +12,6 @@ from millrace.kafka.read import read_topic
 from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import Records, compare_tables, table_names
 from tests.chaos.stack import DATABASE, Stack
-from tests.shared import address_of
 
 _IN_USE_BYTE = len(MAGIC) + 17
 """Of the format description's flags; set while a file is open, or by a server that was killed."""
@@ -53,7 +52,7 @@ def check(stack: Stack, say: Callable[[str], None]) -> Verdict:
 
 
 def _compare(stack: Stack, verdict: Verdict) -> None:
-    with MysqlConnection(address_of(stack.server)) as connection:
+    with MysqlConnection(stack.server.root_address) as connection:
         names = table_names(connection, DATABASE)
         rows = 0
         for found in compare_tables(

@@ -11,7 +11,6 @@ from millrace.local import MariaDB
 from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
-from tests.shared import address_of
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
 
@@ -24,7 +23,7 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 def differences(world):
     """Compare the row topics with the tables; say where they differ."""
-    with MysqlConnection(address_of(world.server)) as connection:
+    with MysqlConnection(world.server.root_address) as connection:
         names = table_names(connection, world.database)
         found = compare_tables(
             connection,
