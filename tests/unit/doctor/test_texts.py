@@ -652,6 +652,35 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         ],
     ),
     (
+        table_checks.topic_names,
+        server(
+            tables=[
+                Table("a", "b_c", "InnoDB", keyed=True),
+                Table("a_b", "c", "InnoDB", keyed=True),
+                Table("x", "raw", "InnoDB", keyed=True),
+                Table("x", "y", "InnoDB", keyed=True),
+            ],
+            settings={"source": "shop", "topics": frozenset({"shop_x.raw", "shop.x.y", "shop.raw"})},
+        ),
+        [
+            warning(
+                "Kafka cannot have the topics of these beside each other, since they differ in '.' and '_' "
+                "alone: the rows of the second wait in the dead letter topic: a.b_c and a_b.c, x.raw and "
+                "shop_x.raw",
+                "give one of them another topic with MILLRACE_TOPICS_NAMES",
+                ["a.b_c and a_b.c", "x.raw and shop_x.raw"],
+            )
+        ],
+    ),
+    (
+        table_checks.topic_names,
+        server(
+            tables=[Table("a", "b_c", "InnoDB", keyed=True), Table("a_b", "c", "InnoDB", keyed=True)],
+            settings={"source": "shop", "topic_names": {"a_b.c": ("a_b", "c_2")}},
+        ),
+        [ok("each table can have its own")],
+    ),
+    (
         table_checks.cascades,
         server(innodb_native_foreign_keys="OFF"),
         [ok("the server logs the rows that foreign keys change")],
