@@ -199,7 +199,7 @@ def ensure_table_topics(
             what = "is gone" if found is None else "was deleted and created again"
             changed[name] = TopicRefusedError(
                 f"the topic {name} {what}: the rows that were written to it until now are lost. 'millrace "
-                "reprocess' writes all rows again; 'millrace deadletter retry' goes on with the topic as "
+                "reprocess' writes all rows again; 'millrace deadletter redrive' goes on with the topic as "
                 "it is, without them"
             )
     kinds = {name: "table" for name in ids if name not in changed}

@@ -89,7 +89,7 @@ def run(service: Service[RowMapperSettings]) -> None:
             if not own.keys().isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
                 raise
             refused |= {
-                topic: f"{reason}. The table's rows wait: 'millrace deadletter retry' gives them back"
+                topic: f"{reason}. The table's rows wait: 'millrace deadletter redrive' gives them back"
                 for topic, reason in error.topics.items()
             }
             service.health.beat()

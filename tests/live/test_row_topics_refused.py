@@ -63,12 +63,12 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
         assert words in reasons[table]
     assert f"the topic {topics['hidden']} cannot be looked up" in reasons.pop("hidden")
     for reason in reasons.values():
-        assert reason.endswith("'millrace deadletter retry' gives them back")
+        assert reason.endswith("'millrace deadletter redrive' gives them back")
 
     administrator.alter(topics["small"], "max.message.bytes", str(8 << 20))
     administrator.allow(topics["denied"])
     administrator.allow(topics["hidden"])
-    done = run_python("-m", "millrace.cli", "deadletter", "retry", settings=world.environment)
+    done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
     assert done.returncode == 0, done.stderr
     assert differences(world).keys() == {"gone"}, "what its deletion has deleted"
     assert [row["after"]["id"] for row in world.rows("gone")] == [4]
