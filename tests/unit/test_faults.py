@@ -166,7 +166,8 @@ class World:
 
     def run(self, name: str) -> None:
         """Run a service until it has nothing left to do, or what it stops with is raised."""
-        values: dict[str, Any] = {"source": SOURCE, "kafka": {"bootstrap_servers": "nowhere:1"}}
+        kafka = {"bootstrap_servers": "nowhere:1", "fenced_wait_s": 0}
+        values: dict[str, Any] = {"source": SOURCE, "kafka": kafka}
         kind: Any
         kind, app = {
             "reader": (ReaderSettings, reader_app),
