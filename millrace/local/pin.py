@@ -1,6 +1,7 @@
 """Pin the artifacts: resolve the roots of every bundle and rewrite ``files`` in ``artifacts.toml``.
 
-``python -m millrace.local.pin``, after a version in ``roots`` was changed; with names of bundles, of those alone.
+``python -m millrace.local.pin``, after a version in ``roots`` was changed; names of bundles behind it mean
+those alone.
 """
 
 import re
@@ -18,7 +19,7 @@ __all__ = ["repin"]
 
 
 def repin(*names: str) -> None:
-    """Resolve the roots of these bundles, or of every one, and rewrite their ``files`` in ``artifacts.toml``."""
+    """Resolve the roots of these bundles, or of all, and rewrite their ``files`` in ``artifacts.toml``."""
     text = PINS.read_text()
     bundles = tomllib.loads(text)
     for name in names or bundles:
