@@ -137,6 +137,8 @@ def watch(
         if count and not first_row:
             first_row = time.monotonic()
     after = _sample(stack, processes)
+    if count != rows:
+        raise RuntimeError(f"{count} rows were written, of {rows}: something was written twice")
     costs, servers = _between(before.costs, after.costs), _between(before.servers, after.servers)
     known_s = sum(cost.cpu_s for cost in (*costs.values(), *servers.values())) + after.own_s - before.own_s
     machine = after.machine - before.machine

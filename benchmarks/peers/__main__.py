@@ -105,19 +105,11 @@ def _delete_topics(stack: LocalStack) -> None:
 
 
 def _table() -> Table:
-    table = Table(
-        "input", "system", title="Server to topics of rows, all on one machine", title_justify="left"
-    )
-    for column in (
-        "rows/s",
-        "of all runs",
-        "s to the first row",
-        "CPU µs per row",
-        "peak MB",
-        "servers' CPU µs per row",
-    ):
+    table = Table("input", "system", title="Server to topics of rows", title_justify="left")
+    table.columns[1].no_wrap = True
+    for column in ("rows/s", "of all runs", "first row", "CPU/row", "peak MB", "servers' CPU/row"):
         table.add_column(column, justify="right")
-    table.add_column("Millrace beside it")
+    table.add_column("Millrace's rate, CPU")
     return table
 
 
@@ -131,10 +123,10 @@ def _add_rows(table: Table, name: str, runs: Runs) -> None:
             _NAMES[system],
             f"{result.rows_per_s:,.0f}",
             _extent(results),
-            f"{result.first_row_s:.1f}",
-            f"{result.cpu_us:.1f}",
+            f"{result.first_row_s:.1f} s",
+            f"{result.cpu_us:.1f} µs",
             " + ".join(f"{cost.peak_mb:,.0f}" for cost in result.costs.values()),
-            f"{result.servers_us:.1f}",
+            f"{result.servers_us:.1f} µs",
             "" if own is None or own is result else _ratio(own, result),
         )
 

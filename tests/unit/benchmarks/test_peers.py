@@ -92,10 +92,10 @@ def test_ratios_are_those_of_the_median_runs() -> None:
     Console(file=output, width=150).print(table)
     own, other = (line for line in output.getvalue().splitlines() if "│ A" in line)
     assert [cell.strip() for cell in own.split("│")][2:-1] == [
-        "Millrace", "1,000", "111 to 2,000", "0.5", "200.0", "100 + 100", "1000.0", "",
+        "Millrace", "1,000", "111 to 2,000", "0.5 s", "200.0 µs", "100 + 100", "1000.0 µs", "",
     ]  # fmt: skip
     assert [cell.strip() for cell in other.split("│")][2:-1] == [
-        "Debezium", "500", "", "0.5", "800.0", "100", "1000.0", "2.0 x, 0.25 x",
+        "Debezium", "500", "", "0.5 s", "800.0 µs", "100", "1000.0 µs", "2.0 x, 0.25 x",
     ]  # fmt: skip
 
 

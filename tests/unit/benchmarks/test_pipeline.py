@@ -79,6 +79,12 @@ def test_a_process_that_has_ended_is_told() -> None:
         watch(STACK, {"it": process}, 10, begun=lambda: True, written=lambda: 9)
 
 
+def test_rows_that_come_twice_are_told() -> None:
+    process: Any = Running()
+    with pytest.raises(RuntimeError, match="^11 rows were written, of 10"):
+        watch(STACK, {"it": process}, 10, begun=lambda: True, written=lambda: 11)
+
+
 def test_what_the_machine_and_a_process_have_used() -> None:
     cost = process_cost(os.getpid())
     assert cost.peak_mb > 10
