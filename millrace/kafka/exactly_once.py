@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState, stored_state
 from millrace.contract import Topics
-from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
+from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_ids
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import last_record
+from millrace.kafka.state import last_record, read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -28,7 +28,7 @@ from millrace.runtime.health import Health
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Output, Stage
 
-__all__ = ["Committer", "Started", "run_stage", "take_over"]
+__all__ = ["Committer", "Started", "committed_state", "run_stage", "take_over"]
 
 S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
 
@@ -43,6 +43,18 @@ class Started(Generic[S]):
     state: S | None
     infos: dict[str, TopicInfo]
     guard: ContinuityGuard
+
+
+def committed_state(settings: ServiceSettings, admin: AdminClient, service: str, kind: type[S]) -> S | None:
+    """Read the state of a service as anybody may, without taking over; None where there is none.
+
+    It may be one from before what another process is writing now, and is not waited for.
+    """
+    topic = Topics(settings.source).state
+    if topic not in topic_ids(admin, [topic]):
+        return None
+    stored = read_state(settings.kafka, settings.source, service, undecided=False)
+    return stored_state(kind, None if stored is None else stored.value, topic)
 
 
 def take_over(
@@ -64,19 +76,26 @@ def take_over(
     stored = producer.open()
     value = None if stored is None else stored.value
     state = stored_state(kind, value, state_topic)
+    if state is not None and not isinstance(state, ReaderState) and state.reprocessing:
+        raise UserError(
+            f"'millrace reprocess' was begun for {settings.source} and not finished: run it again",
+            ExitCode.DATA,
+        )
     guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
-    if state is not None:
-        if not isinstance(state, ReaderState) and state.reprocessing:
-            raise UserError(
-                f"'millrace reprocess' was begun for {settings.source} and not finished: run it again",
-                ExitCode.DATA,
-            )
-        guard.check_ids(state.continuity)
-    infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
-    if state is not None:
-        guard.check_records(state.continuity)
-    else:
-        _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    try:
+        if state is not None:
+            guard.check_ids(state.continuity)
+        infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
+        if state is not None:
+            guard.check_records(state.continuity)
+        else:
+            _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    except TopicChangedError:
+        # Or another process has taken over since the state was read, and has written more.
+        newest = read_state(settings.kafka, settings.source, service)
+        if newest is not None and (stored is None or newest.offset != stored.offset):
+            raise producer.fenced() from None
+        raise
     guard.begin(None if state is None else state.continuity)
     if stop.is_set():
         raise StopRequestedError

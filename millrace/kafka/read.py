@@ -158,14 +158,23 @@ def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[s
     return sums
 
 
-def held_offsets(admin: AdminClient, topics: Mapping[str, int]) -> dict[tuple[str, int], range]:
-    """Return the offsets that each partition holds; ``topics`` gives the number of partitions of each."""
+def held_offsets(
+    admin: AdminClient, topics: Mapping[str, int], *, undecided: bool = True
+) -> dict[tuple[str, int], range]:
+    """Return the offsets that each partition holds; ``topics`` gives the number of partitions of each.
+
+    Without ``undecided`` they end before the first Kafka transaction that is open.
+    """
     partitions = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
     if not partitions:
         return {}
     with translated("looking up the extent of topics"):
         first = earliest_offsets(admin, partitions)
-        ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+        ends = latest_offsets(
+            admin,
+            partitions,
+            IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED,
+        )
     return {(at.topic, at.partition): range(first[at], ends[at]) for at in partitions}
 
 

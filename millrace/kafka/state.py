@@ -67,10 +67,15 @@ def process_name() -> str:
 _STARTED: Final = datetime.now(UTC)
 
 
-def read_state(settings: KafkaSettings, source: str, service: str) -> StoredState | None:
-    """Read the newest committed state of a service; None if there never was one."""
-    key = state_key(service)
-    record = last_record(settings, Topics(source).state, lambda found: found.key == key)
+def read_state(
+    settings: KafkaSettings, source: str, service: str, *, undecided: bool = True
+) -> StoredState | None:
+    """Read the newest committed state of a service; None if there never was one.
+
+    Without ``undecided`` nothing is waited for; see :func:`last_records`.
+    """
+    key, at = state_key(service), (Topics(source).state, 0)
+    record = last_records(settings, {at[0]: 1}, lambda found: found.key == key, undecided=undecided).get(at)
     if record is None:
         return None
     owner = dict(record.headers or ()).get(HEADER_OWNER)
@@ -86,20 +91,26 @@ def last_record(
 
 
 def last_records(
-    settings: KafkaSettings, topics: Mapping[str, int], wanted: Callable[[Record], bool] = lambda _: True
+    settings: KafkaSettings,
+    topics: Mapping[str, int],
+    wanted: Callable[[Record], bool] = lambda _: True,
+    *,
+    undecided: bool = True,
 ) -> dict[Target, Record]:
     """Read the last committed record that is ``wanted`` of each partition that has one.
 
     ``topics`` gives the number of partitions of each. Everything that lies in a partition when this is called
-    is waited for: what other services have written but not yet committed may hide what is wanted. Partitions
-    are read backwards in growing strides, so that their length does not matter.
+    is waited for: what other services have written but not yet committed may hide what is wanted. Without
+    ``undecided`` what lies before the first open transaction is all that is looked at. Partitions are read
+    backwards in growing strides, so that their length does not matter.
     """
     found: dict[Target, Record] = {}
     config = consumer_config(settings, "millrace-read") | {"enable.partition.eof": True}
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated("reading the ends of topics"):
-            left = {at: held for at, held in held_offsets(admin_client(settings), topics).items() if held}
+            found_now = held_offsets(admin_client(settings), topics, undecided=undecided)
+            left = {at: held for at, held in found_now.items() if held}
             stride = _FIRST_STRIDE
             while left:
                 starts = {at: max(held.start, held.stop - stride) for at, held in left.items()}

@@ -9,13 +9,14 @@ else anywhere.
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from millrace.avro.service_state import ReaderState
 from millrace.contract import Topics
 from millrace.kafka.client import connect
-from millrace.kafka.exactly_once import Committer, take_over
+from millrace.kafka.exactly_once import Committer, committed_state, take_over
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.producer import TransactionalProducer
 from millrace.mysql.errors import (
@@ -81,6 +82,14 @@ def run(service: Service[ReaderSettings]) -> None:
         if service.stop.is_set():
             raise StopRequestedError
 
+    before = committed_state(settings, admin, "reader", ReaderState)
+    if before is not None:
+        _say_where(service, before)
+    if not settings.files:
+        # Who has the wrong server or password must not fence a reader that works.
+        stage = RawStage(topics.raw, 0, metrics, before, retry_checksums=True)
+        with _source_errors():
+            LiveSource(settings, stage, lambda: None, beat).examine()
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
         started = take_over(
             settings,
@@ -90,8 +99,6 @@ def run(service: Service[ReaderSettings]) -> None:
             ReaderState,
             stop=service.stop,
         )
-        if started.state is not None:
-            _say_where(service, started.state)
         CommitMetrics(service.metrics, "reader", producer)
         stage = RawStage(
             topics.raw,
@@ -119,17 +126,24 @@ def run(service: Service[ReaderSettings]) -> None:
             if settings.files
             else LiveSource(settings, stage, commit, beat)
         )
-        try:
+        with _source_errors():
             _Loop(service, source, stage, committer, metrics).run()
-        except (RetriableError, RefusedError) as error:
-            raise UserError(str(error), ExitCode.SOURCE) from error
-        except OtherLogError as error:
-            raise UserError(str(error), ExitCode.DATA) from error
-        except GapError as error:
-            raise UserError(
-                f"{error}. Nothing after that place was written; look at the log there with mysqlbinlog",
-                ExitCode.DATA,
-            ) from error
+
+
+@contextmanager
+def _source_errors() -> Iterator[None]:
+    """Give errors of the source their exit codes."""
+    try:
+        yield
+    except (RetriableError, RefusedError) as error:
+        raise UserError(str(error), ExitCode.SOURCE) from error
+    except OtherLogError as error:
+        raise UserError(str(error), ExitCode.DATA) from error
+    except GapError as error:
+        raise UserError(
+            f"{error}. Nothing after that place was written; look at the log there with mysqlbinlog",
+            ExitCode.DATA,
+        ) from error
 
 
 def _say_where(service: Service[ReaderSettings], state: ReaderState) -> None:

@@ -102,12 +102,22 @@ class LiveSource:
         Of several servers the one that was read last comes first, so that no epoch is begun without need;
         then the others, in their order. Where none can be read, but one may be later, that is retriable.
         """
+        self._on_one_server(self._open)
+
+    def examine(self) -> None:
+        """Connect as :meth:`open` does, and look whether the server may be read and is the right one.
+
+        A reader of this source that runs meanwhile is not disturbed: nothing is asked for as a replica.
+        """
+        self._on_one_server(self._examine)
+
+    def _on_one_server(self, attempt: Callable[[MysqlAddress], None]) -> None:
         failures: list[SourceError] = []
         count, last = len(self._addresses), self._at
         for self._at in [(last + step) % count for step in range(count)]:
             self._beat()
             try:
-                self._open(self._addresses[self._at])
+                attempt(self._addresses[self._at])
             except DuplicateReplicaError:
                 raise
             except SourceError as error:
@@ -133,6 +143,16 @@ class LiveSource:
                 raise ProtocolError(
                     f"{address}: what it says of its log and its GTIDs cannot be read: {error}"
                 ) from error
+
+    def _examine(self, address: MysqlAddress) -> None:
+        with MysqlConnection(address, self._beat) as connection:
+            self._check(connection)
+            state = self._stage.state()
+            if state is None or state.reset is not None:
+                return
+            other = another_log(connection, None, server_names(connection), state, self._beat)
+            if other is not None and self._has_gtids(connection, state, other) and other.other_server:
+                self._check_history(connection, state, other.reason, executed(connection))
 
     def _find_place(self, address: MysqlAddress) -> None:
         self._connection = connection = MysqlConnection(address, self._beat)
@@ -315,17 +335,9 @@ class LiveSource:
         self, connection: MysqlConnection, names: ServerNames, state: ReaderState, other: OtherLog
     ) -> None:
         """Go on in another log, which only GTIDs can do; raise where they say that we cannot."""
-        address, place = connection.address, f"{state.log_file}:{state.position}"
-        without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
-        if not state.gtid_set or without_gtids:
-            if other.purged and not other.other_server:
-                self._after_purge(connection, names, state)
-                return
-            why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
-            raise OtherLogError(
-                f"{address}: this is not the log that was read so far up to {place} ({other.reason}), and as "
-                f"{why}, nobody can tell where to go on in it. {_BRING_BACK}"
-            )
+        if not self._has_gtids(connection, state, other):
+            self._after_purge(connection, names, state)
+            return
         gone = self._gone(connection)
         if other.other_server:
             history = executed(connection)
@@ -333,13 +345,32 @@ class LiveSource:
             history = gone
         else:
             history = gtids_before(self._head(connection, other.followed_by.name))
+        self._check_history(connection, state, other.reason, history)
+        self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
+
+    def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: OtherLog) -> bool:
+        """Tell whether there are GTIDs to go on by; raise where there is no other way."""
+        without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
+        if state.gtid_set and not without_gtids:
+            return True
+        if other.purged and not other.other_server:
+            return False
+        why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
+        raise OtherLogError(
+            f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
+            f"({other.reason}), and as {why}, nobody can tell where to go on in it. {_BRING_BACK}"
+        )
+
+    def _check_history(
+        self, connection: MysqlConnection, state: ReaderState, reason: str, history: str
+    ) -> None:
+        """Raise where the history of a server does not hold what was read."""
         lost = lacking(state.gtid_set, history)
         if lost:
             raise OtherLogError(
-                f"{address}: this is not the log that was read so far up to {place} ({other.reason}), and "
-                f"its history does not hold {lost}, which was read. {_BRING_BACK}"
+                f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
+                f"({reason}), and its history does not hold {lost}, which was read. {_BRING_BACK}"
             )
-        self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
 
     def _after_gtids(
         self,
@@ -486,6 +517,10 @@ class LiveSource:
         if definitions.databases() <= {"mysql"}:
             user = self._settings.mysql.user
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
+
+
+def _place_of(state: ReaderState) -> str:
+    return f"{state.log_file}:{state.position}"
 
 
 def _logs(connection: MysqlConnection) -> list[LogFile]:

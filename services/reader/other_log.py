@@ -35,12 +35,15 @@ class OtherLog:
 
 def another_log(
     connection: MysqlConnection,
-    replica: ReplicaIdentity,
+    replica: ReplicaIdentity | None,
     names: ServerNames,
     state: ReaderState,
     beat: Callable[[], None],
 ) -> OtherLog | None:
-    """Say why the server's log is another one than the state speaks of, or nothing."""
+    """Say why the server's log is another one than the state speaks of, or nothing.
+
+    The head of a file is sent to a ``replica``; without one it is not looked at.
+    """
     identity = state.identity
     other_server = _is_other_server(connection, names, identity)
     if other_server is not None and _has_names(names, identity):
@@ -54,7 +57,7 @@ def another_log(
             purged=_is_before(state.log_file, names_of_files),
         )
     index = names_of_files.index(state.log_file)
-    if identity is not None and identity.created:
+    if replica is not None and identity is not None and identity.created:
         difference = _difference(identity, read_head(connection.address, replica, logs[index].name, beat))
         if difference is not None:
             return OtherLog(f"of {state.log_file}, {difference}", other_server=other_server is not None)

@@ -586,6 +586,26 @@ def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str, free_p
         assert float(metrics()["millrace_reader_connected"]) == 1
 
 
+def test_who_cannot_read_fences_nobody(
+    kafka: Kafka, mysql: MySQL, mariadb: MariaDB, source_name: str
+) -> None:
+    """A wrong password and a wrong server are found out before the reader that works would be fenced."""
+    mysql.execute("FLUSH BINARY LOGS")
+    start = f"{mysql.binlog_files[-1].name}:4"
+    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_START=start)
+    write_some(mysql, "before", 1)
+    with world.reader() as process:
+        world.wait_until_at(mysql, process)
+        refused = world.run(MILLRACE_MYSQL_PASSWORD="wrong")
+        _one_line(refused.stderr, "Access denied")
+        other = ReaderWorld.of(kafka, source_name, mariadb).run()
+        _one_line(other.stderr, "this is not the log that was read so far")
+        assert (refused.returncode, other.returncode) == (3, 7)
+        write_some(mysql, "after", 1)
+        world.wait_until_at(mysql, process)
+    assert {record.key.epoch for record in world.raw()} == {0}
+
+
 def test_damaged_bytes_of_a_file_are_marked(
     kafka: Kafka, mysql: MySQL, tmp_path: Path, source_name: str
 ) -> None:

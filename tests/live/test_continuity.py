@@ -1,0 +1,114 @@
+"""Topics and states that are gone, or are others than before: each service says so, and none repeats rows."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millrace.contract import GAP, HEADER_MARKER
+from millrace.kafka.client import connect
+from millrace.local import Kafka, MySQL, Registry
+from tests.shared import run_python
+
+from .rows_world import SERVICES, RowsWorld
+
+
+@pytest.fixture
+def world(kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path) -> RowsWorld:
+    return RowsWorld(kafka, registry, mysql, source_name, tmp_path)
+
+
+def deleted(world: RowsWorld, *topics: str) -> None:
+    for future in connect(world.settings).delete_topics(list(topics), operation_timeout=60).values():
+        future.result(60)
+
+
+def refused(world: RowsWorld, service: str) -> str:
+    """The one line with which a service refuses to run; the exit code is that of data."""
+    done = run_python("-m", f"services.{service}", settings=world.environment)
+    assert (done.returncode, done.stderr.count("\n")) == (7, 1), done.stderr
+    return str(done.stderr)
+
+
+def command(world: RowsWorld, *arguments: str, code: int = 0) -> str:
+    done = run_python("-m", "millrace.cli", *arguments, settings=world.environment)
+    assert done.returncode == code, done.stdout + done.stderr
+    return str(done.stdout + done.stderr)
+
+
+def insert(world: RowsWorld, *ids: int) -> None:
+    for number in ids:
+        world.server.execute(f"INSERT INTO {world.database}.t VALUES ({number})")
+
+
+def ids(world: RowsWorld) -> list[int]:
+    return [row["after"]["id"] for row in world.rows("t")]
+
+
+def test_topics_are_deleted(world: RowsWorld) -> None:
+    """One after the other; each time the ways out that docs/operations.md names lead to every row once."""
+    topics = world.topics
+    with world.with_database():
+        world.server.execute(f"CREATE TABLE {world.database}.t (id INT PRIMARY KEY)")
+        with world.services("reader", "decoder", "rowmapper"):
+            world.wait_for_start()
+            insert(world, 1, 2, 3)
+            world.wait_for_row("t", 3)
+
+        # The state: what was written is not written again.
+        deleted(world, topics.state)
+        for service in SERVICES:
+            assert f"'millrace state rebuild {service} --source {world.source}'" in refused(world, service)
+            assert f"done; start the {service}" in command(world, "state", "rebuild", service, "--yes")
+        insert(world, 4)
+        with world.services(*SERVICES):
+            world.wait_for_row("t", 4)
+        assert ids(world) == [1, 2, 3, 4]
+        for topic in (topics.raw, topics.events):
+            keys = [record.key() for record in world.messages(topic)]
+            assert len(set(keys)) == len(keys)
+
+        # The events: they are decoded again from the head of the raw topic, and rows that are there stay so.
+        deleted(world, topics.events)
+        insert(world, 5)
+        for service in ("decoder", "rowmapper"):
+            assert f"{topics.events} is gone: the {service} of {world.source} has" in refused(world, service)
+        assert not world.messages(topics.events)
+        command(world, "state", "rebuild", "decoder", "--yes")
+        with world.services("reader", "decoder"):
+            wait_for(lambda: any(record.key() == keys[-1] for record in world.messages(topics.events)))
+        said = refused(world, "rowmapper")
+        assert f"{topics.events} was deleted and created again: the rowmapper of {world.source} knows" in said
+        command(world, "state", "rebuild", "rowmapper", "--yes")
+        with world.services(*SERVICES):
+            world.wait_for_row("t", 5)
+        assert ids(world) == [1, 2, 3, 4, 5]
+
+        # The raw topic: the log is read on from where the reader stood, in a new epoch.
+        deleted(world, topics.raw)
+        insert(world, 6)
+        for service in ("reader", "decoder"):
+            assert f"{topics.raw} is gone: the {service} of {world.source} has" in refused(world, service)
+        assert "holds no records" in command(world, "state", "rebuild", "reader", "--yes", code=7)
+        stored = json.loads(command(world, "state", "show", "reader"))
+        place = f"{stored['log_file']}:{stored['position']}"
+        said = command(world, "source", "reset", world.source, "--to", place, "--yes")
+        assert "nothing is left out or read a second time" in said
+        with world.service("reader"):
+            wait_for(lambda: bool(world.messages(topics.raw)))
+            said = command(world, "state", "rebuild", "decoder", "--yes")
+        assert f"{topics.raw} begins after " in said
+        with world.services(*SERVICES):
+            world.wait_for_row("t", 6)
+        assert ids(world) == [1, 2, 3, 4, 5, 6]
+        first = world.messages(topics.raw)[0]
+        assert dict(first.headers() or ()) == {HEADER_MARKER: GAP}
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
