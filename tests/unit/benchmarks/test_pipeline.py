@@ -81,7 +81,7 @@ def test_a_process_that_has_ended_is_told() -> None:
 
 def test_rows_that_come_twice_are_told() -> None:
     process: Any = Running()
-    with pytest.raises(RuntimeError, match="^11 rows were written, of 10"):
+    with pytest.raises(RuntimeError, match=r"^11 rows were written, of 10"):
         watch(STACK, {"it": process}, 10, begun=lambda: True, written=lambda: 11)
 
 
