@@ -59,7 +59,7 @@ fmt: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(KERNEL) ## Measure the codec, the stages and the pipeline, in half an hour; ARGS="--help" tells the options
+bench: $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help" tells the options
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
 bench-peers: $(PEERS) ## Measure the pipeline beside Debezium in Kafka Connect; ARGS="--scale 0.05 --inputs A" and the like
