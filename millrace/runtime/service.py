@@ -39,7 +39,7 @@ from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
 
-__all__ = ["Service", "run_service"]
+__all__ = ["Service", "run_service", "spare_garbage_collection"]
 
 S = TypeVar("S", bound=ServiceSettings)
 _OBJECTS_BEFORE_COLLECTION: Final = 50_000
@@ -79,7 +79,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())
-            _spare_garbage_collection()
+            spare_garbage_collection()
             app(service)
             log.info("stopped")
     except StopRequestedError:
@@ -99,7 +99,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
     return int(ExitCode.UNREAD if unread.is_set() else ExitCode.STOPPED)
 
 
-def _spare_garbage_collection() -> None:
+def spare_garbage_collection() -> None:
     """Leave out of every collection what the imports have made, and collect seldom.
 
     What a service makes of a batch refers to nothing in a circle and is gone with the batch.

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 from click.testing import CliRunner
@@ -47,6 +47,7 @@ from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
 from services.rowmapper.settings import RowMapperSettings
 from tests.fake_broker import Broker, Crash, crash
+from tests.stages import Registry
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
 
 SOURCE = "s"
@@ -126,34 +127,6 @@ def write_log(folder: Path, number: int, actions: list[Action]) -> None:
         action(log, number * 100 + count)
     log.add(RotateEvent(4, f"bin.{number + 1:06}"))
     (folder / log.name).write_bytes(b"\xfebin" + b"".join(data for _, data in log.events))
-
-
-class Registry:
-    """Stands where the schema registry is; outlives the services."""
-
-    def __init__(self) -> None:
-        self._schemas: list[Any] = []
-        self._subjects: dict[str, set[int]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
-        del always
-        if schema not in self._schemas:
-            self._schemas.append(schema)
-        schema_id = self._schemas.index(schema) + 1
-        self._subjects.setdefault(subject, set()).add(schema_id)
-        return schema_id
-
-    def schema(self, schema_id: int) -> Any:
-        return self._schemas[schema_id - 1]
-
-    def subject_schemas(self, subject: str) -> dict[int, Any]:
-        return {schema_id: self.schema(schema_id) for schema_id in self._subjects.get(subject, ())}
 
 
 class World:
