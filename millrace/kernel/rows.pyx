@@ -14,8 +14,23 @@ No byte is read or written but through :func:`take` and :func:`room`, which prov
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+
+from millrace.kernel.writing cimport (
+    DONE,
+    NO_MEMORY,
+    TRUNCATED,
+    UNUSUAL,
+    Output,
+    grow,
+    put,
+    put_byte,
+    put_long,
+    put_sized,
+    room,
+    write_long,
+)
 
 from millrace.binlog.errors import MalformedError, UnrepresentableError
 
@@ -60,12 +75,6 @@ NATIVE_KINDS = {
 }
 """The kinds by the names of ``NativeKind``, to prove that both number them alike."""
 
-cdef enum Status:
-    DONE = 0
-    UNUSUAL = 1  # the value, or the row, is left to the reference
-    TRUNCATED = 2
-    NO_MEMORY = 3
-
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
 cdef enum:
@@ -84,12 +93,6 @@ cdef int64_t[4] MICROS_OF_FRACTION = [0, 10_000, 100, 1]
 
 # -- reading and writing memory -----------------------------------------------------------------------
 
-cdef struct Cursor:
-    const uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t position
-
-
 cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
     """Step over ``size`` bytes; NULL where they are not there."""
     cdef const uint8_t* found
@@ -98,93 +101,6 @@ cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
     found = cursor.data + cursor.position
     cursor.position += size
     return found
-
-
-cdef struct Output:
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
-
-
-cdef inline uint8_t* room(Output* out, Py_ssize_t size) noexcept nogil:
-    """Make the output ``size`` bytes longer and give the first of them; NULL where memory is short."""
-    cdef uint8_t* found
-    if size < 0 or (size > out.capacity - out.size and not _grow(out, size)):
-        return NULL
-    found = out.data + out.size
-    out.size += size
-    return found
-
-
-cdef bint _grow(Output* out, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t wanted
-    cdef uint8_t* data
-    if size > PY_SSIZE_T_MAX // 4 - out.size:
-        return False
-    wanted = (out.size + size) * 2
-    data = <uint8_t*>realloc(out.data, wanted)
-    if data == NULL:
-        return False
-    out.data = data
-    out.capacity = wanted
-    return True
-
-
-cdef extern from "Python.h":
-    Py_ssize_t PY_SSIZE_T_MAX
-
-
-cdef inline int put(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Append bytes that the caller has proven to be there."""
-    cdef uint8_t* into
-    if size == 0:
-        return DONE
-    into = room(out, size)
-    if into == NULL:
-        return NO_MEMORY
-    memcpy(into, data, size)
-    return DONE
-
-
-cdef inline int put_byte(Output* out, uint8_t value) noexcept nogil:
-    cdef uint8_t* into = room(out, 1)
-    if into == NULL:
-        return NO_MEMORY
-    into[0] = value
-    return DONE
-
-
-cdef inline int write_varint(uint8_t* into, uint64_t number) noexcept nogil:
-    """Write a varint into 10 bytes; returns how many it took."""
-    cdef int size = 0
-    while number > 127:
-        into[size] = <uint8_t>(number & 127 | 128)
-        number >>= 7
-        size += 1
-    into[size] = <uint8_t>number
-    return size + 1
-
-
-cdef inline int write_long(uint8_t* into, int64_t value) noexcept nogil:
-    """Write a long of Avro into 10 bytes; returns how many it took."""
-    return write_varint(into, (<uint64_t>value << 1) ^ (0 - <uint64_t>(value < 0)))
-
-
-cdef inline int put_long(Output* out, int64_t value) noexcept nogil:
-    cdef uint8_t* into = room(out, 10)
-    if into == NULL:
-        return NO_MEMORY
-    out.size += write_long(into, value) - 10
-    return DONE
-
-
-cdef inline int put_sized(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Append bytes or a string of Avro."""
-    cdef uint8_t* into = room(out, 10)
-    if into == NULL:
-        return NO_MEMORY
-    out.size += write_long(into, size) - 10
-    return put(out, data, size)
 
 
 cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
@@ -206,28 +122,6 @@ cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
 
 
 # -- the plan -----------------------------------------------------------------------------------------
-
-cdef struct Plan:
-    int kind
-    int length_bytes  # size of the length in front of a value; 0 where all have one size
-    Py_ssize_t size  # of a value, where it is fixed
-    Py_ssize_t a
-    Py_ssize_t b
-    Py_ssize_t first_text  # the column's texts are those from here on
-    Py_ssize_t texts  # their number
-
-
-cdef struct Side:
-    bint exists
-    Py_ssize_t null_size
-    uint8_t* present  # for each column of the table, whether the image has it
-    Py_ssize_t* start  # for each, and the end: where in the output its value begins
-
-
-cdef struct Texts:
-    Output pool
-    Py_ssize_t* start  # where each text begins in the pool, and where the last ends
-
 
 cdef inline Py_ssize_t find_text(const Texts* texts, const Plan* plan, Py_ssize_t index, const uint8_t** data) noexcept nogil:
     """Give the size of a text of a column; -1 where it has no such text."""
@@ -582,7 +476,7 @@ def pack(str form not None, *values):
     out.data = NULL
     out.size = out.capacity = 0
     try:
-        if not _grow(&out, 128):
+        if not grow(&out, 128):
             raise MemoryError
         for i in range(len(form)):
             letter = form[i]
@@ -614,17 +508,6 @@ def pack(str form not None, *values):
 
 
 # -- rows -----------------------------------------------------------------------------------------------
-
-cdef struct Piece:
-    const uint8_t* data
-    Py_ssize_t size
-
-
-cdef struct Frame:
-    Piece start
-    Piece end
-    Piece missing
-
 
 cdef inline Piece piece_of(bytes data) except *:
     """Point into ``data``, which the caller holds for as long as the piece is used."""
@@ -662,22 +545,6 @@ cdef class RowsKernel:
     ``value_prefix`` stand in front of keys and values, of which none is larger than ``record_limit``.
     """
 
-    cdef Plan* plans
-    cdef Py_ssize_t columns
-    cdef Texts texts
-    cdef Side before
-    cdef Side after
-    cdef Output out
-    cdef list converters
-    cdef Py_ssize_t* key_ordinals
-    cdef uint8_t* key_branches
-    cdef Py_ssize_t key_parts
-    cdef bint has_key
-    cdef bytes key_prefix
-    cdef bytes value_prefix
-    cdef Py_ssize_t record_limit
-    cdef bint busy
-
     def __cinit__(self, plans, converters, before, after, key, key_prefix, value_prefix, record_limit):
         cdef Py_ssize_t i, text
         cdef Plan* plan
@@ -709,6 +576,7 @@ cdef class RowsKernel:
         self._use_side(&self.after, after)
         if not self.before.null_size and not self.after.null_size:
             raise ValueError("no column is present")
+        self.has_two_sides = self.before.exists and self.after.exists
         self.has_key = key is not None
         if value_prefix is None or (key is not None and key_prefix is None):
             raise TypeError("a prefix is missing")
@@ -767,32 +635,45 @@ cdef class RowsKernel:
         the key becomes. ``slowly(number, start, end)`` appends the records of the row that lies there.
         Where False comes back, the reference must do all of it.
         """
+        cdef Frame[3] made
+        cdef Py_ssize_t i
+        if len(frames) != (3 if self.has_two_sides else 1):
+            raise ValueError("one frame for an image, three for two")
+        for i in range(len(frames)):
+            made[i] = frame_of(frames[i])
+        return self.write_rows(<const uint8_t*>PyBytes_AS_STRING(rows), PyBytes_GET_SIZE(rows), records, made,
+                               total_order, collection_order, slowly, None)
+
+    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+                         int64_t total_order, int64_t collection_order, slowly, stamp) except -1:
+        """Do what :meth:`write` says, with as many frames as there are to be.
+
+        With a ``stamp`` records are those of :mod:`millrace.stage`, with that time and without headers. Without
+        ``slowly``, rows that are out of the ordinary are for the reference as well.
+        """
         if self.busy:
             raise RuntimeError("the kernel writes rows already")
         self.busy = True
+        self.stamp = stamp
+        self.written = 0
         try:
-            return self._write(rows, records, frames, total_order, collection_order, slowly)
+            return self._write(rows, size, records, frames, total_order, collection_order, slowly)
         finally:
             self.busy = False
+            self.stamp = None
             if self.out.capacity > KEPT:
                 free(self.out.data)
                 self.out.data = NULL
                 self.out.size = self.out.capacity = 0
 
-    cdef bint _write(self, bytes rows, list records, tuple frames, int64_t total_order,
-                     int64_t collection_order, slowly) except -1:
+    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+                     int64_t total_order, int64_t collection_order, slowly) except -1:
         cdef Cursor cursor
-        cdef Frame[3] made
         cdef Py_ssize_t number = 0
-        cdef Py_ssize_t start, i
+        cdef Py_ssize_t start
         cdef int status, second
-        cdef bint is_update = self.before.exists and self.after.exists
-        if len(frames) != (3 if is_update else 1):
-            raise ValueError("one frame for an image, three for two")
-        for i in range(len(frames)):
-            made[i] = frame_of(frames[i])
-        cursor.data = <const uint8_t*>PyBytes_AS_STRING(rows)
-        cursor.size = PyBytes_GET_SIZE(rows)
+        cursor.data = rows
+        cursor.size = size
         cursor.position = 0
         while cursor.position < cursor.size:
             start = cursor.position
@@ -808,11 +689,13 @@ cdef class RowsKernel:
                     return False
                 status = status or second
             if status == DONE:
-                if is_update:
-                    status = self._update(records, made, total_order, collection_order)
+                if self.has_two_sides:
+                    status = self._update(records, frames, total_order, collection_order)
                 else:
-                    status = self._one_sided(records, &made[0], total_order, collection_order)
+                    status = self._one_sided(records, frames, total_order, collection_order)
             if status == UNUSUAL:
+                if slowly is None:
+                    return False
                 slowly(number, start, cursor.position)
             number += 1
         return True
@@ -880,8 +763,7 @@ cdef class RowsKernel:
                               total_order, collection_order)
         if record is None:
             return UNUSUAL
-        records.append((self._key(side, NULL), record))
-        return DONE
+        return self._append(records, self._key(side, NULL), record)
 
     cdef int _update(self, list records, const Frame* frames, int64_t total_order,
                      int64_t collection_order) except -1:
@@ -894,14 +776,17 @@ cdef class RowsKernel:
             record = self._record(&frames[0], True, True, count, total_order, collection_order)
             if record is None:
                 return UNUSUAL
-            records.append((new, record))
-            return DONE
+            return self._append(records, new, record)
         deleted = self._record(&frames[1], True, False, count, total_order, collection_order)
         inserted = self._record(&frames[2], False, True, count + 1, total_order, collection_order)
         if deleted is None or inserted is None:
             return UNUSUAL
-        records.append((old, deleted))
-        records.append((new, inserted))
+        self._append(records, old, deleted)
+        return self._append(records, new, inserted)
+
+    cdef int _append(self, list records, key, record) except -1:
+        self.written += PyBytes_GET_SIZE(<bytes>record)
+        records.append((key, record) if self.stamp is None else (key, record, self.stamp, None))
         return DONE
 
     cdef inline Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept:

@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Path:
     copy.mkdir()
     for name in FILES:
         if (PROJECT / name).is_dir():
-            without = shutil.ignore_patterns("*.so", "__pycache__", ".build-*")
+            without = shutil.ignore_patterns("*.so", "*.pxd", "__pycache__", ".build-*")
             shutil.copytree(PROJECT / name, copy / name, ignore=without)
         else:
             shutil.copy(PROJECT / name, copy)
