@@ -55,6 +55,7 @@ cdef class RowsKernel:
     cdef Side before
     cdef Side after
     cdef Output out
+    cdef Output scratch  # the text of a JSON document
     cdef list converters
     cdef Py_ssize_t* key_ordinals
     cdef uint8_t* key_branches
@@ -75,6 +76,7 @@ cdef class RowsKernel:
                      int64_t total_order, int64_t collection_order, slowly) except -1
     cdef int _image(self, Side* side, Cursor* cursor) except -1
     cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
+    cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
                         int64_t collection_order) except -1
     cdef int _update(self, list records, const Frame* frames, int64_t total_order,

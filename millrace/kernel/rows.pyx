@@ -15,7 +15,7 @@ No byte is read or written but through :func:`take` and :func:`room`, which prov
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from millrace.kernel.writing cimport (
     DONE,
@@ -54,6 +54,9 @@ cdef enum Kind:
     CODES = 14
     MEMBER = 15
     MEMBERS = 16
+    JSON = 17
+    GEOMETRY = 18
+    DECIMAL_TEXT = 19
 
 NATIVE_KINDS = {
     "SIGNED": SIGNED,
@@ -72,6 +75,9 @@ NATIVE_KINDS = {
     "CODES": CODES,
     "MEMBER": MEMBER,
     "MEMBERS": MEMBERS,
+    "JSON": JSON,
+    "GEOMETRY": GEOMETRY,
+    "DECIMAL_TEXT": DECIMAL_TEXT,
 }
 """The kinds by the names of ``NativeKind``, to prove that both number them alike."""
 
@@ -272,6 +278,66 @@ cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize
     return put_integer(out, limbs, count, negative)
 
 
+cdef int put_decimal_text(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
+    """Append the digits of a DECIMAL: without zeros in front, and all of those behind the point."""
+    cdef uint8_t[66] text  # the digits, and one in front where there are none
+    cdef uint32_t group
+    cdef int digits, width, i
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t whole = precision - scale
+    cdef Py_ssize_t behind = scale
+    cdef bint negative = not data[0] & 0x80
+    if precision > 65:
+        return UNUSUAL
+    if whole == 0:
+        text[0] = 0x30
+        count = 1
+    while whole or behind:
+        if whole:
+            digits = <int>(whole % 9) if whole % 9 else 9
+            whole -= digits
+        else:
+            digits = 9 if behind > 9 else <int>behind
+            behind -= digits
+        width = BYTES_OF_DIGITS[digits]
+        if width > size - at:
+            return UNUSUAL
+        group = 0
+        for i in range(width):
+            group = group << 8 | (data[at] ^ (0xFF if negative else 0) ^ (0x80 if at == 0 else 0))
+            at += 1
+        if group >= POWERS[digits]:
+            return UNUSUAL
+        for i in range(digits):
+            text[count + digits - 1 - i] = <uint8_t>(0x30 + group % 10)
+            group //= 10
+        count += digits
+    while first < count - scale - 1 and text[first] == 0x30:
+        first += 1
+    if put_long(out, count - first + (1 if scale else 0) + (1 if negative else 0)):
+        return NO_MEMORY
+    if negative and put_byte(out, 0x2D):
+        return NO_MEMORY
+    if put(out, text + first, count - scale - first):
+        return NO_MEMORY
+    if scale and (put_byte(out, 0x2E) or put(out, text + count - scale, scale)):
+        return NO_MEMORY
+    return DONE
+
+
+cdef int put_geometry(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append well-known binary, and the spatial reference system that stands in front of it."""
+    cdef uint64_t srid
+    if size < 4:
+        return UNUSUAL
+    srid = little(data, 4)
+    if srid >> 31:
+        return UNUSUAL
+    return put_sized(out, data + 4, size - 4) or put_byte(out, 2) or put_long(out, <int64_t>srid)
+
+
 cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Count the bytes below 0x80 that the data begins with."""
     cdef Py_ssize_t at = 0
@@ -417,6 +483,10 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
         return UNUSUAL if length < 0 else put_sized(out, text, length)
     if kind == MEMBERS:
         return put_members(out, texts, plan, little(data, <int>size))
+    if kind == GEOMETRY:
+        return put_geometry(out, data, size)
+    if kind == DECIMAL_TEXT:
+        return put_decimal_text(out, data, size, plan.a, plan.b)
     if kind == DATE:
         return put_date(out, data)
     if kind == TIME:
@@ -441,6 +511,279 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
                 break
         return put_sized(out, digits + 20 - length, length)
     return UNUSUAL
+
+
+# -- JSON -------------------------------------------------------------------------------------------------
+
+cdef enum JsonType:
+    SMALL_OBJECT = 0x00
+    LARGE_OBJECT = 0x01
+    SMALL_ARRAY = 0x02
+    LARGE_ARRAY = 0x03
+    LITERAL = 0x04
+    INT16 = 0x05
+    UINT16 = 0x06
+    INT32 = 0x07
+    UINT32 = 0x08
+    INT64 = 0x09
+    UINT64 = 0x0A
+    DOUBLE = 0x0B
+    STRING = 0x0C
+
+cdef enum:
+    MOST_DEPTH = 100
+    MOST_DIGITS = 32  # of a double, in any form that Python writes
+
+cdef extern from "Python.h":
+    char* PyOS_double_to_string(double value, char code, int precision, int flags, int* kind)
+    void PyMem_Free(void* memory)
+
+
+cdef struct Document:
+    # A JSON document, and what is left of the values and bytes that an honest one of its size has.
+    const uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t values_left
+    Py_ssize_t bytes_left
+
+
+cdef inline bint use(Document* document, int64_t start, int64_t size, int64_t end) noexcept nogil:
+    """Say whether bytes are there that no other value has used; ``end`` lies in the document."""
+    if start < 0 or start > end or size > end - start:
+        return False
+    document.bytes_left -= <Py_ssize_t>size
+    return document.bytes_left >= 0
+
+
+cdef int put_number(Output* out, uint64_t number, bint negative) noexcept nogil:
+    cdef uint8_t[20] digits
+    cdef int count = 0
+    if negative and put_byte(out, 0x2D):
+        return NO_MEMORY
+    while True:
+        count += 1
+        digits[20 - count] = <uint8_t>(0x30 + number % 10)
+        number //= 10
+        if not number:
+            return put(out, digits + 20 - count, count)
+
+
+cdef inline int put_signed(Output* out, int64_t number) noexcept nogil:
+    return put_number(out, 0 - <uint64_t>number if number < 0 else <uint64_t>number, number < 0)
+
+
+cdef int put_zeros(Output* out, Py_ssize_t count) noexcept nogil:
+    cdef uint8_t* into = room(out, count)
+    if into == NULL:
+        return NO_MEMORY
+    memset(into, 0x30, count)
+    return DONE
+
+
+cdef int put_double(Output* out, double value) noexcept:
+    """Append a number as the server prints it in JSON: see ``format_double``, and ``.0`` behind what is whole."""
+    cdef uint8_t[MOST_DIGITS] digits
+    cdef char* written
+    cdef uint8_t letter
+    cdef int count = 0
+    cdef int behind = 0
+    cdef int exponent = 0
+    cdef int point, status
+    cdef bint negative = False
+    cdef bint in_fraction = False
+    cdef bint below = False
+    cdef Py_ssize_t at = 0
+    if value != value or value - value != 0:
+        return UNUSUAL  # the servers store none of these
+    written = PyOS_double_to_string(value, b"r", 0, 0, NULL)
+    if written == NULL:
+        return NO_MEMORY
+    while written[at] and written[at] != 0x65:  # e
+        letter = <uint8_t>written[at]
+        at += 1
+        if letter == 0x2D:
+            negative = True
+        elif letter == 0x2E:
+            in_fraction = True
+        elif count or letter != 0x30:
+            if count == MOST_DIGITS:
+                PyMem_Free(written)
+                return UNUSUAL
+            digits[count] = letter
+            count += 1
+            behind += in_fraction
+        else:
+            behind += in_fraction  # a zero in front
+    if written[at]:
+        at += 1
+        while written[at]:
+            letter = <uint8_t>written[at]
+            at += 1
+            if letter == 0x2D:
+                below = True
+            elif letter != 0x2B:
+                exponent = 10 * exponent + letter - 0x30
+    PyMem_Free(written)
+    if negative and put_byte(out, 0x2D):
+        return NO_MEMORY
+    if count == 0:
+        return put(out, <const uint8_t*>b"0.0", 3)
+    point = count - behind + (-exponent if below else exponent)
+    while digits[count - 1] == 0x30:
+        count -= 1
+    if not (-14 <= point <= 15 or 15 < point < count):
+        status = put_byte(out, digits[0])
+        if count > 1:
+            status = status or put_byte(out, 0x2E) or put(out, digits + 1, count - 1)
+        return status or put_byte(out, 0x65) or put_signed(out, point - 1)
+    if point <= 0:
+        return put(out, <const uint8_t*>b"0.", 2) or put_zeros(out, -point) or put(out, digits, count)
+    if point >= count:
+        return put(out, digits, count) or put_zeros(out, point - count) or put(out, <const uint8_t*>b".0", 2)
+    return put(out, digits, point) or put_byte(out, 0x2E) or put(out, digits + point, count - point)
+
+
+cdef inline bint is_plain(uint8_t byte) noexcept nogil:
+    return byte >= 0x20 and byte != 0x22 and byte != 0x5C
+
+
+cdef int put_json_string(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append text in quotes; the caller has proven that it is UTF-8."""
+    cdef const char* hexadecimal = b"0123456789abcdef"
+    cdef uint8_t[6] escape
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t start
+    cdef uint8_t byte
+    cdef int length
+    if put_byte(out, 0x22):
+        return NO_MEMORY
+    while at < size:
+        start = at
+        while at < size and is_plain(data[at]):
+            at += 1
+        if put(out, data + start, at - start):
+            return NO_MEMORY
+        if at == size:
+            break
+        byte = data[at]
+        at += 1
+        escape[0] = 0x5C
+        length = 2
+        if byte == 0x22 or byte == 0x5C:
+            escape[1] = byte
+        elif byte == 8:
+            escape[1] = 0x62
+        elif byte == 9:
+            escape[1] = 0x74
+        elif byte == 10:
+            escape[1] = 0x6E
+        elif byte == 12:
+            escape[1] = 0x66
+        elif byte == 13:
+            escape[1] = 0x72
+        else:
+            escape[1], escape[2], escape[3], length = 0x75, 0x30, 0x30, 6
+            escape[4], escape[5] = hexadecimal[byte >> 4], hexadecimal[byte & 15]
+        if put(out, escape, length):
+            return NO_MEMORY
+    return put_byte(out, 0x22)
+
+
+cdef int put_json(Output* out, Document* document, int kind, int64_t start, int64_t end, int depth) noexcept:
+    """Append the text of a value that lies between two places of the document."""
+    cdef const uint8_t* data = document.data
+    cdef int64_t size = 0
+    cdef int64_t bits
+    cdef int shift = 0
+    cdef int width
+    cdef double real
+    document.values_left -= 1
+    if document.values_left < 0 or depth > MOST_DEPTH:
+        return UNUSUAL
+    if kind <= LARGE_ARRAY:
+        return put_json_container(out, document, kind, start, end, depth)
+    if kind == LITERAL:
+        if not use(document, start, 1, end) or data[start] > 2:
+            return UNUSUAL
+        if data[start] == 0:
+            return put(out, <const uint8_t*>b"null", 4)
+        return put(out, <const uint8_t*>b"true", 4) if data[start] == 1 else put(out, <const uint8_t*>b"false", 5)
+    if kind == STRING:
+        while True:
+            # Seven bits a byte, in five of them at most.
+            if shift > 28 or start >= end:
+                return UNUSUAL
+            size |= <int64_t>(data[start] & 0x7F) << shift
+            start += 1
+            shift += 7
+            if not data[start - 1] & 0x80:
+                break
+        if not use(document, start, size, end) or not is_utf8(data + start, <Py_ssize_t>size, 0xF4):
+            return UNUSUAL
+        return put_json_string(out, data + start, <Py_ssize_t>size)
+    if kind < INT16 or kind > DOUBLE:
+        return UNUSUAL
+    width = 2 if kind <= UINT16 else 4 if kind <= UINT32 else 8
+    if start < 0 or start > end or width > end - start:
+        return UNUSUAL
+    bits = <int64_t>little(data + start, width)
+    if kind == DOUBLE:
+        memcpy(&real, &bits, 8)
+        return put_double(out, real)
+    if kind == INT16 or kind == INT32 or kind == INT64:
+        return put_signed(out, <int64_t>(<uint64_t>bits << (64 - 8 * width)) >> (64 - 8 * width))
+    return put_number(out, <uint64_t>bits, False)
+
+
+cdef int put_json_container(Output* out, Document* document, int kind, int64_t start, int64_t end,
+                            int depth) noexcept:
+    """Append an array or object, whose keys are to be in the servers' order, and so different."""
+    cdef const uint8_t* data = document.data
+    cdef bint keyed = kind <= LARGE_OBJECT
+    cdef int width = 4 if kind == LARGE_OBJECT or kind == LARGE_ARRAY else 2
+    cdef int64_t count, size, keys, values, index, entry, key, key_size
+    cdef int64_t last_key = 0
+    cdef int64_t last_size = -1
+    cdef int status, inner, order
+    if not use(document, start, 2 * width, end):
+        return UNUSUAL
+    count = <int64_t>little(data + start, width)
+    size = <int64_t>little(data + start + width, width)
+    if size > end - start:
+        return UNUSUAL
+    end = start + size
+    keys = start + 2 * width
+    values = keys + (count * (width + 2) if keyed else 0)
+    if values + count * (width + 1) > end:
+        return UNUSUAL
+    if put_byte(out, 0x7B if keyed else 0x5B):
+        return NO_MEMORY
+    for index in range(count):
+        if index and put(out, <const uint8_t*>b", ", 2):
+            return NO_MEMORY
+        if keyed:
+            entry = keys + index * (width + 2)
+            key = start + <int64_t>little(data + entry, width)
+            key_size = <int64_t>little(data + entry + width, 2)
+            if not use(document, key, key_size, end) or not is_utf8(data + key, <Py_ssize_t>key_size, 0xF4):
+                return UNUSUAL
+            order = memcmp(data + key, data + last_key, <size_t>key_size) if key_size == last_size else 1
+            if key_size < last_size or order <= 0:
+                return UNUSUAL
+            last_key, last_size = key, key_size
+            status = put_json_string(out, data + key, <Py_ssize_t>key_size) or put(out, <const uint8_t*>b": ", 2)
+            if status:
+                return status
+        entry = values + index * (width + 1)
+        inner = data[entry]
+        if LITERAL <= inner <= UINT16 or (width == 4 and INT32 <= inner <= UINT32):
+            status = put_json(out, document, inner, entry + 1, entry + 1 + width, depth + 1)
+        else:
+            entry = start + <int64_t>little(data + entry + 1, width)
+            status = put_json(out, document, inner, entry, end, depth + 1)
+        if status:
+            return status
+    return put_byte(out, 0x7D if keyed else 0x5D)
 
 
 # -- what is the same for all rows of an event ------------------------------------------------------------
@@ -539,7 +882,7 @@ cdef class RowsKernel:
 
     ``plans`` has for each column kind, size of the length in front (or 0), size (where it is fixed), the
     kind's two numbers and its texts; ``converters`` a function from a value's bytes to its Avro form for those
-    of kind 0. ``before`` and ``after`` say which columns the images have, None for an image that the kind of
+    of kind 0, and for JSON that is seldom. ``before`` and ``after`` say which columns the images have, None for an image that the kind of
     event does not have; one column must be there at least. ``key`` has for each part of the key its ordinal
     and whether it is the first branch of a union, None for a table without a key; ``key_prefix`` and
     ``value_prefix`` stand in front of keys and values, of which none is larger than ``record_limit``.
@@ -563,6 +906,8 @@ cdef class RowsKernel:
             plan.texts = len(own_texts)
             texts.extend(own_texts)
             _check_plan(plan)
+            if (plan.kind == PYTHON or plan.kind == JSON) and self.converters[i] is None:
+                raise ValueError(f"values of kind {plan.kind} need a converter")
         self.texts.start = <Py_ssize_t*>calloc(len(texts) + 1, sizeof(Py_ssize_t))
         if self.texts.start == NULL:
             raise MemoryError
@@ -623,6 +968,7 @@ cdef class RowsKernel:
         free(self.after.present)
         free(self.after.start)
         free(self.out.data)
+        free(self.scratch.data)
         free(self.key_ordinals)
         free(self.key_branches)
 
@@ -665,6 +1011,10 @@ cdef class RowsKernel:
                 free(self.out.data)
                 self.out.data = NULL
                 self.out.size = self.out.capacity = 0
+            if self.scratch.capacity > KEPT:
+                free(self.scratch.data)
+                self.scratch.data = NULL
+                self.scratch.size = self.scratch.capacity = 0
 
     cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
                      int64_t total_order, int64_t collection_order, slowly) except -1:
@@ -736,6 +1086,8 @@ cdef class RowsKernel:
                         continue
                     if plan.kind == PYTHON:
                         status = self._convert(ordinal, data, size)
+                    elif plan.kind == JSON:
+                        status = self._json(ordinal, data, size)
                     else:
                         status = put_byte(out, 2) or put_value(out, &self.texts, plan, data, size)
             if status == NO_MEMORY:
@@ -753,6 +1105,21 @@ cdef class RowsKernel:
         except _UNREPRESENTABLE:
             return UNUSUAL
         return put(&self.out, piece_of(written).data, PyBytes_GET_SIZE(written))
+
+    cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1:
+        """Append the text of a JSON document; what is seldom in one is left to the converter."""
+        cdef Document document
+        cdef int status
+        self.scratch.size = 0
+        document.data = data
+        document.size = document.values_left = document.bytes_left = size
+        if size:
+            status = put_json(&self.scratch, &document, data[0], 1, size, 0)
+        else:
+            status = put(&self.scratch, <const uint8_t*>b"null", 4)
+        if status == UNUSUAL:
+            return self._convert(ordinal, data, size)
+        return status or put_byte(&self.out, 2) or put_sized(&self.out, self.scratch.data, self.scratch.size)
 
     cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
                         int64_t collection_order) except -1:
@@ -893,7 +1260,7 @@ cdef int _check_plan(const Plan* plan) except -1:
         ok = 0 <= plan.a <= 3 and plan.size == 5 + plan.a
     elif kind == TIMESTAMP:
         ok = 0 <= plan.a <= 3 and plan.size == 4 + plan.a
-    elif kind == DECIMAL:
+    elif kind == DECIMAL or kind == DECIMAL_TEXT:
         ok = plan.size >= 1 and 0 <= plan.b <= plan.a <= 65
     elif kind == CODES:
         ok = plan.length_bytes > 0 and plan.texts == 256
@@ -901,6 +1268,8 @@ cdef int _check_plan(const Plan* plan) except -1:
         ok = plan.length_bytes > 0 and 0 <= plan.a <= 0xF4
     elif kind == BYTES:
         ok = plan.a >= 0
+    elif kind == JSON or kind == GEOMETRY:
+        ok = plan.length_bytes > 0
     else:
         ok = kind == PYTHON
     if not ok:
