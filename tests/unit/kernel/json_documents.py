@@ -1,4 +1,4 @@
-"""JSON documents in MySQL's binary form, as the server writes them: see millrace.binlog.columns.json_binary."""
+"""JSON documents in MySQL's binary form, as the servers write them."""
 
 import struct
 from typing import Any
