@@ -1,6 +1,7 @@
 """Text from outside, made fit to be shown: names, statements and messages of servers, logs and registries."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 __all__ = ["printable", "printable_json", "shortened"]
@@ -11,6 +12,7 @@ _UNPRINTABLE: Final = re.compile(
     "\u2028\u2029"  # separators of lines and paragraphs
     "\ud800-\udfff]"  # surrogates, which a string of Python has alone where bytes were no UTF-8
 )
+_SLICE: Final = 1 << 16
 _BYTES: Final = range(0xDC80, 0xDD00)
 """The surrogates by which Python's ``surrogateescape`` stands for single bytes."""
 
@@ -22,9 +24,17 @@ def printable(text: str, *, lines: bool = False) -> str:
     surrogates ``\ud800``; one that stands for a byte that is not UTF-8 is shown as that byte, ``\xff``. With
     ``lines`` line feeds and tabs stay.
     """
+    return _escaped(text, _escape_in_lines if lines else _escape)
+
+
+def _escaped(text: str, escape: Callable[[re.Match[str]], str]) -> str:
+    """Replace characters; in slices, for the parts between them take more memory than their text."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNPRINTABLE.sub(_escape_in_lines if lines else _escape, text)
+    if len(text) <= _SLICE:
+        return _UNPRINTABLE.sub(escape, text)
+    slices = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
+    return "".join([_UNPRINTABLE.sub(escape, piece) for piece in slices])
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -48,7 +58,7 @@ def printable_json(text: str) -> str:
 
     A lone surrogate, which JSON text must not have, becomes what :func:`printable` shows: ``\\xff``.
     """
-    return text if text.isascii() and text.isprintable() else _UNPRINTABLE.sub(_escape_json, text)
+    return _escaped(text, _escape_json)
 
 
 def _escape_json(match: re.Match[str]) -> str:

@@ -6,6 +6,7 @@ each wait gets what is left. Redirects are not followed. Proxies are those of th
 """
 
 import base64
+import contextlib
 import io
 import socket
 import ssl
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 __all__ = ["Answer", "BoundedHttp", "HTTPException", "basic_authorization"]
@@ -36,20 +37,21 @@ def basic_authorization(username: str, password: str) -> str:
 
 
 class BoundedHttp:
-    """A client of the server at ``root``, http(s)://host:port/path; it keeps its connection.
+    """A client of the server at ``root``, http(s)://host:port/path; threads may share it.
 
-    ``limit`` is how many bytes of an answer are read, ``timeout_s`` how long a request may take in all.
+    It keeps a connection for each request that was under way at a time. ``limit`` is how many bytes of an
+    answer are read, ``timeout_s`` how long a request may take in all.
     """
 
     def __init__(
         self, root: str, *, headers: Mapping[str, str], tls: ssl.SSLContext, timeout_s: float, limit: int
     ) -> None:
-        self._root = root.rstrip("/")
+        self._root = urlsplit(root.rstrip("/"))
         self._headers = dict(headers)
         self._tls = tls
         self._timeout_s = timeout_s
         self._limit = limit
-        self._connection: HTTPConnection | None = None
+        self._idle: list[HTTPConnection] = []
 
     def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
         """Send a request for what is at ``path`` below the root, and return the answer.
@@ -58,29 +60,29 @@ class BoundedHttp:
         InvalidURL where there can be no server of that name.
         """
         deadline = time.monotonic() + self._timeout_s
-        kept = self._connection is not None
-        try:
-            return self._exchange(method, path, content, deadline)
-        except ConnectionError:
-            if not kept:
-                raise
-        # The server has closed the connection since.
-        return self._exchange(method, path, content, deadline)
+        with contextlib.suppress(IndexError, ConnectionError):  # the server may have closed it since
+            return self._exchange(self._idle.pop(), method, path, content, deadline)
+        return self._exchange(self._new(), method, path, content, deadline)
 
     def close(self) -> None:
-        """Close the connection; the next request makes another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Close the connections; the next request makes another."""
+        while self._idle:
+            self._idle.pop().close()
 
-    def _exchange(self, method: str, path: str, content: bytes | None, deadline: float) -> Answer:
-        connection, target, headers = self._connected()
+    def _exchange(
+        self, connection: HTTPConnection, method: str, path: str, content: bytes | None, deadline: float
+    ) -> Answer:
+        proxy = self._proxy()
+        target, headers = self._root.path, self._headers
+        if proxy is not None and self._root.scheme != "https":
+            target = self._root._replace(netloc=self._root.netloc.rpartition("@")[2]).geturl()
+            headers = headers | _proxy_authorization(proxy)
         whole = False
         try:
             if connection.sock is None:
                 connection.connect()
             connection.sock = _TimedSocket(connection.sock, deadline)
-            connection.request(method, target + path, body=content, headers=self._headers | headers)
+            connection.request(method, target + path, body=content, headers=headers)
             with connection.getresponse() as response:
                 if response.getheader("Content-Encoding", "identity") != "identity":
                     raise HTTPException("the answer is compressed, which was not asked for")
@@ -92,36 +94,35 @@ class BoundedHttp:
                     raise HTTPException(f"the answer ended {response.length} bytes too early")
                 return Answer(response.status, bytes(body))
         finally:
-            if not whole:
-                self.close()
+            if whole:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
-    def _connected(self) -> tuple[HTTPConnection, str, dict[str, str]]:
-        """Return the connection, what to ask it for, and headers that a proxy wants."""
-        parts = urlsplit(self._root)
-        host = parts.hostname or ""
-        secure = parts.scheme == "https"
-        proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
-        if proxy is None:
-            if self._connection is None:
-                self._connection = self._new(secure, host, parts.port)
-            return self._connection, parts.path, {}
-        through = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        headers = {}
-        if through.username is not None:
-            known = basic_authorization(unquote(through.username), unquote(through.password or ""))
-            headers["Proxy-Authorization"] = known
-        if self._connection is None:
-            self._connection = self._new(secure, through.hostname or "", through.port or 80)
-            if secure:
-                self._connection.set_tunnel(host, parts.port or 443, headers)
-        if secure:
-            return self._connection, parts.path, {}
-        return self._connection, parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), headers
+    def _proxy(self) -> SplitResult | None:
+        """Return the proxy that the environment names for the server, if any."""
+        if proxy_bypass(self._root.hostname or ""):
+            return None
+        proxy = getproxies().get(self._root.scheme)
+        return None if proxy is None else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
 
-    def _new(self, secure: bool, host: str, port: int | None) -> HTTPConnection:
-        if secure:
-            return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
-        return HTTPConnection(host, port, timeout=self._timeout_s)
+    def _new(self) -> HTTPConnection:
+        root, proxy = self._root, self._proxy()
+        at, port = (root, root.port) if proxy is None else (proxy, proxy.port or 80)
+        host = at.hostname or ""
+        if root.scheme != "https":
+            return HTTPConnection(host, port, timeout=self._timeout_s)
+        connection = HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
+        if proxy is not None:
+            connection.set_tunnel(root.hostname or "", root.port or 443, _proxy_authorization(proxy))
+        return connection
+
+
+def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    known = basic_authorization(unquote(proxy.username), unquote(proxy.password or ""))
+    return {"Proxy-Authorization": known}
 
 
 class _TimedSocket:

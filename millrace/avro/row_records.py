@@ -112,7 +112,8 @@ def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> Ta
 def _field(name: str | None, rest: dict[str, Any]) -> dict[str, Any]:
     assert name is not None, "a resolved table has a name for each column"
     escaped = escape_name(name)
-    own = {} if escaped == name else {"millrace.name": name}
+    # A name may have bytes that are no UTF-8, as lone surrogates, which JSON cannot have.
+    own = {} if escaped == name else {"millrace.name": name.encode(errors="backslashreplace").decode()}
     return {"name": escaped, **rest, **own}
 
 
@@ -137,16 +138,21 @@ def _key_writer(avro: Schema) -> Callable[[Any, str | bytes | None], bytes]:
     write = binary.writer(avro)
     has_text_branch = _key_type(avro) is not avro
     value_branch, text_branch = (_NULL, _SOME) if has_text_branch else (b"", b"")
-    may_be_text = has_text_branch or avro == "string"
+    may_be_text = has_text_branch or (avro["type"] if isinstance(avro, dict) else avro) == "string"
 
     def write_key(value: Any, lost: str | bytes | None) -> bytes:
         if lost is None:
             return value_branch + write(value)
         if not may_be_text:
-            raise UnrepresentableError(f"{lost!r} does not fit a key of the Avro type {avro}")
-        return text_branch + string(lost if isinstance(lost, str) else f"0x{lost.hex()}")
+            kind = avro["type"] if isinstance(avro, dict) else avro
+            raise UnrepresentableError(f"{_shown(lost)} does not fit a key of Avro's type {kind}")
+        return text_branch + string(_shown(lost))
 
     return write_key
+
+
+def _shown(lost: str | bytes) -> str:
+    return lost if isinstance(lost, str) else f"0x{lost.hex()}"
 
 
 _Frame = tuple[bytes, bytes, bytes]

@@ -13,8 +13,9 @@ MySQL.
 START_ENCRYPTION on its own. The event's size stays where it is and plain; everything else is encrypted as one
 run that goes from type code to server id, then has the timestamp, then what follows the size; the four bytes
 that come out for the timestamp are written to the front. The IV is the nonce of START_ENCRYPTION and the
-event's position in its file. The cipher is that of the server's key management plugin, AES-CTR or AES-CBC
-with no padding, where the last bytes, less than a block, are XORed with the encrypted IV. Format:
+event's position in its file. The cipher is that of the server's key management plugin: AES-CBC, its default,
+with no padding, where the last bytes, less than a block, are XORed with the encrypted IV; or AES-CTR. The log
+does not say which; the first event that is decrypted shows it. Format:
 ``sql/log_event.cc`` (``write_header``) and ``mysys_ssl/my_crypt.cc`` of MariaDB. On a connection it sends
 START_ENCRYPTION too, with IGNORABLE_F set.
 
@@ -26,9 +27,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from millrace.binlog.checksum import checksum_matches
 from millrace.binlog.errors import InvalidValueError, MissingStateError, TruncatedError, UnsupportedError
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.header import HEADER_LENGTH
+from millrace.binlog.types import EventType
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher
@@ -38,6 +41,7 @@ __all__ = [
     "MYSQL_ENCRYPTION_HEADER_LENGTH",
     "KeyId",
     "LogKeys",
+    "MariadbCipher",
     "MariadbDecryptor",
     "MysqlDecryptor",
 ]
@@ -52,9 +56,14 @@ KeyId = int | str
 """What a key is found by: MySQL's key id in the keyring, or MariaDB's key version."""
 
 _BLOCK = 16
+_KNOWN_TYPES = frozenset(map(int, EventType))
 _KEY_SIZES = (16, 24, 32)
 _PASSWORD_SIZE = 32
 _KEY_ID, _PASSWORD, _PASSWORD_IV = 1, 2, 3
+
+
+MariadbCipher = Literal["AES_CBC", "AES_CTR"]
+_MARIADB_CIPHERS: tuple[MariadbCipher, ...] = ("AES_CBC", "AES_CTR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,11 @@ class LogKeys:
     ``keys`` is a mapping, or a function that gives None for what it does not have. A text asks for the key
     of that id in MySQL's keyring (``MySQLReplicationKey_<uuid>_<number>``), a number for that version of
     MariaDB's key 1 (with ``file_key_management`` always 1). ``mariadb_cipher`` is what
-    ``file_key_management_encryption_algorithm`` says on the server; the log does not tell.
+    ``file_key_management_encryption_algorithm`` says on the server; with None both are tried.
     """
 
     keys: Mapping[Any, bytes] | Callable[[KeyId], bytes | None]
-    mariadb_cipher: Literal["AES_CTR", "AES_CBC"] = "AES_CTR"
+    mariadb_cipher: MariadbCipher | None = None
 
     def find(self, key_id: KeyId) -> bytes:
         """Give a key; raise MissingStateError where it is not there, InvalidValueError for a wrong size."""
@@ -150,34 +159,62 @@ def _header_fields(header: bytes) -> dict[int, bytes]:
 
 
 class MariadbDecryptor:
-    """Decrypts the events of one MariaDB file behind its START_ENCRYPTION."""
+    """Decrypts the events of one MariaDB file behind its START_ENCRYPTION, in their order."""
 
-    __slots__ = ("_cipher", "_key", "_nonce")
+    __slots__ = ("_cipher", "_given", "_key", "_key_version", "_nonce")
 
     def __init__(self, start: StartEncryptionEvent, keys: LogKeys) -> None:
         """Raise UnsupportedError for another scheme, MissingStateError where the key is not there."""
         if start.crypto_scheme != 1:
             raise UnsupportedError(f"encryption scheme {start.crypto_scheme} of a MariaDB log; 1 is known")
         self._key = keys.find(start.key_version)
+        self._key_version = start.key_version
         self._nonce = start.nonce
-        self._cipher = keys.mariadb_cipher
+        self._given = keys.mariadb_cipher
+        self._cipher: MariadbCipher | None = None
 
     def decrypt(self, data: bytes, position: int) -> bytes:
         """Decrypt one event, which stands at ``position`` of its file; give it as it was before.
 
-        Raises TruncatedError for less than its header. A wrong key is not noticed here: what comes out is
-        noise, as its checksum or header show.
+        Raises TruncatedError for less than its header, and InvalidValueError where the first event shows that
+        the key or the cipher is another.
         """
         if len(data) < HEADER_LENGTH:
             raise TruncatedError(f"an encrypted event of {len(data)} bytes has no room for its header")
+        if self._cipher is not None:
+            return self._plain(data, position, self._cipher)
+        ciphers = _MARIADB_CIPHERS if self._given is None else (self._given,)
+        for cipher in ciphers:
+            plain = self._plain(data, position, cipher)
+            if _is_event(plain, position):
+                self._cipher = cipher
+                return plain
+        tried = " and ".join(ciphers)
+        other = "" if self._given is None else ", or the cipher another one"
+        raise InvalidValueError(
+            f"what key version {self._key_version} decrypts with {tried} is no event: the log was written "
+            f"with another key{other}"
+        )
+
+    def _plain(self, data: bytes, position: int, cipher: MariadbCipher) -> bytes:
         iv = self._nonce + (position & 0xFFFFFFFF).to_bytes(4, "little")
-        plain = self._decrypt(data[4:9] + data[:4] + data[13:], iv)
+        plain = self._decrypt(data[4:9] + data[:4] + data[13:], iv, cipher)
         return plain[5:9] + plain[:5] + data[9:13] + plain[9:]
 
-    def _decrypt(self, data: bytes, iv: bytes) -> bytes:
-        if self._cipher == "AES_CTR":
+    def _decrypt(self, data: bytes, iv: bytes, cipher: MariadbCipher) -> bytes:
+        if cipher == "AES_CTR":
             return _cipher(self._key, "CTR", iv).decryptor().update(data)
         whole = len(data) - len(data) % _BLOCK
         plain = _cipher(self._key, "CBC", iv).decryptor().update(data[:whole])
         mask = _cipher(self._key, "ECB").encryptor().update(iv)
         return plain + bytes(a ^ b for a, b in zip(data[whole:], mask, strict=False))
+
+
+def _is_event(data: bytes, position: int) -> bool:
+    """Tell an event from noise: its checksum fits, or its type is known and it says where it ends.
+
+    It may say 0 for that, and in relay logs the source's position.
+    """
+    next_position = int.from_bytes(data[13:17], "little")
+    says_its_end = next_position in (0, position + len(data) & 0xFFFFFFFF)
+    return checksum_matches(data) or (says_its_end and data[4] in _KNOWN_TYPES)

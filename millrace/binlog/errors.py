@@ -9,6 +9,7 @@
     │   ├── ChecksumError       the CRC32 at the end does not match
     │   └── InvalidValueError   a field holds a value that the format rules out
     ├── UnsupportedError        a format that this library does not know, or does not read
+    │   └── TooLargeError       content larger than what is to be held in memory
     ├── MissingStateError       the bytes need something seen earlier: a format description, a table map
     └── UnrepresentableError    a value that the target type cannot hold
 
@@ -24,6 +25,7 @@ __all__ = [
     "InvalidValueError",
     "MalformedError",
     "MissingStateError",
+    "TooLargeError",
     "TrailingBytesError",
     "TruncatedError",
     "UnrepresentableError",
@@ -74,6 +76,10 @@ class InvalidValueError(MalformedError):
 
 class UnsupportedError(BinlogError):
     """A format that this library does not know, or knows and does not read."""
+
+
+class TooLargeError(UnsupportedError):
+    """Content larger than what the caller, or this library, holds in memory."""
 
 
 class MissingStateError(BinlogError):

@@ -18,7 +18,13 @@ from millrace.binlog.encryption import (
     MariadbDecryptor,
     MysqlDecryptor,
 )
-from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.errors import (
+    BinlogError,
+    InvalidValueError,
+    TooLargeError,
+    TruncatedError,
+    UnsupportedError,
+)
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH
 from millrace.binlog.state import StreamState
@@ -38,7 +44,10 @@ __all__ = [
 MAGIC = b"\xfebin"
 """The first four bytes of a log; the first event starts behind them."""
 
+_MAGIC_START = MAGIC[0]
+_FORMAT_DESCRIPTION = bytes((EventType.FORMAT_DESCRIPTION_EVENT,))
 _READ_SIZE = 1 << 20
+_ANY_SIZE = 1 << 32
 _START_ENCRYPTION_END = HEADER_LENGTH + 17
 
 
@@ -87,7 +96,12 @@ def _cut_short(size: int, found: int, log_file: str | None, position: int) -> Tr
 
 
 def iter_events(
-    stream: BinaryIO, log_file: str | None = None, *, position: int = 0, keys: LogKeys | None = None
+    stream: BinaryIO,
+    log_file: str | None = None,
+    *,
+    position: int = 0,
+    keys: LogKeys | None = None,
+    max_size: int = _ANY_SIZE,
 ) -> Iterator[tuple[int, bytes]]:
     """Read a log and give the position and the bytes of each event.
 
@@ -99,14 +113,17 @@ def iter_events(
     START_ENCRYPTION (MariaDB) are given as they are, and a file of MySQL is refused.
 
     Raises BinlogError for a file that is no binary log, an impossible length, an end in the middle of an
-    event, or a key that is not there; the events before that have been given by then.
+    event, one of more than ``max_size`` bytes, or a key that is not there; the events before that have been
+    given by then.
     """
     if keys is None:
-        return _cut(stream, log_file, position)
-    return _decrypted(stream, log_file, position, keys)
+        return _cut(stream, log_file, position, max_size)
+    return _decrypted(stream, log_file, position, keys, max_size)
 
 
-def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tuple[int, bytes]]:
+def _cut(
+    stream: _Readable, log_file: str | None, position: int, max_size: int
+) -> Iterator[tuple[int, bytes]]:
     if position == 0:
         check_magic(stream.read(len(MAGIC)), log_file)
         position = len(MAGIC)
@@ -115,9 +132,14 @@ def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tup
         buffer += chunk
         start, filled = 0, len(buffer)
         while filled - start >= V1_HEADER_LENGTH:
+            if buffer[start] == _MAGIC_START and _begins_again(buffer, start):
+                message = "another log begins here, magic bytes included: files were joined"
+                raise InvalidValueError(message).at(log_file, position)
             size = int.from_bytes(buffer[start + 9 : start + 13], "little")
-            if size < V1_HEADER_LENGTH:
+            if not V1_HEADER_LENGTH <= size <= max_size:
                 _event_size(buffer, start, log_file, position)
+                message = f"an event of {size} bytes; up to {max_size} are read"
+                raise TooLargeError(message).at(log_file, position)
             end = start + size
             if end > filled:
                 buffer = _completed(buffer[start:], size, stream)
@@ -135,6 +157,16 @@ def _cut(stream: _Readable, log_file: str | None, position: int) -> Iterator[tup
         raise _cut_short(size, len(buffer), log_file, position)
 
 
+def _begins_again(buffer: bytes, start: int) -> bool:
+    """Tell whether magic bytes and a format description follow, where an event is expected."""
+    head = start + len(MAGIC)
+    return (
+        buffer.startswith(MAGIC, start)
+        and buffer[head + 4 : head + 5] == _FORMAT_DESCRIPTION
+        and buffer[head + HEADER_LENGTH : head + HEADER_LENGTH + 2] == b"\x04\0"
+    )
+
+
 def _completed(head: bytes, size: int, stream: _Readable) -> bytes:
     """Read the rest of an event; not at once, for its size may promise what is not there."""
     parts, missing = [head], size - len(head)
@@ -145,7 +177,7 @@ def _completed(head: bytes, size: int, stream: _Readable) -> bytes:
 
 
 def _decrypted(
-    stream: BinaryIO, log_file: str | None, position: int, keys: LogKeys
+    stream: BinaryIO, log_file: str | None, position: int, keys: LogKeys, max_size: int
 ) -> Iterator[tuple[int, bytes]]:
     """Give the events of a log that may be encrypted, as :func:`iter_events` says."""
     plain: _Readable = stream
@@ -160,7 +192,7 @@ def _decrypted(
         check_magic(magic, log_file)
         position = len(MAGIC)
     decryptor = None
-    for at, data in _cut(plain, log_file, position):
+    for at, data in _cut(plain, log_file, position, max_size):
         try:
             if decryptor is not None:
                 yield at, decryptor.decrypt(data, at)

@@ -40,6 +40,11 @@ class PartialRowsAssembler:
         """True between the first piece of an event and its last."""
         return bool(self._parts)
 
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of an event are held."""
+        return self._held
+
     def feed(self, event: PartialRowDataEvent) -> bytes | None:
         """Take the next piece; give the bytes of the rows event if it is the last one, else None.
 

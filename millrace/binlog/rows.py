@@ -20,6 +20,7 @@ from typing import Any, Self
 from millrace.binlog.columns.column import ABSENT, Absent, Column
 from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Convert, codec_of
 from millrace.binlog.columns.json_diffs import JsonDiffs
+from millrace.binlog.columns.strings import claimed_size
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import (
     InvalidValueError,
@@ -29,6 +30,7 @@ from millrace.binlog.errors import (
     UnrepresentableError,
 )
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation
+from millrace.binlog.inflate import Room
 
 __all__ = ["AvroRows", "Payloads", "Row", "RowImages", "Values", "present_ordinals"]
 
@@ -42,6 +44,9 @@ Payloads = tuple[list[Any] | None, list[Any] | None]
 """Payloads of the before and the after image; None for the image that the kind of event does not have."""
 
 _MAX_PLANS = 1024
+_MAX_PLANNED = 65_536
+"""How many columns the plans of one kind of image may have in all."""
+_PACKED = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
 
@@ -92,8 +97,12 @@ class _Image:
         self.codecs = codecs
         self.ordinals = present_ordinals(bitmap, len(codecs))
         self.null_size = (len(self.ordinals) + 7) // 8
+        self.packed = frozenset(
+            ordinal for ordinal in self.ordinals if codecs[ordinal].column.type in _PACKED
+        )
         self.options = options
         self.plans: dict[bytes, _Plan] = {}
+        self.max_plans = min(_MAX_PLANS, max(16, _MAX_PLANNED // max(1, len(codecs))))
 
     def plan(self, null_bits: bytes) -> _Plan:
         """Find or make the plan for a bitmap of NULL columns."""
@@ -101,7 +110,7 @@ class _Image:
         if plan is None:
             if len(null_bits) != self.null_size:
                 raise TruncatedError(f"a bitmap of NULL columns needs {self.null_size} bytes")
-            if len(self.plans) >= _MAX_PLANS:
+            if len(self.plans) >= self.max_plans:
                 self.plans.clear()
             plan = self.plans[null_bits] = self._make_plan(null_bits)
         return plan
@@ -196,7 +205,9 @@ class _Image:
             values.insert(ordinal, hole)
         return values, position
 
-    def convert_each(self, values: list[Any], plan: _Plan, null_bits: bytes) -> dict[int, str | bytes]:
+    def convert_each(
+        self, values: list[Any], plan: _Plan, null_bits: bytes, room: Room
+    ) -> dict[int, str | bytes]:
         """Convert payloads for Avro in place, one by one; give the originals of those that cannot be."""
         converts = dict(plan.avro)
         lost: dict[int, str | bytes] = {}
@@ -205,6 +216,10 @@ class _Image:
             if convert is None:
                 continue
             payload = values[index]
+            if ordinal in self.packed and not room.takes(claimed_size(payload)):
+                values[index] = None
+                lost[ordinal] = payload
+                continue
             try:
                 values[index] = convert(payload)
             except _UNREPRESENTABLE:
@@ -240,6 +255,16 @@ class _Image:
         return bits.to_bytes(self.null_size, "little") + b"".join(parts)
 
 
+def _converted(values: list[Any], plan: _Plan) -> bool:
+    """Convert payloads for Avro in place; tell whether all of them can be."""
+    try:
+        for index, convert in plan.avro:
+            values[index] = convert(values[index])
+    except _UNREPRESENTABLE:
+        return False
+    return True
+
+
 def _encode_value(codec: ColumnCodec, value: Any) -> bytes:
     payload = value.binary if isinstance(value, JsonDiffs) else codec.encode(value)
     try:
@@ -269,6 +294,8 @@ class RowImages:
     ) -> None:
         if before is None and after is None:
             raise InvalidValueError("rows have a before image, an after image or both")
+        if partial_json and any(column.type in _PACKED for column in columns):
+            raise InvalidValueError("partial JSON, of MySQL, in a table with compressed columns, of MariaDB")
         options = options or AvroOptions()
         self.columns = tuple(columns)
         self.partial_json = partial_json
@@ -297,25 +324,29 @@ class RowImages:
         Raise :class:`TruncatedError` where a row reaches past the end, and other :class:`MalformedError`
         where a value is none of its type.
         """
+        return list(self.each(rows))
+
+    def each(self, rows: bytes) -> Iterator[Row]:
+        """Read the rows one by one, as :meth:`natural` does."""
         if self.partial_json:
-            return [row for row, _ in self._partial_rows(rows)]
-        found: list[Row] = []
-        position, end = 0, len(rows)
+            yield from (row for row, _ in self._partial_rows(rows))
+            return
+        position, end, count = 0, len(rows), 0
         before, after = self._before, self._after
         one = before or after
         assert one is not None
-        while position < end or (not end and not found and self._empty_row):
+        while position < end or (not end and not count and self._empty_row):
             first, position = one.natural(rows, position)
             if before is None:
-                found.append((None, first))
+                yield None, first
             elif after is None:
-                found.append((first, None))
+                yield first, None
             else:
                 second, position = after.natural(rows, position)
-                found.append((first, second))
+                yield first, second
+            count += 1
             if not position:
                 self._refuse_bytes_without_columns(end)
-        return found
 
     def payloads(self, rows: bytes) -> Iterator[Payloads]:
         """Cut rows into the payloads of their columns, without reading what these mean.
@@ -347,12 +378,14 @@ class RowImages:
         """Read all rows as the plain values of :meth:`ColumnCodec.avro_type`.
 
         Raise :class:`TruncatedError` where a row reaches past the end. Nothing else is an error: what a type
-        cannot hold is None, and listed with its original.
+        cannot hold is None, and listed with its original; so are compressed values as soon as those of the
+        event unpack to more than :data:`~millrace.binlog.inflate.MAX_UNPACKED` in all.
         """
         if self.partial_json:
             return self._partial_avro(rows)
         result = AvroRows([])
         found = result.rows
+        room = Room()
         images = [(n, image) for n, image in enumerate((self._before, self._after)) if image is not None]
         position, end = 0, len(rows)
         while position < end or (not end and not found and self._empty_row):
@@ -360,13 +393,11 @@ class RowImages:
             for which, image in images:
                 start = position
                 values, plan, position = image.payloads(rows, start)
-                try:
-                    for index, convert in plan.avro:
-                        values[index] = convert(values[index])
-                except _UNREPRESENTABLE:
+                if image.packed or not _converted(values, plan):
                     values, _, _ = image.payloads(rows, start)
-                    lost = image.convert_each(values, plan, rows[start : start + image.null_size])
-                    result.unrepresentable[len(found), which] = lost
+                    lost = image.convert_each(values, plan, rows[start : start + image.null_size], room)
+                    if lost:
+                        result.unrepresentable[len(found), which] = lost
                 for ordinal, hole in plan.holes:
                     values.insert(ordinal, hole)
                 row[which] = tuple(values)
@@ -375,19 +406,25 @@ class RowImages:
                 self._refuse_bytes_without_columns(end)
         return result
 
-    def count(self, rows: bytes) -> int:
-        """Count the rows without reading their values; raise as :meth:`natural` does."""
-        if self.partial_json:
-            return sum(1 for _ in self._partial_rows(rows))
-        images = [image for image in (self._before, self._after) if image is not None]
+    def starts(self, rows: bytes) -> Iterator[int]:
+        """Give the offset at which each row starts, without reading values; raise as :meth:`natural` does."""
+        before, after, partial = self._before, self._after, self.partial_json
         position, end, count = 0, len(rows), 0
         while position < end or (not end and not count and self._empty_row):
-            for image in images:
-                position = image.skip(rows, position)
+            yield position
+            if before is not None:
+                position = before.skip(rows, position)
+            if partial:
+                _, position = self._partial_bits(rows, position)
+            if after is not None:
+                position = after.skip(rows, position)
             count += 1
             if not position:
                 self._refuse_bytes_without_columns(end)
-        return count
+
+    def count(self, rows: bytes) -> int:
+        """Count the rows without reading their values; raise as :meth:`natural` does."""
+        return sum(1 for _ in self.starts(rows))
 
     def null_fill(self, rows: bytes) -> bool:
         """Tell whether the unused bits behind a bitmap of NULL columns are set.

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.binlog.declaration import EVENTS, Event
-from millrace.binlog.errors import BinlogError, UnsupportedError
+from millrace.binlog.errors import BinlogError, InvalidValueError, UnsupportedError
 from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3, UnknownEvent
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
@@ -32,6 +32,9 @@ _OBSERVED = (RowsEvent, TableMapEvent, FormatDescriptionEvent, StartEventV3, Sta
 _FORMAT_COMES = frozenset(
     {EventType.START_EVENT_V3, EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT}
 )
+_FIRST_POSITION = 4
+_MAP_OVERHEAD, _MAX_MAP_BYTES = 512, 64 << 20
+"""What a table map takes besides its bytes, and what all that are in force may take: some 100,000 tables."""
 _NO_EXTRA_HEADERS = frozenset({EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT})
 
 _DROP = re.compile(r"5\.(?:1\.[1-5]|2\.[0-2]|4\.\d)-a_drop")
@@ -71,7 +74,7 @@ class LogFormat:
                 raise UnsupportedError(f"START_EVENT_V3 in a log of version {self.binlog_version}")
             self.header_length = V1_HEADER_LENGTH if self.binlog_version == 1 else HEADER_LENGTH
             self.checksum = ChecksumAlgorithm.OFF
-        renumbered = _DROP_TYPES if _DROP.match(origin.server_version) else {}
+        renumbered = _DROP_TYPES if _DROP.match(origin.version) else {}
         self.codecs: list[Codec] = [
             self._codec(code, renumbered.get(code, code), declared) for code in range(256)
         ]
@@ -130,6 +133,10 @@ def _refuse(error: BinlogError) -> Callable[[bytes, int, int, int], Event]:
     return decode
 
 
+def _held_bytes(event: TableMapEvent) -> int:
+    return _MAP_OVERHEAD + len(event.column_types) + len(event.optional_metadata)
+
+
 class StreamState:
     """Format of the log being read, table maps in force, and whether the log is encrypted from here on.
 
@@ -137,7 +144,7 @@ class StreamState:
     were decrypted, by the server that sent them or by :func:`millrace.binlog.file.iter_events`.
     """
 
-    __slots__ = ("encryption", "format", "table_maps")
+    __slots__ = ("_map_bytes", "encryption", "format", "table_maps")
 
     def __init__(
         self,
@@ -148,23 +155,32 @@ class StreamState:
         self.format = log_format
         self.table_maps = {} if table_maps is None else table_maps
         self.encryption = encryption
+        self._map_bytes = [0]  # shared with the states for payloads, as the maps are
 
     def begin_file(self, first_event: bytes) -> None:
         """Take note of how a file begins, before its first event is decoded.
 
         MySQL 4.0 and 4.1 wrote START_EVENT_V3 only into the first log after each start of the server; a file
-        that begins with another event than one that says its format, or a ROTATE, is such a log.
+        that begins with another event of their time, or a ROTATE, is such a log. In a log since MySQL 5.0 the
+        description is missing then: its types are others, and its events say where they end, not where they
+        start.
         """
-        if self.format is None and len(first_event) > 4 and first_event[4] not in _FORMAT_COMES:
+        if self.format is not None or len(first_event) < HEADER_LENGTH or first_event[4] in _FORMAT_COMES:
+            return
+        size, next_position = (int.from_bytes(first_event[at : at + 4], "little") for at in (9, 13))
+        if first_event[4] < EventType.FORMAT_DESCRIPTION_EVENT and next_position != _FIRST_POSITION + size:
             self.format = LogFormat(StartEventV3(3, "", 0))
 
     def observe(self, event: Event, flags: int = 0) -> None:
-        """Take note of an event that has been decoded; ``flags`` are those of its header."""
+        """Take note of an event that has been decoded; ``flags`` are those of its header.
+
+        Raises InvalidValueError for more table maps than any statement has.
+        """
         if isinstance(event, RowsEvent):
             if event.ends_statement:
                 self.table_maps.clear()
         elif isinstance(event, TableMapEvent):
-            self.table_maps[event.table_id] = event
+            self._hold(event)
         elif isinstance(event, FormatDescriptionEvent | StartEventV3):
             self.format = LogFormat(event)
             self.table_maps.clear()
@@ -172,12 +188,26 @@ class StreamState:
         elif isinstance(event, StartEncryptionEvent) and not flags & HeaderFlag.IGNORABLE_F:
             self.encryption = event
 
+    def _hold(self, event: TableMapEvent) -> None:
+        known, counted, size = self.table_maps, self._map_bytes, _held_bytes(event)
+        if counted[0] + size > _MAX_MAP_BYTES:
+            # What was counted may be gone by now, as at the end of each statement.
+            counted[0] = sum(_held_bytes(one) for one in known.values() if one.table_id != event.table_id)
+            if counted[0] and counted[0] + size > _MAX_MAP_BYTES:
+                raise InvalidValueError(
+                    f"{len(known)} table maps without a rows event that ends their statement"
+                )
+        counted[0] += size
+        known[event.table_id] = event
+
     def for_payload(self) -> "StreamState":
         """Make the state in which the events inside a TRANSACTION_PAYLOAD are read: without checksums."""
         log_format = self.format
         if log_format is not None and log_format.checksum is not ChecksumAlgorithm.OFF:
             log_format = log_format.without_checksum()
-        return StreamState(log_format, self.table_maps)
+        state = StreamState(log_format, self.table_maps)
+        state._map_bytes = self._map_bytes
+        return state
 
     def save(self) -> dict[str, Any]:
         """Give the state as plain values: bytes, integers, lists; :meth:`restore` takes them back."""

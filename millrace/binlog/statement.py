@@ -87,16 +87,27 @@ class Statement:
     one_phase: bool = False
 
 
-_TOKEN = re.compile(
-    r"""
-      (?P<skip> \s+ | /\*M?!\d* | \*/ | /\*(?!M?!).*?(?:\*/|\Z) | --(?=\s|\Z)[^\n]* | \#[^\n]* )
-    | (?P<quoted> `(?:[^`]|``)*` )
-    | (?P<string> '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" )
-    | (?P<word> [\w$]+ | [^\x00-\x7f]+ )
-    | (?P<other> . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+def _tokens(end: str) -> re.Pattern[str]:
+    """Make the pattern of a token; ``end`` may stand for the quote that ends a string or name."""
+    return re.compile(
+        rf"""
+          (?P<skip> \s+ | /\*M?!\d* | \*/ | /\*(?!M?!).*?(?:\*/|\Z) | --(?=\s|\Z)[^\n]* | \#[^\n]* )
+        | (?P<quoted> `(?:[^`]++|``)*+(?:`{end}) )
+        | (?P<string> '(?:[^'\\]++|\\(?:.{end})|'')*+(?:'{end}) | "(?:[^"\\]++|\\(?:.{end})|"")*+(?:"{end}) )
+        | (?P<word> [\w$]+ | [^\x00-\x7f]+ )
+        | (?P<other> . )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_TOKEN = _tokens("")
+_TOKEN_OF_LONG = _tokens(r"|\Z")
+"""For a text in which to try again behind each quote without its other half would take too long."""
+
+_LONG = 8192
+_MAX_NAMES = 65_536
+"""Tables that are read of a statement: more than any has."""
 
 _HEAD = 4096
 """Bytes of a long statement that are looked at first: enough to see that it is no DDL."""
@@ -117,7 +128,8 @@ class _Tokens:
 
     @staticmethod
     def _significant(text: str) -> "Iterator[re.Match[str]]":
-        return (match for match in _TOKEN.finditer(text) if match.lastgroup != "skip")
+        pattern = _TOKEN if len(text) <= _LONG else _TOKEN_OF_LONG
+        return (match for match in pattern.finditer(text) if match.lastgroup != "skip")
 
     def advance(self) -> None:
         """Step to the next token; None and an empty word behind the last."""
@@ -165,10 +177,10 @@ class _Tokens:
 
     def table_names(self) -> tuple[TableName, ...]:
         """Read names with commas between them."""
-        names = []
+        names: list[TableName] = []
         while name := self.table_name():
             names.append(name)
-            if not self.accept(","):
+            if len(names) == _MAX_NAMES or not self.accept(","):
                 break
         return tuple(names)
 
@@ -293,7 +305,7 @@ _XA = {
     "COMMIT": StatementKind.XA_COMMIT,
     "ROLLBACK": StatementKind.XA_ROLLBACK,
 }
-_XID_PART = r"0x(?:[0-9a-f]{2})+ | x'(?:[0-9a-f]{2})*' | '(?:[^']|'')*' | \"(?:[^\"]|\"\")*\""
+_XID_PART = r"""0x(?:[0-9a-f]{2})++ | x'(?:[0-9a-f]{2})*+' | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" """
 _XID = re.compile(
     rf"(?P<gtrid>{_XID_PART}) (?:\s*,\s*(?P<bqual>{_XID_PART}))? (?:\s*,\s*(?P<format>\d+))? "
     r"(?P<one_phase>\s+ONE\s+PHASE)?",
@@ -412,7 +424,7 @@ def _rename(tokens: _Tokens, verb: str) -> Statement:
         if new is None:
             break
         renames.append((old, new))
-        if not tokens.accept(","):
+        if len(renames) == _MAX_NAMES or not tokens.accept(","):
             break
     tables = tuple(name for pair in renames for name in pair)
     return Statement(StatementKind.DDL, verb, object_type="TABLE", tables=tables, renames=tuple(renames))
@@ -435,7 +447,7 @@ def _alter_table(tokens: _Tokens) -> Statement:
     tables = [name]
     renames = []
     depth = 0
-    while tokens.token is not None:
+    while tokens.token is not None and len(tables) < _MAX_NAMES:
         word = tokens.word
         tokens.advance()
         if word in {"(", ")"}:

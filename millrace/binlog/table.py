@@ -19,7 +19,7 @@ from millrace.binlog.columns.column import (
     Metadata,
     PackMetadata,
 )
-from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_of
+from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_of, member_texts
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MalformedError, UnsupportedError
@@ -314,6 +314,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
             )
     charset = definition.charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
     charset = _ALIASES.get(charset or "", charset)
+    members = definition.members if column.members is None else column.members
     if column.charset is not None and definition.charset is not None and column.charset != charset:
         raise SchemaMismatchError(
             f"column {column.ordinal + 1} ({definition.name}) has character set {charset} in the catalog, but"
@@ -325,7 +326,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
         name=definition.name,
         unsigned=column.unsigned or definition.unsigned,
         charset=column.charset or charset,
-        members=definition.members if column.members is None else column.members,
+        members=None if members is None else member_texts(members, column.charset or charset),
         key_position=definition.key_position,
         key_prefix=definition.key_prefix,
         visible=not definition.hidden,
@@ -347,7 +348,7 @@ def _from_catalog(columns: tuple[Column, ...], definition: TableDefinition) -> t
 
 
 def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Column, ...]:
-    """Add to named columns what only the catalog tells: UUID and the like, old fractions."""
+    """Add to named columns what only the catalog tells: UUID and the like, old fractions, character sets."""
     try:
         merged = _from_catalog(columns, definition)
     except (SchemaMismatchError, UnsupportedError):
@@ -355,7 +356,13 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
     if any(mine.name != theirs.name for mine, theirs in zip(columns, merged, strict=True)):
         return columns
     return tuple(
-        replace(mine, metadata=theirs.metadata, sql_type=theirs.sql_type, charset=theirs.charset)
+        replace(
+            mine,
+            metadata=theirs.metadata,
+            sql_type=theirs.sql_type,
+            charset=theirs.charset,
+            members=theirs.members,
+        )
         for mine, theirs in zip(columns, merged, strict=True)
     )
 

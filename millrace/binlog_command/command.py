@@ -9,20 +9,23 @@ from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 
 import click
 
-from millrace.binlog.encryption import KeyId, LogKeys
 from millrace.binlog.errors import BinlogError
-from millrace.binlog_command.filters import Criteria, Filter
+from millrace.binlog_command.criteria import Criteria
+from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput, find_files
+from millrace.binlog_command.key_file import read_keys
 from millrace.binlog_command.options import (
     EVENT_TYPE,
     GTIDS,
+    OPERATIONS,
     PLACE,
+    SIZE,
     TIME,
     GroupedCommand,
     Options,
     option,
 )
-from millrace.binlog_command.records import LogDecoder, LogRecord, Output, RawEvent
+from millrace.binlog_command.records import MAX_EVENT_SIZE, LogDecoder, LogRecord, Output, RawEvent
 from millrace.binlog_command.terminal import (
     Buffer,
     coloured,
@@ -56,7 +59,7 @@ _EXAMPLES: Final = (
     ("What fills the logs? Compressed ones too", "millrace binlog --stats binlog.0000*.gz"),
     (
         "Deletes from one table, for jq",
-        "millrace binlog --json --table shop.orders --type DELETE_ROWS binlog.000042 | jq .rows",
+        "millrace binlog --json --table shop.orders --op delete binlog.000042 | jq .rows",
     ),
     (
         "Undo what a transaction did",
@@ -182,6 +185,14 @@ class Input(Protocol):
     help="Rows and DDL of this table; * and ? as wildcards; repeatable.",
 )
 @option(
+    _EVENTS,
+    "--op",
+    "operation",
+    multiple=True,
+    type=OPERATIONS,
+    help="Rows that were inserted, updated, deleted, and statements that do so; commas between; repeatable.",
+)
+@option(
     _EVENTS, "--server-id", multiple=True, type=click.IntRange(0), help="Events of this origin; repeatable."
 )
 @option(
@@ -209,9 +220,14 @@ class Input(Protocol):
 @option(
     _INPUT,
     "--key-cipher",
-    type=click.Choice(["AES_CTR", "AES_CBC"]),
-    default="AES_CTR",
-    help="MariaDB's file_key_management_encryption_algorithm.",
+    type=click.Choice(["AES_CBC", "AES_CTR"]),
+    help="MariaDB's file_key_management_encryption_algorithm; found out if it is not given.",
+)
+@option(
+    _INPUT,
+    "--max-event-size",
+    type=SIZE,
+    help="Largest event, in bytes or with K, M, G. [1G where it is sent or unpacked]",
 )
 @option(
     _INPUT,
@@ -341,7 +357,7 @@ def _run(options: Options, logs: tuple[str, ...]) -> int:
         is_text = not (options.json or options.stats or options.verify)
         pager = is_text and not options.follow and use_pager(wanted=options.pager, to_file=to_file)
         screen = is_text and (pager or colour or stream.isatty())
-        run = _Run(options, inputs, Buffer(None if screen or options.follow else stream))
+        run = _Run(options, inputs, Buffer(None if screen else stream, live=options.follow))
         chunks = run.chunks()
         if screen:
             chunks = shown(chunks)
@@ -385,7 +401,8 @@ def _files(options: Options, names: list[str], *, follow: bool) -> Input:
         follow=follow,
         note=note,
         accept_in_use=options.force_if_open,
-        keys=None if options.key_file is None else _read_keys(options.key_file, options.key_cipher),
+        keys=None if options.key_file is None else read_keys(options.key_file, options.key_cipher),
+        max_event_size=options.max_event_size,
     )
 
 
@@ -395,7 +412,7 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
         from millrace.runtime.logging import configure_logging  # noqa: PLC0415 - likewise
 
         configure_logging("ERROR")
-        return TopicInput(name, follow=follow, note=note)
+        return TopicInput(name, follow=follow, note=note, max_event_size=_max_event_size(options))
     from millrace.binlog_command.server import ServerAddress, ServerInput  # noqa: PLC0415 - likewise
 
     address = ServerAddress.parse(name, _password(options))
@@ -405,29 +422,18 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
         to_last_log=options.to_last_log,
         follow=follow,
         note=note,
+        max_event_size=_max_event_size(options),
     )
+
+
+def _max_event_size(options: Options) -> int:
+    return MAX_EVENT_SIZE if options.max_event_size is None else options.max_event_size
 
 
 def _password(options: Options) -> str | None:
     if not options.password:
         return None
     return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
-
-
-def _read_keys(name: str, cipher: str) -> LogKeys:
-    """Read keys as MariaDB's file_key_management has them; MySQL's ids are texts."""
-    keys: dict[KeyId, bytes] = {}
-    try:
-        for line in Path(name).read_text("utf-8").splitlines():
-            text = line.partition("#")[0].strip()
-            if text:
-                key_id, digits = (part.strip() for part in text.split(";"))
-                keys[int(key_id) if key_id.isdecimal() else key_id] = bytes.fromhex(digits)
-    except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror}", ExitCode.SETTINGS) from error
-    except ValueError:
-        raise UserError(f"{name} has a line that is not id;hexadecimal key", ExitCode.SETTINGS) from None
-    return LogKeys(keys, "AES_CBC" if cipher == "AES_CBC" else "AES_CTR")
 
 
 # --------------------------------------------------------------------------------------------- from in to out
@@ -441,7 +447,8 @@ class _Run:
         self._options = options
         self._inputs = inputs
         self._buffer = buffer
-        self._output = _output(options, buffer)
+        files_alone = all(isinstance(one, FileInput) for one in inputs)
+        self._output = _output(options, buffer, files_alone=files_alone)
         self._filter = Filter(
             options.criteria(),
             context=not (options.json or options.stats),
@@ -472,8 +479,9 @@ class _Run:
                         return
                     break
                 self._output.write(record)
+                self._buffer.flush()
                 if self._buffer:
-                    yield self._buffer.take()
+                    yield from self._buffer.take()
         except KeyboardInterrupt:
             if not self._options.stats:
                 raise
@@ -481,13 +489,17 @@ class _Run:
             self.exit_code = _INTERRUPTED
         if self._filter.missed is not None:
             note(f"no event that was read begins at or behind {self._filter.missed}")
+        for message in self._filter.unmatched():
+            note(f"{message}, in what was read")
         self._output.close()
-        yield self._buffer.take()
+        yield from self._buffer.take()
         if getattr(self._output, "findings", 0):
             self.exit_code = _FAILED
 
     def _records(self) -> Iterator[LogRecord]:
-        decoder = LogDecoder(verify=self._options.verify_binlog_checksum)
+        decoder = LogDecoder(
+            verify=self._options.verify_binlog_checksum, max_event_size=self._options.max_event_size
+        )
         for one in self._inputs:
             for log in one.logs():
                 yield from decoder.records(log)
@@ -501,12 +513,12 @@ class _Run:
         return self._options.force_read
 
 
-def _output(options: Options, buffer: Buffer) -> Output:
+def _output(options: Options, buffer: Buffer, *, files_alone: bool) -> Output:
     # Imported when they are used: each brings much of the codec with it.
     if options.verify:
         from millrace.binlog_command.verify import VerifyOutput  # noqa: PLC0415
 
-        return VerifyOutput(buffer.line)
+        return VerifyOutput(buffer.line, may_be_open=not files_alone)
     if options.stats:
         from millrace.binlog_command.stats import StatsOutput  # noqa: PLC0415
 
@@ -514,7 +526,7 @@ def _output(options: Options, buffer: Buffer) -> Output:
     if options.json:
         from millrace.binlog_command.json_output import JsonOutput  # noqa: PLC0415
 
-        return JsonOutput(buffer.line)
+        return JsonOutput(cast("BinaryIO", buffer), max_event_size=_max_event_size(options))
     if options.flashback:
         return _flashback_output(options, buffer)
     return _text_output(options, buffer)
@@ -544,6 +556,7 @@ def _text_output(options: Options, buffer: Buffer) -> Output:
         skip_gtids=options.skip_gtids,
         local_load=None if options.local_load is None else Path(options.local_load),
         rewrite_db=DatabaseRewrite.parse(options.rewrite_db),
+        max_event_size=_max_event_size(options),
     )
     return TextOutput(cast("BinaryIO", buffer), text_options)
 

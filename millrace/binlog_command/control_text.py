@@ -66,11 +66,11 @@ class ControlText:
         self, record: LogRecord, header: EventHeader, event: FormatDescriptionEvent | StartEventV3
     ) -> None:
         page = self._page
-        page.begin_log(event.server_version)
+        page.begin_log(event.version)
         self._rows.flush()
         title = b"Start: binlog v %d, server v %b created %b" % (
             event.binlog_version,
-            encode_text(event.server_version),
+            encode_text(event.version),
             clock(header.timestamp),
         )
         page.titled(record, header, title + (b" at startup" if event.created else b""))

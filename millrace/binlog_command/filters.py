@@ -1,16 +1,17 @@
-"""Which events are shown: by place, time, transaction, schema object, server and type.
+"""Which events are shown: by place, time, transaction, schema object, operation, server and type.
 
 Every filter that is given must agree. Two kinds of output want two kinds of choice. A list (JSON,
 statistics) wants the events that match and no others. SQL text must stay loadable: with ``context``, events
 are kept that say how others are to be read (the format description) or that frame what is kept (GTID, BEGIN,
 COMMIT, settings before a statement), and a statement of which the last rows event is not kept ends with the
 last one that is.
+
+A filter that matches nothing looks like a log in which nothing happened, so the values that no event has are
+noted (:attr:`Filter.unmatched`).
 """
 
-import datetime as dt
-import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH
@@ -38,25 +39,17 @@ from millrace.binlog.events import (
 from millrace.binlog.events.load import CreateFileEvent, ExecLoadEvent, LoadDataEvent
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
-from millrace.binlog.gtid import GtidSet, MariadbGtid
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement
 from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
-from millrace.binlog.types import EventType, RowsFlag
+from millrace.binlog.types import RowsFlag
+from millrace.binlog_command.criteria import Criteria, Place, operation_of
 from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.unmatched import Unmatched
 
-__all__ = [
-    "Criteria",
-    "Filter",
-    "GtidRange",
-    "Place",
-    "TablePattern",
-    "parse_event_type",
-    "parse_gtids",
-    "parse_time",
-]
+__all__ = ["Filter"]
 
 _FORMAT: Final = (FormatDescriptionEvent, StartEventV3)
 _SETTINGS: Final = (IntvarEvent, RandEvent, UserVarEvent, RowsQueryLogEvent, AnnotateRowsEvent)
@@ -69,151 +62,6 @@ _FRAME: Final = (
     XaPrepareLogEvent,
     XidEvent,
 )
-
-
-# ------------------------------------------------------------------------------------------ what is asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A position, in the log file of that name, else in the first (or last) one that is read."""
-
-    position: int
-    file: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Place":
-        """Read ``position`` or ``file:position``; raises ValueError."""
-        file, _, number = text.rpartition(":")
-        if not re.fullmatch(r"\d+", number):
-            raise ValueError(f"{text!r} is neither a position nor file:position")
-        return cls(int(number), file or None)
-
-    def __str__(self) -> str:
-        return str(self.position) if self.file is None else f"{self.file}:{self.position}"
-
-
-@dataclass(frozen=True, slots=True)
-class TablePattern:
-    """Names of databases and tables with the wildcards ``*`` and ``?``; no database stands for any."""
-
-    database: re.Pattern[str] | None
-    table: re.Pattern[str]
-
-    @classmethod
-    def parse(cls, text: str) -> "TablePattern":
-        """Read ``table`` or ``database.table``."""
-        database, dot, table = text.rpartition(".")
-        return cls(wildcard(database) if dot else None, wildcard(table))
-
-    def matches(self, database: str, table: str) -> bool:
-        """Tell whether a table is meant."""
-        return bool(
-            (self.database is None or self.database.fullmatch(database)) and self.table.fullmatch(table)
-        )
-
-
-def wildcard(text: str) -> re.Pattern[str]:
-    """Make a pattern of a name with ``*`` for any characters and ``?`` for one."""
-    parts = (".*" if sign == "*" else "." if sign == "?" else re.escape(sign) for sign in text)
-    return re.compile("".join(parts), re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class GtidRange:
-    """Transactions of MariaDB: sequence numbers ``first`` to ``last`` of one domain and server."""
-
-    domain_id: int
-    server_id: int
-    first: int
-    last: int
-
-
-@dataclass(slots=True)
-class Gtids:
-    """A set of transactions of either kind of server."""
-
-    mysql: GtidSet = field(default_factory=GtidSet)
-    mariadb: list[GtidRange] = field(default_factory=list)
-
-    def __contains__(self, gtid: str) -> bool:
-        if ":" in gtid:
-            return self.mysql.contains(gtid)
-        one = MariadbGtid.parse(gtid)
-        return any(
-            (one.domain_id, one.server_id) == (known.domain_id, known.server_id)
-            and known.first <= one.seq_no <= known.last
-            for known in self.mariadb
-        )
-
-
-_MARIADB_GTIDS: Final = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?")
-
-
-def parse_gtids(text: str) -> Gtids:
-    """Read a GTID set: MySQL's as MySQL writes it, MariaDB's as ``domain-server-first`` or ``…-first-last``.
-
-    Raises BinlogError.
-    """
-    found = Gtids()
-    rest = []
-    for part in text.split(","):
-        match = _MARIADB_GTIDS.fullmatch(part.strip())
-        if match is None:
-            rest.append(part)
-        else:
-            domain_id, server_id, first = int(match[1]), int(match[2]), int(match[3])
-            found.mariadb.append(GtidRange(domain_id, server_id, first, int(match[4] or first)))
-    found.mysql = GtidSet.parse(",".join(rest))
-    return found
-
-
-def parse_time(text: str) -> float:
-    """Read a time, in seconds since 1970 or as local ``YYYY-MM-DD hh:mm:ss``; raises ValueError."""
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    return dt.datetime.fromisoformat(text).timestamp()
-
-
-def parse_event_type(text: str) -> int:
-    """Read an event type, by number or name; raises ValueError. ``_EVENT`` at the end may be left out."""
-    if text.isdecimal():
-        return int(text)
-    name = text.upper()
-    for candidate in (name, f"{name}_EVENT", f"{name}_LOG_EVENT"):
-        if candidate in EventType.__members__:
-            return EventType[candidate]
-    raise ValueError(f"{text!r} is no event type; docs/events.md lists them")
-
-
-@dataclass(slots=True)
-class Criteria:
-    """What is asked for; a criterion that is None or empty lets everything through.
-
-    Positions bound the events by where they start; times by the header's timestamp, as mysqlbinlog has it:
-    everything from the first event that is not before ``start_time``, up to the first that is not before
-    ``stop_time``. ``transaction`` is a GTID, or ``file:position`` of the first event of one without.
-    """
-
-    start: Place | None = None
-    stop: Place | None = None
-    start_time: float | None = None
-    stop_time: float | None = None
-    include_gtids: Gtids | None = None
-    exclude_gtids: Gtids | None = None
-    databases: tuple[re.Pattern[str], ...] = ()
-    tables: tuple[TablePattern, ...] = ()
-    server_ids: frozenset[int] = frozenset()
-    types: frozenset[int] = frozenset()
-    transaction: str | None = None
-
-    @property
-    def by_name(self) -> bool:
-        """Whether databases or tables are chosen."""
-        return bool(self.databases or self.tables)
-
-
-# ------------------------------------------------------------------------------------------------- the filter
 
 
 class Filter:
@@ -233,14 +81,27 @@ class Filter:
         self._first_path: str | None = None
         self._started = criteria.start is None
         self._time_reached = criteria.start_time is None
-        self._names = _NameFilter(criteria, context=context) if criteria.by_name else None
+        self._content = _ContentFilter(criteria, context=context) if criteria.by_content else None
         self._found_transaction = False
         self._stop_seen = False
+        self._seen = Unmatched(criteria)
+        self._given_any = False
 
     @property
     def missed(self) -> Place | None:
         """The place to begin at, as long as it has not been reached."""
         return None if self._started else self._criteria.start
+
+    def unmatched(self) -> Iterator[str]:
+        """Say of each value that was asked for and no event had it; else if all events lack one of them."""
+        if self._criteria == Criteria():
+            return
+        found = list(self._seen.unmatched())
+        if not self._time_reached and not found:
+            found.append("no event is of --start-datetime or later")
+        if not found and not self._given_any and self._seen.asked:
+            found.append("no event has all that the filters ask for")
+        yield from found
 
     def apply(self, records: Iterable[LogRecord]) -> Iterator[LogRecord]:
         """Give the records that pass; stop reading where none can follow."""
@@ -253,12 +114,18 @@ class Filter:
                 break
             if not passes:
                 continue
-            if self._names is None or isinstance(record.event, BinlogError):
+            if self._content is None or isinstance(record.event, BinlogError):
+                self._given_any = self._given_any or not self._is_context(record)
                 yield record
             else:
-                yield from self._names.feed(record, record.event)
-        if self._names is not None:
-            yield from self._names.end()
+                yield from self._content.feed(record, record.event)
+        if self._content is not None:
+            yield from self._content.end()
+            self._given_any = self._content.kept
+
+    def _is_context(self, record: LogRecord) -> bool:
+        decoded = record.event
+        return self._context and isinstance(decoded, BinlogEvent) and isinstance(decoded.event, _FORMAT)
 
     def _passes(self, record: LogRecord) -> bool:
         decoded = record.event
@@ -273,6 +140,7 @@ class Filter:
         is_format = isinstance(decoded.event, _FORMAT)
         if not self._from_start(record) or not self._in_time(decoded.header, is_format=is_format):
             return is_format and self._context
+        self._seen.add(record, decoded)
         if is_format and self._context:
             return True
         return self._chosen(record, decoded)
@@ -344,8 +212,8 @@ class Filter:
         return self._time_reached
 
 
-class _NameFilter:
-    """Chooses by database and table, and keeps what belongs to what is kept.
+class _ContentFilter:
+    """Chooses by database, table and operation, and keeps what belongs to what is kept.
 
     What is wanted may show later only, so records wait: the head of a transaction (GTID, BEGIN) for the
     first event of it that is kept, without which the transaction is left out; settings in front of a
@@ -360,6 +228,7 @@ class _NameFilter:
         self._settings: list[LogRecord] = []
         self._rows_event: LogRecord | None = None
         self._kept_any = False
+        self.kept = False
         self._prepared: set[str | None] = set()
         self._files: dict[int, bool] = {}
 
@@ -372,8 +241,7 @@ class _NameFilter:
         if isinstance(event, RowsEvent):
             yield from self._rows(record, decoded, event)
         elif isinstance(event, TableMapEvent):
-            if self._table(event.database, event.table):
-                yield from self._kept(record)
+            yield from self._table_map(record, event)
         elif isinstance(event, _SETTINGS):
             self._settings.append(record)
         elif isinstance(event, _FRAME) or (statement is not None and statement.kind in TRANSACTION_CONTROL):
@@ -421,8 +289,17 @@ class _NameFilter:
         self._head.clear()
         yield from self._settings
         self._settings.clear()
-        self._kept_any = True
+        self._kept_any = self.kept = True
         yield record
+
+    def _table_map(self, record: LogRecord, event: TableMapEvent) -> Iterator[LogRecord]:
+        """Keep the map of a table; where operations are chosen, for the rows that it is for."""
+        if not self._table(event.database, event.table):
+            return
+        if not self._criteria.operations:
+            yield from self._kept(record)
+        elif self._context:
+            self._settings.append(record)
 
     def _release(self) -> Iterator[LogRecord]:
         if self._rows_event is not None:
@@ -431,7 +308,8 @@ class _NameFilter:
 
     def _rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent) -> Iterator[LogRecord]:
         table_map = decoded.table_map
-        if table_map is not None and self._table(table_map.database, table_map.table):
+        chosen = table_map is not None and self._table(table_map.database, table_map.table)
+        if chosen and self._does(event, None):
             *before, last = self._kept(record)
             yield from before
             if not self._context or event.ends_statement:
@@ -444,11 +322,15 @@ class _NameFilter:
                 self._rows_event = _ending_statement(self._rows_event)
                 yield from self._release()
 
+    def _does(self, event: Event, statement: Statement | None) -> bool:
+        operations = self._criteria.operations
+        return not operations or operation_of(event, statement) in operations
+
     def _passes(self, event: Event, statement: Statement | None) -> bool:
         if isinstance(event, StatementEvent):
-            return self._statement(event.database, statement)
+            return self._does(event, statement) and self._statement(event.database, statement)
         if isinstance(event, LoadDataEvent):
-            kept = self._table(event.database, event.table)
+            kept = self._does(event, None) and self._table(event.database, event.table)
             if isinstance(event, CreateFileEvent):
                 self._files[event.file_id] = kept
             return kept
@@ -468,7 +350,7 @@ class _NameFilter:
 
     def _database(self, database: str) -> bool:
         patterns = self._criteria.databases
-        return not patterns or any(pattern.fullmatch(database) for pattern in patterns)
+        return not patterns or any(pattern.matches(database) for pattern in patterns)
 
     def _table(self, database: str, table: str) -> bool:
         patterns = self._criteria.tables

@@ -60,6 +60,7 @@ from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.row_text import RowPrinter, comment_text
 from millrace.binlog_command.rows import RowReader
 from millrace.binlog_command.session_text import DELIMITER
+from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -105,6 +106,8 @@ _TAIL = (
     b"/*!50003 SET COMPLETION_TYPE=@OLD_COMPLETION_TYPE*/;\n"
     b"/*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=0*/;\n"
 )
+_TOGETHER = 1000
+"""How many rows are turned round at once."""
 _SHOWN = 200
 """How much of a statement that cannot be undone is shown."""
 
@@ -213,7 +216,7 @@ class FlashbackOutput:
     def _describe(self, record: LogRecord, event: FormatDescriptionEvent) -> None:
         """Keep the BINLOG statement that tells a server how to read the events of this log."""
         text = b"BINLOG '\n%b'%b\n" % (base64.encodebytes(record.data), DELIMITER)
-        if Generation.MYSQL_5_6 <= generation_of(event.server_version) <= Generation.MYSQL_8_0:
+        if Generation.MYSQL_5_6 <= generation_of(event.version) <= Generation.MYSQL_8_0:
             # A format description leaves MySQL without an identifier for what follows.
             text += b"/*!50616 SET @@SESSION.GTID_NEXT='AUTOMATIC'*/%b\n" % DELIMITER
         self._descriptions.append(text)
@@ -307,14 +310,17 @@ class FlashbackOutput:
         except BinlogError as error:
             self._refuse(record, f"rows of {table}, which cannot be read ({error.message})")
             return
-        parts = [b"# %d rows of %b\nBINLOG '\n" % (count, comment_text(table))]
-        parts += map(base64.encodebytes, self._events(decoded, table_map, reversed_event))
-        parts.append(b"'" + DELIMITER + b"\n")
+        start = self._size
+        self._spooled(b"# %d rows of %b\nBINLOG '\n" % (count, comment_text(table)))
+        for data in self._events(decoded, table_map, reversed_event):
+            for piece in base64_lines(data):
+                self._spooled(piece)
+        self._spooled(b"'" + DELIMITER + b"\n")
         if self._options.verbose:
-            parts.append(self._rows_text(table_map, reversed_event))
+            self._rows_text(table_map, reversed_event)
         assert self._open is not None
         self._open.has_rows = True
-        self._open.pieces.append(self._spooled(b"".join(parts)))
+        self._open.pieces.append((start, self._size - start))
 
     def _spooled(self, text: bytes) -> tuple[int, int]:
         """Put a part of the text into the temporary file; give where it lies."""
@@ -327,14 +333,21 @@ class FlashbackOutput:
         self, event: RowsEvent, images: RowImages, *, null_fill: bool
     ) -> tuple[PlainRowsEvent, int]:
         """Turn an event round; raise UnrepresentableError where images are partial."""
-        rows = [(after, before) for before, after in map(_complete, images.natural(event.rows))]
-        rows.reverse()
+        rows = event.rows
+        starts = array("Q", images.starts(rows))
         operation = _REVERSE[event.operation]
         size = (event.column_count + 7) // 8
         full = ((1 << event.column_count) - 1).to_bytes(size, "little")
         before = None if operation is RowsOperation.WRITE else full
         after = None if operation is RowsOperation.DELETE else full
-        written = RowImages(images.columns, before, after).encode(rows, null_fill=null_fill)
+        turned = RowImages(images.columns, before, after)
+        written = []
+        end = len(rows)
+        for at in range((len(starts) - 1) // _TOGETHER * _TOGETHER, -1, -_TOGETHER):
+            read = images.natural(rows[starts[at] : end])
+            end = starts[at]
+            backwards = [(after, before) for before, after in map(_complete, reversed(read))]
+            written.append(turned.encode(backwards, null_fill=null_fill))
         make: Any = EVENTS[_TYPES[max(event.version, 1), operation]].event_class
         made: PlainRowsEvent = make(
             event.table_id,
@@ -343,9 +356,9 @@ class FlashbackOutput:
             event.column_count,
             before or b"",
             after or b"",
-            written,
+            b"".join(written),
         )
-        return made, len(rows)
+        return made, len(starts)
 
     def _events(
         self, decoded: BinlogEvent, table_map: TableMapEvent, reversed_event: PlainRowsEvent
@@ -367,12 +380,15 @@ class FlashbackOutput:
             new = EventHeader(header.timestamp, event.event_type, header.server_id, 0, 0, 0)
             yield seal(BinlogEvent(new, event), self._state)
 
-    def _rows_text(self, table_map: TableMapEvent, event: PlainRowsEvent) -> bytes:
+    def _rows_text(self, table_map: TableMapEvent, event: PlainRowsEvent) -> None:
         """Write the rows of the new event as comments."""
-        generation = generation_of("" if self._format is None else self._format.origin.server_version)
+        generation = generation_of("" if self._format is None else self._format.origin.version)
         database = self._options.rewrite_db.name(table_map.database)
         printer = RowPrinter(table_map, event, self._options.verbose, database, generation)
-        return printer.text(event.rows)[0]
+        text = Spool()
+        printer.write(event.rows, text)
+        for piece in text.take():
+            self._spooled(piece)
 
     # What cannot be undone
 
@@ -382,7 +398,7 @@ class FlashbackOutput:
         message = comment_text(f"{record.path} at {record.position} has {what}{shown}").decode()
         if not self._options.force:
             advice = "choose the events in front of it or behind it, or leave it out with --force-read"
-            raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.DATA)
+            raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.NOT_UNDONE)
         comment = self._spooled(f"# NOT undone: {message}\n".encode())
         if self._open is not None:
             self._open.pieces.append(comment)

@@ -29,6 +29,8 @@ __all__ = ["COMMIT_ALTER", "GtidText", "xid_text"]
 _GTID_AUTOMATIC = b"SET @@SESSION.GTID_NEXT= 'AUTOMATIC' /* added by mysqlbinlog */ /*!*/;\n"
 _MAY_HAVE_SBR = 1
 _UNKNOWN_VERSION = 999999
+_PARALLEL = (10, 1, 3)
+"""Since then MariaDB's GTIDs say whether their transactions may be applied in parallel."""
 START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 """Bits of flags_extra of MariaDB's GTID event: which part of an ALTER in two phases follows."""
 
@@ -72,6 +74,10 @@ class GtidText:
             MariadbGtidListEvent: self._gtid_list,
             BinlogCheckpointEvent: self._checkpoint,
         }
+
+    @property
+    def _shows_parallel(self) -> bool:
+        return self._page.generation > Generation.MARIADB_10_0 or self._page.server_version >= _PARALLEL
 
     def automatic(self) -> None:
         """Have the server choose the next GTID."""
@@ -163,9 +169,9 @@ class GtidText:
         if event.thread_id is not None:
             title += b" thread_id=%d" % event.thread_id
         self._page.titled(record, header, title)
-        mark = b"/*!" if self._page.generation is Generation.MARIADB_10_2 else b"/*M!"
+        mark = b"/*!" if self._page.generation <= Generation.MARIADB_10_2 else b"/*M!"
         parallel = bool(flags2 & MariadbGtidFlag.ALLOW_PARALLEL)
-        if parallel is not self._allow_parallel:
+        if parallel is not self._allow_parallel and self._shows_parallel:
             self._allow_parallel = parallel
             self._page.sql(b"%b100101 SET @@session.skip_parallel_replication=%d*/" % (mark, not parallel))
         if event.domain_id != self._domain:

@@ -20,8 +20,15 @@ from millrace.binlog.file import MAGIC, is_in_use, iter_events
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType
-from millrace.binlog_command.records import RawEvent
-from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
+from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent
+from millrace.log_files import (
+    PACKING_ERRORS,
+    file_order,
+    is_log_name,
+    listed_files,
+    plain_name,
+    unpacked,
+)
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -31,6 +38,7 @@ STANDARD_INPUT: Final = "-"
 
 _POLL_S: Final = 0.1
 _TYPE_OFFSET: Final = 4
+_LARGEST: Final = 0xFFFFFFFF
 
 
 def find_files(name: str) -> list[str]:
@@ -70,11 +78,13 @@ class FileInput:
         note: Callable[[str], None] = lambda _: None,
         accept_in_use: bool = True,
         keys: LogKeys | None = None,
+        max_event_size: int | None = None,
     ) -> None:
         """Read ``names`` in order; with ``follow``, wait at the end of the last for what is written to it.
 
         ``note`` is told what is worth knowing about a file. With ``accept_in_use`` unset, a file that was
-        not closed by its server is an error. ``keys`` open encrypted logs.
+        not closed by its server is an error. ``keys`` open encrypted logs. Events larger than
+        ``max_event_size`` are an error; where it is None, in compressed files those above MAX_EVENT_SIZE.
         """
         self.names = list(names)
         self.total_bytes = sum(map(_size_of, names))
@@ -82,6 +92,7 @@ class FileInput:
         self._note = note
         self._accept_in_use = accept_in_use
         self._keys = keys
+        self._max_event_size = max_event_size
         self._finished_bytes = 0
         self._raw: BinaryIO | None = None
         self._successor: str | None = None
@@ -115,8 +126,11 @@ class FileInput:
                 self._raw = raw if seekable else None
                 growing = _Growing(name, raw) if follow and seekable else None
                 stream = unpacked(raw) if growing is None else cast("BinaryIO", growing)
+                limit = self._max_event_size
+                if limit is None:
+                    limit = _LARGEST if stream in (raw, growing) else MAX_EVENT_SIZE
                 try:
-                    for position, data in iter_events(stream, name, keys=self._keys):
+                    for position, data in iter_events(stream, name, keys=self._keys, max_size=limit):
                         if position == len(MAGIC) and growing is None:
                             self._look_at_head(name, data)
                         yield RawEvent(name, file, position, data)
@@ -199,7 +213,8 @@ def _rotated_to(name: str, rotate: bytes) -> str | None:
     except BinlogError:
         return None
     assert isinstance(event, RotateEvent)
-    return str(Path(name).parent / Path(event.new_log_ident).name)
+    following = Path(event.new_log_ident).name  # relay logs name the next one with its folder
+    return str(Path(name).parent / following) if is_log_name(following) else None
 
 
 def _numbered_successor(path: Path) -> Path | None:

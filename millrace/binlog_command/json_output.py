@@ -11,22 +11,26 @@ import json
 import math
 import struct
 import uuid
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, BinaryIO, Final
 
 from millrace.binlog.columns.column import ABSENT
 from millrace.binlog.columns.declaration import ColumnCodec
 from millrace.binlog.columns.json_binary import JsonValue
 from millrace.binlog.columns.json_diffs import JsonDiffs
+from millrace.binlog.columns.strings import CompressedValue, claimed_size
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.declaration import Event, declared_fields
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.fields import encode_text
+from millrace.binlog.inflate import Room
 from millrace.binlog.rows import Row, Values
 from millrace.binlog.stream import BinlogEvent
-from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.rows import RowReader, TableRows
+from millrace.binlog_command.records import MAX_EVENT_SIZE, LogRecord
+from millrace.binlog_command.rows import RowReader, TableCache, TableRows
+from millrace.binlog_command.spool import Spool
 from millrace.text import printable_json
 
 __all__ = ["JsonOutput", "dump", "event_fields"]
@@ -54,17 +58,24 @@ _TEXT_FIELDS: Final = frozenset(
 _UNPACKED: Final = {"compressed_query": "query"}
 _LEFT_OUT: Final = frozenset({"rows", "compressed_rows", "payload"})
 _NAMES: Final[dict[type, tuple[str, ...]]] = {}
-_MAX_TABLES: Final = 1000
+_TOGETHER: Final = 1000
+"""How many rows are written at once."""
+_PIECE: Final = 1 << 20
 _MEMBERS: Final = (ColumnType.ENUM, ColumnType.SET)
 
 
 class JsonOutput:
-    """Writes records as JSON; ``write_line`` takes each line without its end."""
+    """Writes records as JSON to ``stream``, a line each.
 
-    def __init__(self, write_line: Callable[[str], None]) -> None:
-        self._write_line = write_line
+    Compressed values of an event are unpacked up to ``max_event_size`` in all; those beyond it, and those
+    that cannot be unpacked, are given as they are stored.
+    """
+
+    def __init__(self, stream: BinaryIO, *, max_event_size: int = MAX_EVENT_SIZE) -> None:
+        self._stream = stream
+        self._max_event_size = max_event_size
         self._rows = RowReader()
-        self._converts: dict[int, tuple[TableRows, Columns]] = {}
+        self._converts: TableCache[tuple[TableRows, Columns]] = TableCache()
 
     def write(self, record: LogRecord) -> None:
         """Write one line."""
@@ -95,37 +106,66 @@ class JsonOutput:
             if extra:
                 line[name] = _base64(extra)
         if isinstance(decoded.event, RowsEvent):
-            self._add_rows(line, record, decoded, decoded.event)
-        self._write_line(dump(line))
+            self._write_rows(line, record, decoded, decoded.event)
+        else:
+            self._write_line(dump(line))
 
     def close(self) -> None:
         """Nothing is left to write."""
 
-    def _add_rows(
+    def _write_line(self, text: str, end: str = "\n") -> None:
+        for start in range(0, len(text), _PIECE):
+            self._stream.write(text[start : start + _PIECE].encode())
+        self._stream.write(end.encode())
+
+    def _write_rows(
         self, line: dict[str, Any], record: LogRecord, decoded: BinlogEvent, event: RowsEvent
     ) -> None:
+        """Write the line of a rows event, whose rows may take many times the bytes that they have there."""
         if decoded.table_map is not None:
             line["database"] = _text(decoded.table_map.database)
             line["table"] = _text(decoded.table_map.table)
+        more: Spool | None = None
         try:
             table = self._rows.of(decoded, record.state)
-            columns = self._columns(table)
-            line["rows"] = [_row(columns, row) for row in table.rows(event)]
+            columns = self._columns(table, decoded)
+            room = Room(self._max_event_size)
+            rows = (_row(columns, row, room) for row in table.rows(event))
+            line["rows"] = list(islice(rows, _TOGETHER))
+            if len(line["rows"]) == _TOGETHER:
+                more = self._spooled(rows)
         except BinlogError as error:
+            line.pop("rows", None)
             line["rows_error"] = error.message
             line["rows_bytes"] = _base64(_packed_rows(event))
+        if not more:
+            self._write_line(dump(line))
+            return
+        self._write_line(dump(line).removesuffix("]}"), "")
+        for piece in more.take():
+            self._stream.write(piece)
+        self._write_line("]}")
 
-    def _columns(self, table: TableRows) -> Columns:
+    @staticmethod
+    def _spooled(rows: Iterator[dict[str, Any]]) -> Spool:
+        """Write rows, each behind a comma, to where they wait until the last of them could be read."""
+        spool = Spool()
+        while batch := list(islice(rows, _TOGETHER)):
+            spool.write(("," + dump(batch)[1:-1]).encode())
+        return spool
+
+    def _columns(self, table: TableRows, decoded: BinlogEvent) -> Columns:
         """Give names and conversions of a table's columns, found once for each table."""
-        known = self._converts.get(id(table))
+        table_map = decoded.table_map
+        assert table_map is not None
+        known = self._converts.get(table_map, id(table))
         if known is None or known[0] is not table:
             columns = [
                 (column.name or "", _conversion(codec), column.type not in _MEMBERS)
                 for column, codec in zip(table.columns, table.codecs, strict=True)
             ]
-            if len(self._converts) >= _MAX_TABLES:
-                self._converts.clear()
-            known = self._converts[id(table)] = table, columns
+            known = table, columns
+            self._converts.put(table_map, id(table), known)
         return known[1]
 
 
@@ -204,17 +244,17 @@ def _text(value: str) -> str | dict[str, str]:
 # ------------------------------------------------------------------------------------------------- the rows
 
 
-def _row(columns: Columns, row: Row) -> dict[str, Any]:
+def _row(columns: Columns, row: Row, room: Room) -> dict[str, Any]:
     before, after = row
     shown = {}
     if before is not None:
-        shown["before"] = _image(columns, before)
+        shown["before"] = _image(columns, before, room)
     if after is not None:
-        shown["after"] = _image(columns, after, before)
+        shown["after"] = _image(columns, after, room, before)
     return shown
 
 
-def _image(columns: Columns, values: Values, before: Values | None = None) -> dict[str, Any]:
+def _image(columns: Columns, values: Values, room: Room, before: Values | None = None) -> dict[str, Any]:
     shown = {}
     for ordinal, ((name, convert, is_plain), value) in enumerate(zip(columns, values, strict=True)):
         kind = type(value)
@@ -222,6 +262,8 @@ def _image(columns: Columns, values: Values, before: Values | None = None) -> di
             shown[name] = value
         elif value is ABSENT:
             continue
+        elif kind is CompressedValue and not room.takes(claimed_size(value.stored)):
+            shown[name] = _base64(value.stored)
         elif kind is JsonDiffs:
             shown[name] = _changed_document(value, None if before is None else before[ordinal])
         else:
@@ -269,7 +311,9 @@ def _member_conversion(codec: ColumnCodec) -> Convert:
         known = members is not None and not (
             value > len(members) if codec.column.type is ColumnType.ENUM else value >> len(members)
         )
-        return text if known else value
+        if not known:
+            return value
+        return _base64(text) if isinstance(text, bytes) else text
 
     return convert
 

@@ -1,24 +1,30 @@
 """The options of ``millrace binlog``: in groups, and with mysqlbinlog's names where it has them."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from millrace.binlog.encryption import MariadbCipher
 from millrace.binlog.errors import BinlogError
-from millrace.binlog_command.filters import (
+from millrace.binlog.events import RowsOperation
+from millrace.binlog_command.criteria import (
     Criteria,
     Gtids,
+    NamePattern,
     Place,
     TablePattern,
     parse_event_type,
     parse_gtids,
+    parse_operations,
     parse_time,
-    wildcard,
 )
 
 __all__ = ["GroupedCommand", "Options", "option"]
+
+_SHIFTS: Final = {"": 0, "K": 10, "M": 20, "G": 30}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,6 +54,7 @@ class Options:
     exclude_gtids: Gtids | None
     database: tuple[str, ...]
     table: tuple[str, ...]
+    operation: tuple[frozenset[RowsOperation], ...]
     server_id: tuple[int, ...]
     event_type: tuple[int, ...]
     transaction: str | None
@@ -56,7 +63,8 @@ class Options:
     after_gtids: str | None
     password: bool
     key_file: str | None
-    key_cipher: str
+    key_cipher: MariadbCipher | None
+    max_event_size: int | None
     verify_binlog_checksum: bool
     force_if_open: bool
     force_read: bool
@@ -72,8 +80,9 @@ class Options:
             stop_time=self.stop_datetime,
             include_gtids=self.include_gtids,
             exclude_gtids=self.exclude_gtids,
-            databases=tuple(map(wildcard, self.database)),
+            databases=tuple(map(NamePattern, self.database)),
             tables=tuple(map(TablePattern.parse, self.table)),
+            operations=frozenset().union(*self.operation),
             server_ids=frozenset(self.server_id),
             types=frozenset(self.event_type),
             transaction=self.transaction,
@@ -125,6 +134,14 @@ class GroupedCommand(click.Command):
                 formatter.write(f"{'':{formatter.current_indent}}{command}\n")
 
 
+def parse_size(text: str) -> int:
+    """Read a number of bytes, which may end in K, M or G."""
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text!r} is no number of bytes, such as 67108864 or 64M")
+    return int(match[1]) << _SHIFTS[match[2].upper()]
+
+
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 alone
     """A parameter read by a function that raises ValueError or BinlogError for what it cannot read."""
 
@@ -146,3 +163,5 @@ PLACE = Parsed("[file:]position", Place.parse)
 TIME = Parsed("time", parse_time)
 GTIDS = Parsed("gtids", parse_gtids)
 EVENT_TYPE = Parsed("type", parse_event_type)
+SIZE = Parsed("size", parse_size)
+OPERATIONS = Parsed("insert,update,delete", parse_operations)

@@ -4,11 +4,20 @@ An input gives the bytes of events (:class:`RawEvent`), :class:`LogDecoder` make
 each, filters choose among these, and an output (:class:`Output`) writes them.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from millrace.binlog.errors import BinlogError
-from millrace.binlog.events import AnonymousGtidLogEvent, GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent
+from millrace.binlog.errors import BinlogError, ChecksumError, TooLargeError
+from millrace.binlog.events import (
+    AnonymousGtidLogEvent,
+    CompressedRowsEvent,
+    GtidEvent,
+    GtidTaggedLogEvent,
+    MariadbGtidEvent,
+    QueryCompressedEvent,
+)
+from millrace.binlog.events.compressed import unpacked_size
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import MAGIC
@@ -16,8 +25,15 @@ from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
+from millrace.binlog.types import EventType
 
-__all__ = ["LogDecoder", "LogRecord", "Output", "RawEvent"]
+__all__ = ["MAX_EVENT_SIZE", "LogDecoder", "LogRecord", "Output", "RawEvent", "too_large"]
+
+MAX_EVENT_SIZE: Final = 1 << 30
+"""The largest event that is sent or unpacked, by default: that of the largest ``max_allowed_packet``."""
+
+_LARGEST: Final = 0xFFFFFFFF
+"""What the size of an event in its header can say at most."""
 
 _GTID = (GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent)
 
@@ -60,6 +76,20 @@ class LogRecord(NamedTuple):
     state: StreamState
 
 
+_OPTION: Final = "--max-event-size allows more"
+
+
+def too_large(what: str, limit: int) -> TooLargeError:
+    """Make the error for an event that is too large to be held in memory."""
+    return TooLargeError(f"{what}; up to {limit} are read; {_OPTION}")
+
+
+def _name_the_option(error: BinlogError) -> None:
+    """Say in an error of what cut events out how more of them are read."""
+    if isinstance(error, TooLargeError) and not error.message.endswith(_OPTION):
+        error.message = f"{error.message}; {_OPTION}"
+
+
 class Output(Protocol):
     """What becomes of the records that the filters leave."""
 
@@ -77,9 +107,15 @@ class LogDecoder:
     that is open goes on, as in relay logs.
     """
 
-    def __init__(self, *, verify: bool = True) -> None:
-        """With ``verify``, an event whose checksum is wrong is an error."""
+    def __init__(self, *, verify: bool = True, max_event_size: int | None = None) -> None:
+        """With ``verify``, an event whose checksum is wrong is an error.
+
+        What compressed events unpack to, and what fragments make up, is an error where it is larger than
+        ``max_event_size``; where that is None, than MAX_EVENT_SIZE, and than any event can be.
+        """
         self._verify = verify
+        self._max_unpacked = MAX_EVENT_SIZE if max_event_size is None else max_event_size
+        self._max_joined = _LARGEST if max_event_size is None else max_event_size
         self._path: str | None = None
         self._state = StreamState()
         self._tracker = TransactionTracker()
@@ -104,25 +140,51 @@ class LogDecoder:
                 state = self._state
                 try:
                     decoded = decode_event(data, state, verify=self._verify)
+                    self._check_packed(decoded)
                 except BinlogError as error:
                     error.at(path, position)
                     yield LogRecord(path, file, position, data, 0, error, None, None, state)
+                    if isinstance(error, ChecksumError) and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+                        # What it says may be right all the same, and nothing can be read without it.
+                        with contextlib.suppress(BinlogError):
+                            decode_event(data, state, verify=False)
                     continue
                 yield self._record(raw, data, 0, decoded, state)
                 if type(decoded.event) is TransactionPayloadEvent:
-                    yield from self._inside(raw, decoded.event.events())
+                    yield from self._inside(raw, decoded.event.events(self._max_unpacked))
                 elif type(decoded.event) is PartialRowDataEvent:
                     yield from self._inside(raw, self._joined(decoded.event))
         except BinlogError as error:
+            _name_the_option(error)
             error.at(error.log_file or path, position + len(data))
             where = error.log_file or path
             yield LogRecord(where, file or where, error.position or 0, b"", 0, error, None, None, self._state)
 
     def _joined(self, fragment: PartialRowDataEvent) -> Iterator[bytes]:
         """Give the rows event whose last fragment this is."""
+        size = self._fragments.held_bytes + len(fragment.data)
+        if size > self._max_joined:
+            self._fragments.clear()
+            raise too_large(f"fragments of a rows event of {size} bytes", self._max_joined)
         whole = self._fragments.feed(fragment)
         if whole is not None:
             yield whole
+
+    def _check_packed(self, decoded: BinlogEvent) -> None:
+        """Raise for a compressed event that is too large once unpacked."""
+        event = decoded.event
+        if isinstance(event, QueryCompressedEvent):
+            packed = event.compressed_query
+        elif isinstance(event, CompressedRowsEvent):
+            packed = event.compressed_rows
+        else:
+            return
+        try:
+            size = unpacked_size(packed)
+        except BinlogError:
+            return  # who wants the content is told
+        if size > self._max_unpacked:
+            raise too_large(f"the event unpacks to {size} bytes", self._max_unpacked)
 
     def _inside(self, raw: RawEvent, events: Iterator[bytes]) -> Iterator[LogRecord]:
         path, file, position, _ = raw
@@ -132,12 +194,14 @@ class LogDecoder:
             for sub_index, data in enumerate(events, 1):
                 try:
                     decoded = decode_event(data, state)
+                    self._check_packed(decoded)
                 except BinlogError as error:
                     error.at(path, position)
                     yield LogRecord(path, file, position, data, sub_index, error, None, None, state)
                     continue
                 yield self._record(raw, data, sub_index, decoded, state)
         except BinlogError as error:
+            _name_the_option(error)
             error.at(path, position)
             yield LogRecord(path, file, position, b"", sub_index + 1, error, None, None, state)
 

@@ -11,7 +11,8 @@ All text is bytes: strings go out as they came in.
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from millrace.binlog.columns.column import (
@@ -23,19 +24,30 @@ from millrace.binlog.columns.column import (
     PackMetadata,
 )
 from millrace.binlog.columns.declaration import COLUMNS, ColumnCodec, codec_of
-from millrace.binlog.columns.json_binary import Opaque, decode_json, text_of_json
+from millrace.binlog.columns.json_binary import Opaque, decode_json, json_text, text_of_json
 from millrace.binlog.columns.json_diffs import JsonDiffOperation, JsonDiffs
-from millrace.binlog.columns.metadata import decode_column_metadata, decode_optional_metadata
+from millrace.binlog.columns.metadata import decode_optional_metadata, plain_columns
 from millrace.binlog.columns.numbers import DecimalFormat
-from millrace.binlog.columns.strings import uncompressed
+from millrace.binlog.columns.strings import claimed_size, uncompressed
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import BinlogError, InvalidValueError
+from millrace.binlog.errors import BinlogError, InvalidValueError, UnsupportedError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
+from millrace.binlog.inflate import Room
 from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
+from millrace.binlog_command.records import MAX_EVENT_SIZE
+from millrace.binlog_command.spool import Spool
 from millrace.text import printable
 
-__all__ = ["RowPrinter", "comment_text", "in_comment", "quoted_bytes", "quoted_name", "sql_string"]
+__all__ = [
+    "RowPrinter",
+    "comment_text",
+    "in_comment",
+    "quoted_bytes",
+    "quoted_name",
+    "sql_string",
+    "unreadable_rows",
+]
 
 Print = Callable[[Any], bytes]
 """Writes the payload of a value (what :meth:`ColumnCodec.decode` takes)."""
@@ -44,6 +56,9 @@ _SPECIAL = re.compile(rb"[\x00-\x1f'\\]")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ORDINARY = bytes(sorted(set(range(0x20, 0x100)) - set(b"'\\")))
 """The bytes that need no escape; to take them away is the quickest look for one that does."""
+_SLICE = 1 << 16
+_TOGETHER = 512
+"""How many parts of the text of rows are written at once."""
 _HEX_ESCAPES = {bytes((code,)): b"\\x%02x" % code for code in (*range(0x20), ord("'"), ord("\\"))}
 _ESCAPES = _HEX_ESCAPES | {
     b"\b": b"\\b",
@@ -58,28 +73,32 @@ _ESCAPES = _HEX_ESCAPES | {
 def quoted_bytes(data: bytes) -> bytes:
     """Write a string in quotes; control characters, quotes and backslashes are escaped, no others."""
     if data.translate(None, _ORDINARY):
-        data = _SPECIAL.sub(_escape, data)
+        data = _escaped(_SPECIAL, _ESCAPES, data)
     return b"'%b'" % data
 
 
-def _escape(match: re.Match[bytes]) -> bytes:
-    return _ESCAPES[match[0]]
+def _escaped(special: re.Pattern[bytes], escapes: dict[bytes, bytes], data: bytes) -> bytes:
+    """Replace single bytes; in slices, for the parts between them take more memory than their bytes."""
+
+    def escape(match: re.Match[bytes]) -> bytes:
+        return escapes[match[0]]
+
+    if len(data) <= _SLICE:
+        return special.sub(escape, data)
+    slices = (data[start : start + _SLICE] for start in range(0, len(data), _SLICE))
+    return b"".join([special.sub(escape, piece) for piece in slices])
 
 
 def _hex_quoted(data: bytes) -> bytes:
     r"""Write a string as MySQL 5.7 does, who has no escapes but ``\x27`` and its like."""
-    return b"'%b'" % _SPECIAL.sub(_hex_escape, data)
+    return b"'%b'" % _escaped(_SPECIAL, _HEX_ESCAPES, data)
 
 
 def _control_quoted(data: bytes) -> bytes:
     """Write a string as MariaDB and MySQL before 5.7 do, who escape control characters alone."""
     if data.translate(None, _ORDINARY):
-        data = _CONTROL.sub(_hex_escape, data)
+        data = _escaped(_CONTROL, _HEX_ESCAPES, data)
     return b"'%b'" % data
-
-
-def _hex_escape(match: re.Match[bytes]) -> bytes:
-    return _HEX_ESCAPES[match[0]]
 
 
 def _integer(bits: int) -> Print:
@@ -219,29 +238,34 @@ def _timestamp(codec: ColumnCodec) -> Print:
 
 
 def _json(codec: ColumnCodec) -> tuple[bytes, Print]:
-    ordinal = codec.column.ordinal
+    ordinal, whole_doubles = codec.column.ordinal, codec.column.whole_doubles
 
     def write(payload: bytes | JsonDiffs) -> bytes:
         if isinstance(payload, JsonDiffs):
             return _json_diffs(ordinal, payload)
         if not payload:
             return b"''"
-        value = decode_json(payload)
-        return quoted_bytes(_json_bytes(value if isinstance(value, str) else _unquoted(value)))
+        return quoted_bytes(_json_bytes(_json_text(payload, whole_doubles=whole_doubles)))
 
     return b"JSON", write
+
+
+def _json_text(payload: bytes, *, whole_doubles: bool) -> str:
+    """Write a document, one that is a mere string or date without quotes, as mysqlbinlog does."""
+    if payload[0] in (_JSON_STRING, _JSON_OPAQUE):
+        value = decode_json(payload)
+        if isinstance(value, str):
+            return value
+        text = text_of_json(value)
+        return text[1:-1] if text.startswith('"') else text
+    return json_text(payload, whole_doubles=whole_doubles)
 
 
 def _json_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _unquoted(value: Any) -> str:
-    """Write a document, one that is a mere string or date without quotes, as mysqlbinlog does."""
-    text = text_of_json(value)
-    return text[1:-1] if isinstance(value, Opaque) and text.startswith('"') else text
-
-
+_JSON_STRING, _JSON_OPAQUE = 0x0C, 0x0F
 _FUNCTIONS = {
     JsonDiffOperation.REPLACE: b"JSON_REPLACE(",
     JsonDiffOperation.INSERT: b"JSON_INSERT(",
@@ -287,7 +311,8 @@ def _vector(payload: bytes) -> bytes:
 
 
 def _compressed(payload: bytes) -> bytes:
-    return quoted_bytes(uncompressed(payload))
+    """Stand for what the printer of the rows does, which knows how much it has unpacked."""
+    raise NotImplementedError
 
 
 _INTEGERS = {
@@ -405,21 +430,17 @@ def _meta_number(raw: bytes, column_type: int) -> int:
     return int.from_bytes(raw, "big" if column_type in big_endian else "little")
 
 
-def _columns(table_map: TableMapEvent) -> list[Column]:
+def _columns(table_map: TableMapEvent, generation: Generation) -> list[Column]:
     """Give the columns of a table map without what the optional metadata says, VECTOR's dimensions but."""
-    types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
-    dimensions: Iterator[int] = iter(())
-    if ColumnType.VECTOR in table_map.column_types:
-        dimensions = iter(decode_optional_metadata(table_map.optional_metadata).vector_dimensionality or ())
+    columns = plain_columns(table_map)
+    if generation is Generation.MYSQL_5_7:
+        columns = [replace(column, whole_doubles=column.type is ColumnType.JSON) for column in columns]
+    if ColumnType.VECTOR not in table_map.column_types:
+        return columns
+    dimensions = iter(decode_optional_metadata(table_map.optional_metadata).vector_dimensionality or ())
     return [
-        Column(
-            ordinal,
-            column_type,
-            metadata,
-            nullable=bool(table_map.null_bits[ordinal >> 3] >> (ordinal & 7) & 1),
-            dimensions=next(dimensions, None) if column_type is ColumnType.VECTOR else None,
-        )
-        for ordinal, (column_type, metadata) in enumerate(types)
+        replace(column, dimensions=next(dimensions, None)) if column.type is ColumnType.VECTOR else column
+        for column in columns
     ]
 
 
@@ -451,7 +472,7 @@ _SQL_ESCAPES = {**_ESCAPES, b"\0": b"\\0"}
 
 def sql_string(data: bytes) -> bytes:
     """Write a string literal of SQL, which has fewer escapes than the strings in comments."""
-    return b"'%b'" % _SQL_SPECIAL.sub(lambda match: _SQL_ESCAPES[match[0]], data)
+    return b"'%b'" % _escaped(_SQL_SPECIAL, _SQL_ESCAPES, data)
 
 
 def comment_text(text: str) -> bytes:
@@ -475,6 +496,11 @@ def quoted_name(name: str) -> bytes:
     return b"`%b`" % name.replace("`", "``").encode("utf-8", "surrogateescape")
 
 
+def unreadable_rows(error: BinlogError) -> bytes:
+    """Say that rows, or those that follow, cannot be read."""
+    return b"### Rows that cannot be read: %b\n" % comment_text(str(error))
+
+
 class RowPrinter:
     """Writes the rows of the events that share a table map, a kind and the bitmaps of present columns.
 
@@ -482,16 +508,28 @@ class RowPrinter:
     """
 
     def __init__(
-        self, table_map: TableMapEvent, event: RowsEvent, verbose: int, database: str, generation: Generation
+        self,
+        table_map: TableMapEvent,
+        event: RowsEvent,
+        verbose: int,
+        database: str,
+        generation: Generation,
+        *,
+        max_unpacked: int = MAX_EVENT_SIZE,
     ) -> None:
-        columns = _columns(table_map)
+        columns = _columns(table_map, generation)
         if event.column_count != len(columns):
             raise InvalidValueError(f"rows of {event.column_count} columns in a table of {len(columns)}")
         before = event.columns_before_image if event.operation is not RowsOperation.WRITE else None
         after = event.columns_after_image if event.operation is not RowsOperation.DELETE else None
         partial = isinstance(event, PartialUpdateRowsEvent)
         self.images = RowImages(columns, before, after, partial_json=partial)
+        self._max_unpacked = max_unpacked
+        self._room = Room(max_unpacked)
         lines = [_Line(column, verbose, generation) for column in columns]
+        for line in lines:
+            if line.write is _compressed:
+                line.write = self._unpacked
         self._lines = [(line.null, line.before, line.write, line.after) for line in lines]
         # Most images are complete and without NULL: one template, filled in, is all of their text.
         self._complete = all(
@@ -510,19 +548,36 @@ class RowPrinter:
         }[event.operation]
         self._before_head, self._after_head = before_head, after_head
 
-    def text(self, rows: bytes) -> tuple[bytes, int]:
-        """Write rows; give also how many there are."""
+    def write(self, rows: bytes, out: Spool) -> int:
+        """Write rows, up to one that cannot be read; give how many there are."""
+        self._room = Room(self._max_unpacked)
         parts: list[bytes] = []
         count = 0
-        for before, after in self.images.payloads(rows):
-            count += 1
-            if before is not None:
-                parts += (self._before_head, self._image(before))
-            if after is not None:
-                parts += (self._after_head, self._image(after))
-        return b"".join(parts), count
+        try:
+            for before, after in self.images.payloads(rows):
+                count += 1
+                if before is not None:
+                    parts += (self._before_head, self._image(before))
+                if after is not None:
+                    parts += (self._after_head, self._image(after))
+                if len(parts) > _TOGETHER:
+                    out.write(b"".join(parts))
+                    parts.clear()
+        except BinlogError as error:
+            parts.append(unreadable_rows(error))
+        out.write(b"".join(parts))
+        return count
+
+    def _unpacked(self, payload: bytes) -> bytes:
+        """Write a value of a COMPRESSED column."""
+        if not self._room.takes(claimed_size(payload)):
+            raise UnsupportedError(
+                f"compressed values of an event are unpacked up to {self._max_unpacked} bytes in all"
+            )
+        return _control_quoted(uncompressed(payload))
 
     def _image(self, payloads: list[Any]) -> bytes:
+        left = self._room.left
         try:
             if self._complete and None not in payloads:
                 values = [write(payload) for write, payload in zip(self._writes, payloads, strict=True)]
@@ -535,6 +590,7 @@ class RowPrinter:
                 ]
             )
         except BinlogError:
+            self._room.left = left
             return b"".join(
                 self._safe_line(payload, *line)
                 for payload, line in zip(payloads, self._lines, strict=True)

@@ -1,6 +1,8 @@
 """The rows of rows events with what is needed to show them: columns with names, and their codecs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from millrace.binlog.columns.column import Column
 from millrace.binlog.columns.declaration import ColumnCodec, codec_of
@@ -12,9 +14,12 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.table import ResolvedTable, resolve_columns
 
-__all__ = ["RowReader", "TableRows"]
+__all__ = ["RowReader", "TableCache", "TableRows"]
 
-_MAX_TABLES = 1000
+_PER_COLUMN: Final = 1024
+_PER_BYTE: Final = 8
+_MAX_BYTES: Final = 32 << 20
+"""What is made for a table takes about a kilobyte a column, and names and members take theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +38,44 @@ class TableRows:
         """The columns in the order of the images."""
         return self.table.columns
 
-    def rows(self, event: RowsEvent) -> list[Row]:
+    def rows(self, event: RowsEvent) -> Iterator[Row]:
         """Read the rows of an event as natural values; raises BinlogError."""
-        return self.images.natural(event.rows)
+        return self.images.each(event.rows)
 
     def count(self, event: RowsEvent) -> int:
         """Count the rows of an event without reading them; raises BinlogError."""
         return self.images.count(event.rows)
 
 
+T = TypeVar("T")
+
+
+class TableCache(Generic[T]):
+    """Keeps what was made for tables, by what their maps say and a key; forgets all when it is too much."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, T] = {}
+        self._bytes = 0
+
+    def get(self, table_map: TableMapEvent, key: object) -> T | None:
+        """Give what was made, None where nothing was."""
+        return self._known.get((_contents(table_map), key))
+
+    def put(self, table_map: TableMapEvent, key: object, made: T) -> None:
+        """Keep what was made."""
+        size = _PER_COLUMN * table_map.column_count + _PER_BYTE * len(table_map.optional_metadata)
+        if self._bytes + size > _MAX_BYTES:
+            self._known.clear()
+            self._bytes = 0
+        self._bytes += size
+        self._known[_contents(table_map), key] = made
+
+
 class RowReader:
     """Finds out how the rows of an event are read, once for each table and choice of columns."""
 
     def __init__(self) -> None:
-        self._known: dict[object, TableRows] = {}
+        self._known: TableCache[TableRows] = TableCache()
 
     def of(self, decoded: BinlogEvent, state: StreamState) -> TableRows:
         """Give the reader for a rows event; raises BinlogError, as where its table map is not known."""
@@ -54,21 +83,13 @@ class RowReader:
         assert isinstance(event, RowsEvent)
         if table_map is None:
             raise MissingStateError(f"no table map for table id {event.table_id} comes before the rows")
-        version = None if state.format is None else state.format.origin.server_version
+        version = None if state.format is None else state.format.origin.version
         partial = isinstance(event, PartialUpdateRowsEvent)
-        key = (
-            _contents(table_map),
-            version,
-            event.operation,
-            event.columns_before_image,
-            event.columns_after_image,
-            partial,
-        )
-        known = self._known.get(key)
+        key = version, event.operation, event.columns_before_image, event.columns_after_image, partial
+        known = self._known.get(table_map, key)
         if known is None:
-            if len(self._known) >= _MAX_TABLES:
-                self._known.clear()
-            known = self._known[key] = self._make(event, table_map, version, partial=partial)
+            known = self._make(event, table_map, version, partial=partial)
+            self._known.put(table_map, key, known)
         return known
 
     @staticmethod

@@ -1,6 +1,5 @@
 """Table maps and rows events as text."""
 
-import base64
 import re
 import struct
 import zlib
@@ -30,7 +29,9 @@ from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.types import EventType, RowsFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import RowPrinter, comment_text, quoted_name
+from millrace.binlog_command.row_text import RowPrinter, quoted_name, unreadable_rows
+from millrace.binlog_command.rows import TableCache
+from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -52,10 +53,6 @@ _ROWS_FLAGS: tuple[tuple[int, bytes], ...] = (
 _TM_HAS_TRIGGERS = 1 << 14
 _TM_GENERATED_KEY = 1 << 2
 _GENERATED_KEYS = (8, 0, 30)
-_MAX_PRINTERS = 512
-_MAX_HELD = 64 << 20
-"""Bytes of rows that wait for the end of their statement; where nothing but comments would wait for more, the
-rows are written in front of the heads of the events that follow."""
 _NEW_LINES = re.compile(rb"[\r\n]+")
 _PLAIN_TYPES = {
     EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
@@ -120,13 +117,11 @@ class RowsText:
     def __init__(self, page: TextPage) -> None:
         self._page = page
         self._annotation = b""
-        self._heads: list[bytes] = []
-        self._base64: list[bytes] = []
-        self._text: list[bytes] = []
-        self._held = 0
+        self._heads, self._base64, self._text = Spool(), Spool(), Spool()
+        self._has_rows = False
         self._row_count = 0
         self._words: dict[tuple[type[RowsEvent], int], tuple[bytes, bytes]] = {}
-        self._printers: dict[object, RowPrinter] = {}
+        self._printers: TableCache[RowPrinter] = TableCache()
 
     @property
     def writers(self) -> Writers:
@@ -155,7 +150,7 @@ class RowsText:
         self._page.titled(record, header, b"Rows_query")
         self._page.parts.append(b"# %b\n" % event.query.replace(b"\n", b"\n# "))
         if self._page.options.base64_output == "auto":
-            self._base64.append(base64.encodebytes(self._page.data))
+            self._carry(self._page.data)
 
     def _table_map(self, record: LogRecord, header: EventHeader, event: TableMapEvent) -> None:
         if self._annotation:
@@ -176,7 +171,7 @@ class RowsText:
             hidden_key = bool(event.flags & _TM_GENERATED_KEY)
             text += b"# has_generated_invisible_primary_key=%d\n" % hidden_key
         if self._page.generation is Generation.MYSQL_5_5:
-            self._heads.append(text)
+            self._heads.write(text)
         else:
             self._page.parts.append(text)
         if self._base64_wanted(b"Table_map"):
@@ -187,7 +182,12 @@ class RowsText:
                 data = self._page.options.rewrite_db.table_map(decoded, record.state)
                 if data is not None and record.sub_index and len(self._page.data) != len(record.data):
                     data = with_checksum(data)
-            self._base64.append(base64.encodebytes(data or self._page.data))
+            self._carry(data or self._page.data)
+
+    def _carry(self, data: bytes) -> None:
+        """Have the BINLOG statement carry an event."""
+        for piece in base64_lines(data):
+            self._base64.write(piece)
 
     def _base64_wanted(self, name: bytes) -> bool:
         """Tell whether a BINLOG statement is wanted; raise UserError where it would be needed and is not."""
@@ -214,22 +214,19 @@ class RowsText:
         title = b"%b: table id %d%b" % (name, event.table_id, flags)
         head = self._page.title(record, header, title)
         if self._page.is_mariadb or self._page.generation is Generation.MYSQL_5_5:
-            self._heads.append(head)
+            self._heads.write(head)
         else:
             self._page.parts.append(head)
         if self._base64_wanted(name):
             data = self._page.data
             if isinstance(event, CompressedRowsEvent):
                 data = _uncompressed(decoded, event, record.state)
-            self._base64.append(base64.encodebytes(data))
+            self._carry(data)
         if self._page.options.verbose:
-            lines = self._rows_lines(event, table_map)
-            self._text.append(lines)
-            self._held += len(lines)
+            self._has_rows = True
+            self._rows_lines(event, table_map)
         if event.ends_statement:
             self.flush()
-        elif self._held > _MAX_HELD and not self._base64:
-            self._write_rows()
 
     def _rows_name(self, event: RowsEvent) -> bytes:
         if isinstance(event, PartialUpdateRowsEvent):
@@ -245,59 +242,43 @@ class RowsText:
         names = [name for flag, name in known if event.flags & flag]
         return b" flags: " + b" ".join(names) if names else b""
 
-    def _rows_lines(self, event: RowsEvent, table_map: TableMapEvent | None) -> bytes:
+    def _rows_lines(self, event: RowsEvent, table_map: TableMapEvent | None) -> None:
         if table_map is None:
-            return b"### Row event for unknown table #%d\n" % event.table_id
-        key = (
-            table_map.database,
-            table_map.table,
-            table_map.column_types,
-            table_map.column_metadata,
-            table_map.null_bits,
-            table_map.optional_metadata,
-            type(event),
-            event.columns_before_image,
-            event.columns_after_image,
-        )
+            self._text.write(b"### Row event for unknown table #%d\n" % event.table_id)
+            return
+        key = type(event), event.columns_before_image, event.columns_after_image
+        options = self._page.options
         try:
-            printer = self._printers.get(key)
+            printer = self._printers.get(table_map, key)
             if printer is None:
-                if len(self._printers) >= _MAX_PRINTERS:
-                    self._printers.clear()
-                database = self._page.options.rewrite_db.name(table_map.database)
+                database = options.rewrite_db.name(table_map.database)
                 printer = RowPrinter(
-                    table_map, event, self._page.options.verbose, database, self._page.generation
+                    table_map,
+                    event,
+                    options.verbose,
+                    database,
+                    self._page.generation,
+                    max_unpacked=options.max_event_size,
                 )
-                self._printers[key] = printer
-            text, count = printer.text(event.rows)
+                self._printers.put(table_map, key, printer)
+            rows = event.rows
         except BinlogError as error:
-            return b"### Rows that cannot be read: %b\n" % comment_text(str(error))
-        self._row_count += count
+            self._text.write(unreadable_rows(error))
+            return
         if event.extra_row_info and self._page.generation is Generation.MYSQL_8_0:
-            text = _extra_row_info(event.extra_row_info) + text
-        return text
+            self._text.write(_extra_row_info(event.extra_row_info))
+        self._row_count += printer.write(rows, self._text)
 
     def flush(self) -> None:
         """Write what the events of a statement gave: heads that waited, the BINLOG statement, the rows."""
-        out = self._page.parts
-        has_text = bool(self._text or self._row_count)
-        out += self._heads
-        self._heads.clear()
+        page = self._page
+        page.copy(self._heads)
         if self._base64:
-            out.append(b"\nBINLOG '\n")
-            out += self._base64
-            out.append(b"'" + END)
-            self._base64.clear()
-        self._write_rows()
-        if has_text and self._page.is_mariadb:
-            out.append(b"# Number of rows: %d\n" % self._row_count)
+            page.parts.append(b"\nBINLOG '\n")
+            page.copy(self._base64)
+            page.parts.append(b"'" + END)
+        page.copy(self._text)
+        if self._has_rows and page.is_mariadb:
+            page.parts.append(b"# Number of rows: %d\n" % self._row_count)
+        self._has_rows = False
         self._row_count = 0
-
-    def _write_rows(self) -> None:
-        """Write the rows that are held."""
-        out = self._page.parts
-        out += self._heads
-        out += self._text
-        self._heads.clear()
-        self._text.clear()
-        self._held = 0

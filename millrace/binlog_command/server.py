@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.gtid import GtidSet
-from millrace.binlog_command.records import RawEvent
+from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent, too_large
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
@@ -201,11 +201,16 @@ class ServerInput:
         to_last_log: bool = False,
         follow: bool = False,
         note: Callable[[str], None] = lambda _: None,
+        max_event_size: int = MAX_EVENT_SIZE,
     ) -> None:
-        """Read the log that ``address`` names alone, unless told ``to_last_log`` or to ``follow``."""
+        """Read the log that ``address`` names alone, unless told ``to_last_log`` or to ``follow``.
+
+        An event larger than ``max_event_size`` is an error.
+        """
         self._address = address
         self._after_gtids = after_gtids
         self._log = ServerLog(address.mysql, follow=follow, note=note)
+        self._max_event_size = max_event_size
         self._only_file = None if to_last_log or follow else address.log_file
         self.last_path = ""
         self.total_bytes = self.done_bytes = 0
@@ -222,6 +227,9 @@ class ServerInput:
             self.done_bytes += len(piece.data)
             if piece.first:
                 parts.clear()
+                if piece.event_size > self._max_event_size:
+                    error = too_large(f"an event of {piece.event_size} bytes", self._max_event_size)
+                    raise error.at(f"{self._address}/{file}", position)
             parts.append(piece.data)
             if piece.last:
                 yield RawEvent(f"{self._address}/{file}", file, position, b"".join(parts))

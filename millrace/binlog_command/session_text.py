@@ -79,7 +79,9 @@ def _flags(generation: Generation, server_version: tuple[int, int, int]) -> tupl
     """Give the flags that the text of a log of that server has."""
     if not generation.is_mariadb:
         return _FLAGS2
-    flags = (*_FLAGS2, _CHECK_CONSTRAINTS)
+    flags = _FLAGS2
+    if generation >= Generation.MARIADB_10_2:
+        flags += (_CHECK_CONSTRAINTS,)
     if server_version >= (10, 5, 2):
         flags += (_IF_EXISTS,)
         major, minor, release = server_version

@@ -86,7 +86,7 @@ class StatementText:
                 event.error_code,
             )
             variables = event.status_variables
-            if self._page.generation is Generation.MARIADB_10_11:
+            if self._page.generation >= Generation.MARIADB_10_6:
                 title += b"\txid=%d" % ((variables.xid if variables is not None else 0) or 0)
             elif variables is not None and variables.ddl_logged_with_xid is not None:
                 title += b"\tXid = %d" % variables.ddl_logged_with_xid

@@ -161,7 +161,7 @@ class StatsOutput:
         if record.sub_index == 0:
             log.events += 1
         if not log.server_version and record.state.format is not None:
-            log.server_version = record.state.format.origin.server_version
+            log.server_version = record.state.format.origin.version
         step = record.transaction
         if step is not None:
             if step.statement is not None and step.statement.kind not in _FRAME:

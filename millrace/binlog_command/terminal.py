@@ -4,6 +4,7 @@ A log may hold anything in names and statements, sequences that act on a termina
 SQL text goes out exactly, since it is there to be run; on a terminal it is shown (:func:`shown`).
 """
 
+import codecs
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
 import click
 
+from millrace.binlog_command.spool import Spool
 from millrace.text import printable
 
 __all__ = [
@@ -29,35 +31,37 @@ __all__ = [
 
 
 class Buffer:
-    """A stream for outputs to write to, whose content is taken away piece by piece.
+    """A stream for outputs to write to: it goes on to another at once, or is kept until it is taken."""
 
-    With ``through`` nothing is kept, however much is written: it goes on to that stream at once.
-    """
-
-    def __init__(self, through: BinaryIO | None = None) -> None:
-        self._parts: list[bytes] = []
+    def __init__(self, through: BinaryIO | None = None, *, live: bool = False) -> None:
+        """With ``live`` what is written can be read by others after each :meth:`flush`."""
         self._through = through
+        self._live = live
+        self._kept = Spool()
 
     def write(self, data: bytes) -> int:
         """Take bytes."""
         if self._through is not None:
             self._through.write(data)
         else:
-            self._parts.append(data)
+            self._kept.write(data)
         return len(data)
 
     def line(self, text: str) -> None:
         """Take a line of text, given without its end."""
         self.write(text.encode() + b"\n")
 
-    def __bool__(self) -> bool:
-        return bool(self._parts)
+    def flush(self) -> None:
+        """Send on what was written, if that is wanted at once."""
+        if self._live and self._through is not None:
+            self._through.flush()
 
-    def take(self) -> bytes:
-        """Give everything that has been written since the last time."""
-        taken = b"".join(self._parts)
-        self._parts.clear()
-        return taken
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def take(self) -> Iterator[bytes]:
+        """Give everything that was kept since the last time, in pieces."""
+        return self._kept.take()
 
 
 def note(message: str) -> None:
@@ -110,8 +114,10 @@ def _texts(chunks: Iterable[bytes], failures: list[Exception]) -> Iterator[str]:
 
 def shown(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Make text fit for a terminal: what would act there, or is no UTF-8, becomes an escape."""
+    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     for chunk in chunks:
-        yield printable(chunk.decode("utf-8", "surrogateescape"), lines=True).encode()
+        yield printable(decode(chunk), lines=True).encode()
+    yield printable(decode(b"", final=True)).encode()
 
 
 _STYLES: Final[tuple[tuple[re.Pattern[bytes], dict[str, Any]], ...]] = (
@@ -126,9 +132,12 @@ _STYLES: Final[tuple[tuple[re.Pattern[bytes], dict[str, Any]], ...]] = (
 
 
 def coloured(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Colour the lines of the text form."""
+    """Colour the lines of the text form; of a line that is cut into chunks, the first part alone."""
+    begins = True
     for chunk in chunks:
-        yield b"\n".join(map(_coloured_line, chunk.split(b"\n")))
+        first, *others = chunk.split(b"\n")
+        yield b"\n".join((_coloured_line(first) if begins else first, *map(_coloured_line, others)))
+        begins = chunk.endswith(b"\n") if chunk else begins
 
 
 def _coloured_line(line: bytes) -> bytes:

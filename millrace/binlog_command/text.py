@@ -51,6 +51,8 @@ _HEAD_8_0 = (
     b"# The proper term is pseudo_replica_mode, but we use this compatibility alias\n"
     b"# to make the statement usable on server versions 8.0.24 and older.\n"
 )
+_MAX_WAITING = 1000
+"""More settings than a statement can have: there is one for each of its user variables."""
 _SKIP_REPLICATION = int(HeaderFlag.SKIP_REPLICATION_F)
 _GTIDS = frozenset(
     {GtidLogEvent, AnonymousGtidLogEvent, GtidTaggedLogEvent, PreviousGtidsLogEvent, MariadbGtidEvent}
@@ -67,8 +69,7 @@ class TextOutput:
     """Writes records as text to ``stream``."""
 
     def __init__(self, stream: BinaryIO, options: TextOptions | None = None) -> None:
-        self._stream = stream
-        self._page = page = TextPage(options or TextOptions())
+        self._page = page = TextPage(stream, options or TextOptions())
         self._gtids = GtidText(page)
         self._statements = StatementText(page, self._gtids)
         self._rows = RowsText(page)
@@ -92,9 +93,7 @@ class TextOutput:
             self._write_error(record, decoded)
         else:
             self._write_event(record, decoded)
-        if self._page.parts:
-            self._stream.write(b"".join(self._page.parts))
-            self._page.parts.clear()
+        self._page.flush()
 
     def close(self) -> None:
         """Write what is still waiting, and the end of the text."""
@@ -116,8 +115,7 @@ class TextOutput:
             page.parts.append(b"ROLLBACK /* added by mysqlbinlog */;\n")
         page.parts.append(b"/*!50003 SET COMPLETION_TYPE=@OLD_COMPLETION_TYPE*/;\n")
         page.parts.append(b"/*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=0*/;\n")
-        self._stream.write(b"".join(page.parts))
-        page.parts.clear()
+        page.flush()
         self._load.close()
 
     def _begin(self, server_version: str) -> None:
@@ -142,7 +140,7 @@ class TextOutput:
         origin = None if log_format is None else log_format.origin
         if isinstance(decoded.event, FormatDescriptionEvent | StartEventV3):
             origin = decoded.event
-        self._begin("" if origin is None else origin.server_version)
+        self._begin("" if origin is None else origin.version)
 
     def _write_error(self, record: LogRecord, error: BinlogError) -> None:
         if not self._begun:
@@ -168,6 +166,8 @@ class TextOutput:
             self._follow_skipping(bool(decoded.header.flags & _SKIP_REPLICATION))
         if kind in _SETTINGS and Generation.MYSQL_5_6 <= page.generation <= Generation.MYSQL_8_0:
             self._waiting.append(record)
+            if len(self._waiting) >= _MAX_WAITING:
+                self._flush_waiting()
             return
         if self._waiting:
             self._flush_waiting()

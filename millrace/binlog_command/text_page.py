@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.header import EventHeader
@@ -13,10 +13,11 @@ from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.types import ChecksumAlgorithm, EventType
 from millrace.binlog_command.generation import Generation, generation_of, version_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
-from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.records import MAX_EVENT_SIZE, LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.row_text import in_comment
 from millrace.binlog_command.session_text import DELIMITER, SessionText, ended
+from millrace.binlog_command.spool import Spool
 
 __all__ = ["END", "TextOptions", "TextPage", "Writers", "clock"]
 
@@ -32,7 +33,8 @@ class TextOptions:
     ``base64_output`` says what becomes of events that only BINLOG statements can carry: ``auto`` writes
     these, ``decode-rows`` leaves them out, ``never`` makes them an error. ``short_form`` leaves out all
     comments and row events. ``local_load`` is the folder for the files of LOAD DATA statements, by default
-    that for temporary files. ``generation`` overrides what the log's server suggests.
+    that for temporary files. ``generation`` overrides what the log's server suggests. The compressed values
+    of an event are unpacked up to ``max_event_size`` in all.
     """
 
     verbose: int = 0
@@ -43,6 +45,7 @@ class TextOptions:
     local_load: Path | None = None
     rewrite_db: DatabaseRewrite = field(default_factory=DatabaseRewrite)
     generation: Generation | None = None
+    max_event_size: int = MAX_EVENT_SIZE
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +68,8 @@ class TextPage:
     ``payload_end`` is where the payload ends that it is inside of.
     """
 
-    def __init__(self, options: TextOptions) -> None:
+    def __init__(self, stream: BinaryIO, options: TextOptions) -> None:
+        self._stream = stream
         self.options = options
         self.parts: list[bytes] = []
         self.data = b""
@@ -88,6 +92,18 @@ class TextPage:
         """Take note of the server that wrote the log that begins."""
         self.server_version = version_of(server_version)
         self.session.begin_log(self.server_version)
+
+    def flush(self) -> None:
+        """Write what is there."""
+        if self.parts:
+            self._stream.write(b"".join(self.parts))
+            self.parts.clear()
+
+    def copy(self, waiting: Spool) -> None:
+        """Write what has waited, behind what is there."""
+        for piece in waiting.take():
+            self.parts.append(piece)
+            self.flush()
 
     def comment(self, text: bytes) -> None:
         """Write a comment, which short text does not have."""

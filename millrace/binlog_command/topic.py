@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from millrace.binlog.errors import TruncatedError
-from millrace.binlog_command.records import RawEvent
+from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent, too_large
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, source_problem
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.client import Message, connect
@@ -41,9 +41,17 @@ class TopicInput:
     """
 
     def __init__(
-        self, url: str, *, follow: bool = False, note: Callable[[str], None] = lambda _: None
+        self,
+        url: str,
+        *,
+        follow: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+        max_event_size: int = MAX_EVENT_SIZE,
     ) -> None:
-        """Take an address; raises UserError. ``note`` is told of the reader's markers."""
+        """Take an address; raises UserError. ``note`` is told of the reader's markers.
+
+        An event larger than ``max_event_size`` is an error.
+        """
         parts = urlsplit(url)
         source = parts.path.strip("/")
         problem = source_problem(source) if source else "no source is named"
@@ -54,6 +62,7 @@ class TopicInput:
         self._topic = Topics(source).raw
         self._follow = follow
         self._note = note
+        self._max_event_size = max_event_size
         self.last_path = ""
         self.total_bytes = self.done_bytes = 0
 
@@ -85,6 +94,9 @@ class TopicInput:
     def _joined(
         self, joiner: ChunkJoiner, message: Message, key: bytes, value: bytes, header: bytes
     ) -> bytes | None:
+        size = sum(map(len, joiner.pieces)) + len(value)
+        if size > self._max_event_size:
+            raise too_large(f"an event of {size} bytes or more", self._max_event_size).at(_text(key), 0)
         try:
             return joiner.feed(key, header, value, message.offset() or 0)
         except ChunkError as error:

@@ -1,22 +1,34 @@
 """``--verify``: find out whether a log is whole and sound.
 
 Looked at are the checksums, that each event says where it ends (``next_position``), that transactions begin
-and end as the grammar of :mod:`millrace.binlog.transaction` says, and that each event, rows included, is
-understood down to the last byte: encoded again, it has the same bytes. A finding is a line
+and end as the grammar of :mod:`millrace.binlog.transaction` says, that the log begins with its format
+description, has no other, and ends as a server ends it, and that each event, rows included, is understood
+down to the last byte: encoded again, it has the same bytes. A finding is a line
 ``file:position: what is wrong``; what is only unusual is a note.
+
+Without its format description, or its key, no event of a log can be read. That is one finding, with their
+number; so is all that does not fit a damaged format description.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import BinlogError, UnsupportedError
-from millrace.binlog.events import FormatDescriptionEvent, RotateEvent, UnknownEvent
+from millrace.binlog.errors import BinlogError, MissingStateError, UnsupportedError
+from millrace.binlog.events import (
+    FormatDescriptionEvent,
+    RotateEvent,
+    StartEventV3,
+    StopEvent,
+    UnknownEvent,
+)
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.file import MAGIC, is_in_use
-from millrace.binlog.header import EventHeader
-from millrace.binlog.state import StreamState
+from millrace.binlog.header import V1_HEADER_LENGTH, EventHeader
+from millrace.binlog.rows import RowImages
+from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import BinlogEvent, encode_event
-from millrace.binlog.types import HeaderFlag
+from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rows import RowReader, TableRows
 from millrace.text import printable
@@ -24,20 +36,32 @@ from millrace.text import printable
 __all__ = ["VerifyOutput"]
 
 _MASK = 0xFFFFFFFF
+_TOGETHER = 1000
+"""How many rows are compared at once."""
+_NO_FORMAT = (
+    "the log has no format description, with which each log since MySQL 5.0 begins: events cannot be read"
+)
 _OLD_TEMPORALS = (ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP)
 
 
 class VerifyOutput:
-    """Checks records; ``findings`` counts what is wrong. ``write_line`` takes each line without its end."""
+    """Checks records; ``findings`` counts what is wrong. ``write_line`` takes each line without its end.
 
-    def __init__(self, write_line: Callable[[str], None]) -> None:
+    ``may_be_open`` says that a log may lack its end: what a server or Kafka gives is without the flag IN_USE.
+    """
+
+    def __init__(self, write_line: Callable[[str], None], *, may_be_open: bool = False) -> None:
         self.findings = 0
         self._write_line = write_line
+        self._may_be_open = may_be_open
         self._rows = RowReader()
         self._encoding = StreamState()
         self._events = self._bytes = self._notes = self._files = 0
         self._path = ""
-        self._in_use = self._relay = False
+        self._in_use = self._relay = self._damaged_head = False
+        self._last: LogRecord | None = None
+        self._cause = ""
+        self._counted = 0
         self._position = 0
         self._open: str | None = None
         self._next_file: str | None = None
@@ -52,15 +76,16 @@ class VerifyOutput:
         if record.sub_index == 0:
             self._bytes += len(record.data)
         if isinstance(decoded, BinlogError):
-            self._find(record, decoded.message)
+            self._check_error(record, decoded)
             return
+        self._last = record
         self._events += 1
         event = decoded.event
         if isinstance(event, UnknownEvent):
             self._note_type(record, decoded.header.type_code)
         if isinstance(event, RotateEvent) and decoded.header.next_position:
             self._next_file = event.new_log_ident
-        self._relay = self._relay or _is_of_a_relay_log(record, decoded)
+        self._check_beginning(record, decoded)
         if record.sub_index == 0:
             self._check_position(record, decoded.header)
         self._check_transaction(record)
@@ -79,21 +104,79 @@ class VerifyOutput:
     def _enter(self, record: LogRecord) -> None:
         if self._next_file is not None and self._next_file != record.file:
             self._note(record, f"the log before it goes on in {self._next_file}")
+        self._tell_counted()
+        self._check_end()
         self._files += 1
         self._path, self._next_file = record.path, None
-        self._in_use = bool(record.data) and is_in_use(record.data)
-        self._relay = False
+        self._in_use = len(record.data) >= V1_HEADER_LENGTH and is_in_use(record.data)
+        self._relay = self._damaged_head = False
+        self._last = None
+        self._counted = 0
+        log_format = record.state.format
+        if isinstance(record.event, BinlogEvent) and log_format is not None and _is_guessed(log_format):
+            self._note(record, "the log does not say its format; it is read as one of MySQL 4.0 or 4.1")
 
     def _leave(self) -> None:
+        self._tell_counted()
         if self._open is None:
-            return
-        message = f"the log ends within the transaction {self._open}"
-        if self._in_use or self._relay:
+            self._check_end()
+        else:
+            message = f"the log ends within the transaction {self._open}"
+            self._say_at_end(message, is_note=self._in_use or self._relay)
+
+    def _say_at_end(self, message: str, *, is_note: bool) -> None:
+        if is_note:
             self._say(f"{self._path}:{self._position}: note: {message}")
             self._notes += 1
         else:
             self._say(f"{self._path}:{self._position}: {message}")
             self.findings += 1
+
+    def _check_error(self, record: LogRecord, error: BinlogError) -> None:
+        """Say why an event cannot be read; once for all where it is for want of the same thing."""
+        if not record.data:
+            self._find(record, error.message)
+        elif isinstance(error, MissingStateError) and record.state.format is None and not self._damaged_head:
+            self._count(record, _NO_FORMAT)
+        elif isinstance(error, UnsupportedError) and record.state.encryption is not None:
+            self._count(record, error.message)
+        else:
+            self._find(record, error.message)
+            if record.data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+                self._damaged_head = True
+
+    def _count(self, record: LogRecord, cause: str) -> None:
+        """Count a finding that has the same cause as others; the first of the log gives place and cause."""
+        if not self._counted:
+            self._cause = f"{_place(record)}: {cause}"
+        self._counted += 1
+
+    def _tell_counted(self) -> None:
+        if self._counted:
+            self.findings += 1
+            times = "once" if self._counted == 1 else f"{self._counted} times"
+            self._say(f"{self._cause} ({times})")
+
+    def _check_beginning(self, record: LogRecord, decoded: BinlogEvent) -> None:
+        """See whether this is a relay log, and that no other log begins in the middle of this one."""
+        starts = isinstance(decoded.event, FormatDescriptionEvent | StartEventV3) and not record.sub_index
+        if starts and record.position > len(MAGIC) and not self._relay:
+            self._find(record, "another log begins here, with its own format description: files were joined")
+        self._relay = self._relay or _is_of_a_relay_log(record, decoded)
+
+    def _check_end(self) -> None:
+        """See whether the log ends as a server ends it: with ROTATE or STOP, unless it is in use."""
+        last = self._last
+        if last is None or not isinstance(last.event, BinlogEvent) or self._position != last.position:
+            return  # what is wrong has been told
+        log_format = last.state.format
+        ended = isinstance(last.event.event, RotateEvent | StopEvent) or self._in_use or self._may_be_open
+        if not ended and log_format is not None and log_format.binlog_version >= 4:
+            message = (
+                "the log ends without ROTATE or STOP, and is not marked as in use: "
+                "what the server wrote behind this event is missing"
+            )
+            self._say_at_end(message, is_note=self._relay)
 
     def _check_position(self, record: LogRecord, header: EventHeader) -> None:
         """Compare where an event ends; logs before v4 say other things, and not the same in all versions.
@@ -104,7 +187,7 @@ class VerifyOutput:
         if log_format is None or log_format.binlog_version < 4 or self._relay:
             return
         expected = record.position + len(record.data) & _MASK
-        mariadb = "MariaDB" in log_format.origin.server_version
+        mariadb = "MariaDB" in log_format.origin.version
         if header.next_position != expected and (header.next_position or not mariadb):
             self._find(record, f"next_position is {header.next_position}, not {expected}")
 
@@ -133,9 +216,7 @@ class VerifyOutput:
         table: TableRows | None = None
         try:
             table = self._rows.of(decoded, record.state)
-            packed = event.rows
-            rows = table.images.natural(packed)
-            encoded = table.images.encode(rows, null_fill=table.images.null_fill(packed))
+            at = _first_difference(table.images, event.rows)
         except UnsupportedError as error:
             self._note(record, f"the rows cannot be read: {error.message}")
             return
@@ -144,8 +225,7 @@ class VerifyOutput:
             say = self._note if table is not None and _has_old_temporals(table) else self._find
             say(record, f"the rows cannot be read: {error.message}")
             return
-        if encoded != packed:
-            at = _difference(encoded, packed)
+        if at is not None:
             self._find(record, f"the rows, encoded again, differ from byte {at} on")
 
     def _note_type(self, record: LogRecord, type_code: int) -> None:
@@ -155,6 +235,11 @@ class VerifyOutput:
             self._note(record, f"event type {type_code} is not known; such events are kept as they are")
 
     def _find(self, record: LogRecord, message: str) -> None:
+        if self._damaged_head:
+            self._count(
+                record, f"the format description is damaged, and what follows does not fit it: {message}"
+            )
+            return
         self.findings += 1
         self._say(f"{_place(record)}: {message}")
 
@@ -175,6 +260,10 @@ def _is_of_a_relay_log(record: LogRecord, decoded: BinlogEvent) -> bool:
     return isinstance(decoded.event, FormatDescriptionEvent) and record.position > len(MAGIC)
 
 
+def _is_guessed(log_format: LogFormat) -> bool:
+    return isinstance(log_format.origin, StartEventV3) and not log_format.origin.version
+
+
 def _has_old_temporals(table: TableRows) -> bool:
     return any(column.type in _OLD_TEMPORALS for column in table.columns)
 
@@ -182,6 +271,20 @@ def _has_old_temporals(table: TableRows) -> bool:
 def _place(record: LogRecord) -> str:
     inside = f" (event {record.sub_index} inside)" if record.sub_index else ""
     return f"{record.path}:{record.position}{inside}"
+
+
+def _first_difference(images: RowImages, packed: bytes) -> int | None:
+    """Encode rows again; give the first byte that is another then, None where all are the same."""
+    null_fill = images.null_fill(packed)
+    rows = images.each(packed)
+    start = 0
+    while batch := list(islice(rows, _TOGETHER)):
+        encoded = images.encode(batch, null_fill=null_fill)
+        original = packed[start : start + len(encoded)]
+        if encoded != original:
+            return start + _difference(encoded, original)
+        start += len(encoded)
+    return None if start == len(packed) else start
 
 
 def _difference(one: bytes, other: bytes) -> int:

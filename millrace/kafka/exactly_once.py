@@ -76,19 +76,26 @@ def take_over(
     stored = producer.open()
     value = None if stored is None else stored.value
     state = stored_state(kind, value, state_topic)
+    if state is not None and not isinstance(state, ReaderState) and state.reprocessing:
+        raise UserError(
+            f"'millrace reprocess' was begun for {settings.source} and not finished: run it again",
+            ExitCode.DATA,
+        )
     guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
-    if state is not None:
-        if not isinstance(state, ReaderState) and state.reprocessing:
-            raise UserError(
-                f"'millrace reprocess' was begun for {settings.source} and not finished: run it again",
-                ExitCode.DATA,
-            )
-        guard.check_ids(state.continuity)
-    infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
-    if state is not None:
-        guard.check_records(state.continuity)
-    else:
-        _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    try:
+        if state is not None:
+            guard.check_ids(state.continuity)
+        infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
+        if state is not None:
+            guard.check_records(state.continuity)
+        else:
+            _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+    except TopicChangedError:
+        # Or another process has taken over since the state was read, and has written more.
+        newest = read_state(settings.kafka, settings.source, service)
+        if newest is not None and (stored is None or newest.offset != stored.offset):
+            raise producer.fenced() from None
+        raise
     guard.begin(None if state is None else state.continuity)
     if stop.is_set():
         raise StopRequestedError

@@ -290,7 +290,7 @@ class TransactionalProducer:
                     f"{TRANSACTION_TIMEOUT_S:g} s: this process stood still, or its brokers did not answer. "
                     "Nothing is lost: start it again"
                 )
-            return FencedError(self._who_took_over())
+            return self.fenced()
         try:
             with translated(f"{doing} for {self._source} as {self._service}"):
                 raise KafkaException(error)
@@ -313,15 +313,16 @@ class TransactionalProducer:
         refused = [failure for failure in self._failures if not is_passing(failure)]
         return (refused or self._failures or [error])[0]
 
-    def _who_took_over(self) -> str:
+    def fenced(self) -> FencedError:
+        """Say that another process took over, and which."""
         what = f"another {self._service} of the source {self._source} took over"
         try:
             stored = read_state(self._settings, self._source, self._service)
         except BrokerError:
             stored = None
         if stored is None or stored.owner == self._owner:
-            return f"{what}; it has not said who it is. This one ends: let only one of them run"
-        return f"{what}: {stored.owner}. This one ends: let only one of them run"
+            return FencedError(f"{what}; it has not said who it is. This one ends: let only one of them run")
+        return FencedError(f"{what}: {stored.owner}. This one ends: let only one of them run")
 
     def _wait_for_rest(self) -> None:
         """Wait until the state has not moved for a while, so that two processes do not fence each other."""

@@ -22,6 +22,8 @@ class ExitCode(IntEnum):
     """Another process took over."""
     DATA = 7
     """The data stops us: a gap, another log without GTIDs."""
+    NOT_UNDONE = 8
+    """``millrace binlog --flashback``: the log does not say how to undo a change."""
     BUG = 70
     """A bug of ours."""
     INTERRUPTED = 130

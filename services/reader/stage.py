@@ -87,6 +87,8 @@ class RawStage:
         self._record_limit = record_limit
         self._metrics = metrics
         self._retry_checksums = retry_checksums
+        # Of the batch at hand: what was written.
+        self._events = self._bytes = 0
         self._suspect: tuple[str, int] | None = None
         self._log = LogProgress(state)
         self._kernel = _kernel()
@@ -198,30 +200,28 @@ class RawStage:
         """
         pieces = list(pieces)
         index, count = 0, len(pieces)
-        events = size = 0
         while index < count:
-            after, taken, ended = self._take_natively(pieces, index, now_ms, stop_at_end=due)
+            after, ended = self._take_natively(pieces, index, now_ms, stop_at_end=due)
             if after == index:
                 piece = pieces[index]
                 whole = piece.first and piece.last
                 ended = self._event(piece, now_ms) if whole else self._piece(piece, now_ms)
-                taken, after = piece.event_size if piece.last else 0, index + 1
-            events += after - index
-            size += taken
+                after = index + 1
             index = after
             if (due and ended) or self.output.full:
                 due = due and not ended
                 yield
         assert self._placer is not None
-        self._metrics.wrote(events, size, self._log.last_ms, self._placer.position)
+        self._metrics.wrote(self._events, self._bytes, self._log.last_ms, self._placer.position)
+        self._events = self._bytes = 0
         yield
 
     def _take_natively(
         self, pieces: list[EventPiece], index: int, now_ms: int, *, stop_at_end: bool
-    ) -> tuple[int, int, bool]:
-        """Let the kernel write whole events.
+    ) -> tuple[int, bool]:
+        """Let the kernel write whole events; give the index after them.
 
-        Give the index after them, their bytes, and whether the last one ends a transaction at which to stop.
+        Also tell whether the last one ends a transaction at which to stop.
         """
         taker, placer, log = self._kernel, self._placer, self._log
         if (
@@ -230,9 +230,9 @@ class RawStage:
             or self._cut is not None
             or not self._confirmed
         ):
-            return index, 0, False
+            return index, False
         if placer.log_file == self._comeback.log_file and placer.position < self._comeback.position:
-            return index, 0, False
+            return index, False
         records: list[OutputRecord] = []
         after = taker.take(
             pieces,
@@ -251,9 +251,14 @@ class RawStage:
         if after > index:
             placer.position, log.last_ms = taker.position, taker.last_ms
             self.output.extend(self._topic, records, taker.size)
+            self._count(after - index, taker.size)
             for gtid in taker.finished:
                 log.gtids.add(gtid)
-        return after, taker.size, stop_at_end and taker.ended
+        return after, stop_at_end and taker.ended
+
+    def _count(self, events: int, size: int) -> None:
+        self._events += events
+        self._bytes += size
 
     def _event(self, piece: EventPiece, now_ms: int) -> bool:
         """Take an event that came whole; tell whether it ends a transaction of the source."""
@@ -283,6 +288,7 @@ class RawStage:
         timestamp_ms = log.stamp(timestamp, now_ms)
         for chunk, headers in chunks_of(data, self._record_limit, self._comeback, last_headers):
             self.output.add(self._topic, key, chunk, timestamp_ms, headers)
+        self._count(1, size)
         return type_code in _NOTED and self._note(type_code, server_id, data)
 
     def _note(self, type_code: int, server_id: int, data: bytes) -> bool:
@@ -379,6 +385,7 @@ class RawStage:
                     self._add(cut.key, chunk, cut.timestamp_ms, headers)
                 if piece.last:
                     self._end_cut(cut)
+                    self._count(1, piece.event_size)
             except OtherBytesError:
                 cut.written = cut.written_crc32 = 0
                 raise

@@ -6,8 +6,11 @@ schema is told apart from its absence.
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -411,3 +414,34 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             registry.check()
         assert server.lines() == ["GET /subjects HTTP/1.1"]
         assert len(proxy.requests) == 2
+
+
+def test_threads_share_a_registry() -> None:
+    """Each gets the answer to its own request: here the id is the number of fields in the schema."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            time.sleep(0.01)
+            body = json.dumps({"id": len(json.loads(posted["schema"])["fields"])}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def register(count: int) -> int:
+        fields = [{"name": f"f{number}", "type": "int"} for number in range(count)]
+        return registry.register("t", {"type": "record", "name": "t", "fields": fields})
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    with SchemaRegistry(RegistrySettings(url=url)) as registry, ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(register, range(1, 81))) == list(range(1, 81))
+    server.shutdown()
+    server.server_close()

@@ -108,7 +108,7 @@ def test_a_table_set_aside_is_given_back(world):
         run(world, "INSERT INTO done VALUES (2)")
         world.wait_for_row("done", 2)
     said = deadletter(world, "retry").stdout
-    assert f"{table}: {count + 1} letters mapped" in said
+    assert f"{table}: {count + 1} dead letters mapped" in said
     assert deadletter(world, "retry").stdout == f"no table of {world.source} is set aside\n"
     assert rowmapper_state(world).quarantined == ()
     with world.services(*SERVICES):

@@ -534,7 +534,8 @@ def test_the_command(kafka, registry, mysql, source_name):
     # In a pipe: no colours, a line for each finding, and the last one counts.
     lines = done.stdout.splitlines()
     headings = [line for line in lines if line and not line.startswith(" ")]
-    assert headings[:-1] == ["settings", f"server {mysql.host}:{mysql.port}", "Kafka", "schema registry"]
+    places = [f"server {mysql.host}:{mysql.port}", "Kafka", "schema registry"]
+    assert headings[:-1] == ["settings", "Millrace here", *places]
     for line in ("binlog_format: ROW", "log_bin: ", "mode: READWRITE", "missing_topics: ", "encryption: "):
         assert any(found.startswith(f"  ok       {line}") for found in lines), line
     assert any(found.startswith("  warning  durability: ") for found in lines)

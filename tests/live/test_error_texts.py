@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -32,8 +33,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from millrace.verify.tables import Records
-from services.rowmapper.app import _CatalogTopic, _topic_maker
-from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.app import _CatalogTopic
 from tests.shared import PROJECT, run_python
 
 pytestmark = pytest.mark.usefixtures("same_signals")
@@ -219,7 +219,14 @@ def test_states_that_cannot_be_read(place: Place, mysql: MySQL) -> None:
 def test_a_definition_that_cannot_be_read(place: Place) -> None:
     place.write(place.topics.catalog, (b"shop.t", b"nonsense", None))
     with pytest.raises(UserError) as caught:
-        list(_CatalogTopic(place.settings, place.topics.catalog).read())
+        list(
+            _CatalogTopic(
+                place.settings,
+                place.topics.catalog,
+                cast("Any", SimpleNamespace(commits=0)),
+                lambda: None,
+            ).read()
+        )
     assert caught.value.message == (
         f"the definition at offset 0 of {place.topics.catalog} cannot be read: Catalog: 6e6f is not c3 01, "
         "the start of an Avro single object"
@@ -284,19 +291,6 @@ def test_a_raw_event_of_which_chunks_are_missing(place: Place) -> None:
 
 
 def test_topics_that_are_not_made(place: Place, source_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = RowMapperSettings(
-        source=source_name,
-        kafka=place.settings,
-        registry=RegistrySettings(url=place.registry_url),
-        topics=TopicsSettings(max_tables=1),
-    )
-    ensure_topics(connect(place.settings), TopicsSettings(), {f"{source_name}.shop.one": "table"})
-    with pytest.raises(Exception, match="there are 1 table topics") as caught:
-        _topic_maker(settings)(f"{source_name}.shop.two")
-    assert caught.value.message == (
-        f"there are 1 table topics and MILLRACE_TOPICS_MAX_TABLES is 1, so that {source_name}.shop.two is "
-        "not created"
-    )
     clock = SimpleNamespace(monotonic=count(0, 60).__next__)
     monkeypatch.setattr(kafka_topics, "time", clock)
     with pytest.raises(BrokerError) as caught:
@@ -333,7 +327,7 @@ def test_a_server_and_what_is_asked_of_it(place: Place, mysql: MySQL, tmp_path: 
     assert last in said
     (tmp_path / first).mkdir()
     said = place.command("binlog", "--raw", "--result-file", f"{tmp_path}/", f"{url}/{first}", code=3).output
-    assert said == f"error: {tmp_path / first} cannot be read: Is a directory\n"
+    assert said == f"error: {tmp_path / first} cannot be written: Is a directory\n"
     said = place.command("binlog", "--raw", "--result-file", "/proc/no/", f"{url}/{first}", code=3).output
     assert said == f"error: /proc/no/{first} cannot be written: No such file or directory\n"
     place.write(place.topics.raw, (b"1:0:gone.000001:4", b"event", None))
@@ -366,7 +360,7 @@ def test_a_log_that_cannot_be_read_on(place: Place, mysql: MySQL, tmp_path: Path
     assert code == ExitCode.DATA, said
     assert said == (
         f"error: {damaged} at {len(content)}: an event of 0 bytes cannot be, its header has 19: the file is "
-        "damaged there. Nothing behind that place was written; look at the log there with mysqlbinlog\n"
+        "damaged there. Nothing after that place was written; look at the log there with mysqlbinlog\n"
     )
 
 
@@ -383,6 +377,6 @@ def test_giving_back_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatc
         assert stop.is_set()
         return []
 
-    monkeypatch.setattr("services.rowmapper.give_back.give_back", interrupted)
+    monkeypatch.setattr("services.rowmapper.redrive.redrive", interrupted)
     said = place.command("deadletter", "retry", code=130).output
     assert said == "error: interrupted; start it again to go on\n"

@@ -8,6 +8,7 @@ import pytest
 
 from millrace.avro.records import deserialize
 from millrace.local import MariaDB
+from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
 
@@ -22,8 +23,7 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 def differences(world):
     """Compare the row topics with the tables; say where they differ."""
-    connection = world.server.connect(autocommit=True)
-    try:
+    with MysqlConnection(world.server.root_address) as connection:
         names = table_names(connection, world.database)
         found = compare_tables(
             connection,
@@ -34,8 +34,6 @@ def differences(world):
             tables=names,
         )
         return {one.table: (one.missing, one.surplus) for one in found if not one.equal}
-    finally:
-        connection.close()
 
 
 def places(world):

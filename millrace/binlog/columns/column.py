@@ -17,6 +17,7 @@ __all__ = [
     "DecimalMetadata",
     "FractionMetadata",
     "LengthMetadata",
+    "Member",
     "Metadata",
     "NoMetadata",
     "PackMetadata",
@@ -118,16 +119,22 @@ Metadata = (
 )
 
 
+Member = str | bytes
+"""A value of an ENUM or SET: its text, or its bytes in a character set that does not give it one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table, as far as it is known from a table map and a catalog.
 
     ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. ``charset`` is MySQL's
     name of the character set (``binary`` for bytes) and None where it is not known or there is none.
-    ``members`` are the values of an ENUM or SET, None where they are not known. ``key_position`` is the
+    ``members`` are the values of an ENUM or SET, None where they are not known; one is bytes where its text
+    is not known, for want of the character set or because it is invalid in that. ``key_position`` is the
     column's place in the primary key, from 0, and ``key_prefix`` the number of characters (or bytes) of it
     in the key, 0 for all. ``sql_type`` is the type as the catalog writes it (``uuid``, ``tinyint(1)
-    unsigned``), where there was one.
+    unsigned``), where there was one. ``whole_doubles`` says of JSON that a double without a fraction is
+    written as an integer is, by MySQL 5.7.
     """
 
     ordinal: int
@@ -138,10 +145,11 @@ class Column:
     unsigned: bool = False
     charset: str | None = None
     collation_id: int | None = None
-    members: tuple[str, ...] | None = None
+    members: tuple[Member, ...] | None = None
     key_position: int | None = None
     key_prefix: int = 0
     geometry_type: int | None = None
     dimensions: int | None = None
     visible: bool = True
     sql_type: str | None = None
+    whole_doubles: bool = False

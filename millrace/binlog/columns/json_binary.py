@@ -6,11 +6,12 @@ that is small and 4 where it is large. Little-endian throughout. Documents that 
 gaps, and bytes in them that no offset reaches, so a document is kept in its binary form and never written
 anew.
 
-The text is what the server prints (8.0 and later; 5.7 prints the double 1.0 as ``1``).
+The text is what the server prints: MySQL 5.7 writes the double 1.0 as ``1``, newer ones as ``1.0``.
 """
 
 import base64
 import datetime as dt
+import itertools
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -33,10 +34,10 @@ from millrace.binlog.columns.temporals import Date, DateTime, time_text
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, MalformedError, TruncatedError, UnrepresentableError
 
-__all__ = ["JsonValue", "Opaque", "decode_json", "json_text", "text_of_json"]
+__all__ = ["MAX_DEPTH", "JsonValue", "Opaque", "decode_json", "json_text", "text_of_json"]
 
-_MAX_DEPTH = 100
-"""The servers refuse to store documents that are deeper (JSON_DOCUMENT_MAX_DEPTH)."""
+MAX_DEPTH = 100
+"""The servers refuse to store documents that are deeper (JSON_DOCUMENTMAX_DEPTH)."""
 
 
 class Opaque(NamedTuple):
@@ -66,14 +67,19 @@ class _Document:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.values_left = self.bytes_left = len(data)
+        self.values_left = 1 + len(data) // 3
+        self.bytes_left = len(data)
+
+    def count(self, depth: int) -> None:
+        """Take note of one more value at a depth."""
+        # Offsets may overlap in a crafted document; in an honest one an entry of a value takes three bytes.
+        self.values_left -= 1
+        if self.values_left < 0 or depth > MAX_DEPTH:
+            raise InvalidValueError("the JSON document is deeper or larger than its bytes allow")
 
     def value(self, kind: int, start: int, end: int, depth: int) -> Any:
         """Read the value of type ``kind`` that lies at ``start`` and ends at ``end`` at the latest."""
-        # Offsets may overlap in a crafted document; no honest one has more values than bytes.
-        self.values_left -= 1
-        if self.values_left < 0 or depth > _MAX_DEPTH:
-            raise InvalidValueError("the JSON document is deeper or larger than its bytes allow")
+        self.count(depth)
         reader = _READERS.get(kind)
         if reader is None:
             raise InvalidValueError(f"{kind:#04x} is no type of a JSON value")
@@ -134,17 +140,21 @@ class _Entries:
             size = int.from_bytes(data[entry + width : entry + width + 2], "little")
             yield _utf8(self.document.bytes(self.start + offset, size, self.end))
 
-    def values(self, depth: int) -> Iterator[Any]:
-        document, width = self.document, self.width
-        data = document.data
+    def places(self) -> Iterator[tuple[int, int, int]]:
+        """Give the type of each value, where it lies and where it ends at the latest."""
+        data, width = self.document.data, self.width
         for index in range(self.count):
             entry = self.values_start + index * (width + 1)
             kind = data[entry]
             if kind in _INLINE or (width == 4 and kind in _INLINE_IF_LARGE):
-                yield document.value(kind, entry + 1, entry + 1 + width, depth)
+                yield kind, entry + 1, entry + 1 + width
             else:
                 offset = int.from_bytes(data[entry + 1 : entry + 1 + width], "little")
-                yield document.value(kind, self.start + offset, self.end, depth)
+                yield kind, self.start + offset, self.end
+
+    def values(self, depth: int) -> Iterator[Any]:
+        read = self.document.value
+        return (read(kind, start, end, depth) for kind, start, end in self.places())
 
 
 def _utf8(raw: bytes) -> str:
@@ -167,9 +177,7 @@ def _number(code: str) -> "_Reader":
     layout = struct.Struct("<" + code)
 
     def read(document: _Document, start: int, end: int, depth: int) -> Any:  # noqa: ARG001 - as all readers
-        if start + layout.size > end:
-            raise TruncatedError(f"a JSON number at {start} reaches past {end}")
-        return layout.unpack_from(document.data, start)[0]
+        return layout.unpack(document.bytes(start, layout.size, end))[0]
 
     return read
 
@@ -194,11 +202,12 @@ def _opaque(document: _Document, start: int, end: int, depth: int) -> Opaque:  #
 
 _Reader = Callable[[_Document, int, int, int], Any]
 
+_CONTAINERS = {kind: (bool(kind & 1), kind < 2) for kind in range(4)}
+"""The types of objects and arrays: whether it is a large one, and whether it is an object."""
+_TOGETHER = 4096
+
 _READERS: dict[int, _Reader] = {
-    0x00: _container(large=False, keyed=True),
-    0x01: _container(large=True, keyed=True),
-    0x02: _container(large=False, keyed=False),
-    0x03: _container(large=True, keyed=False),
+    **{kind: _container(large=large, keyed=keyed) for kind, (large, keyed) in _CONTAINERS.items()},
     0x04: _literal,
     0x05: _number("h"),
     0x06: _number("H"),
@@ -229,9 +238,9 @@ _STRING_ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "
 _STRING_ESCAPES.update({code: f"\\u{code:04x}" for code in range(32) if code not in _STRING_ESCAPES})
 
 
-def _double_text(value: float) -> str:
+def _double_text(value: float, *, whole_doubles: bool) -> str:
     text = format_double(value)
-    return text if "." in text or "e" in text else text + ".0"
+    return text if whole_doubles or "." in text or "e" in text else text + ".0"
 
 
 def _packed_time(data: bytes) -> tuple[int, int]:
@@ -278,26 +287,74 @@ def _opaque_text(value: Opaque) -> str:
     return f'"base64:type{kind}:{base64.b64encode(data).decode("ascii")}"'
 
 
-def text_of_json(value: Any) -> str:
-    """Write the content of a document, as :func:`decode_json` gives it, as the server prints it."""
+def text_of_json(value: Any, *, whole_doubles: bool = False) -> str:
+    """Write the content of a document, as :func:`decode_json` gives it, as the server prints it.
+
+    With ``whole_doubles`` as MySQL 5.7 does, which writes a double without a fraction as it does an integer.
+    """
     if isinstance(value, str):
         return f'"{value.translate(_STRING_ESCAPES)}"'
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{text_of_json(key)}: {text_of_json(item)}" for key, item in value.items()) + "}"
+        members = (
+            f"{text_of_json(key)}: {text_of_json(item, whole_doubles=whole_doubles)}"
+            for key, item in value.items()
         )
+        return "{" + ", ".join(members) + "}"
     if isinstance(value, Opaque):
         return _opaque_text(value)
     if isinstance(value, list):
-        return "[" + ", ".join(map(text_of_json, value)) + "]"
+        return "[" + ", ".join([text_of_json(item, whole_doubles=whole_doubles) for item in value]) + "]"
     if isinstance(value, float):
-        return _double_text(value)
+        return _double_text(value, whole_doubles=whole_doubles)
     return json.dumps(value)
 
 
-def json_text(binary: bytes) -> str:
-    """Write a document as the server prints it; raises as :func:`decode_json` does."""
-    return text_of_json(decode_json(binary))
+def _key_text(key: str) -> str:
+    return f'"{key.translate(_STRING_ESCAPES)}": '
+
+
+class _Text:
+    """The text of a document, written straight from its bytes: the values would take many times as much."""
+
+    def __init__(self, binary: bytes, *, whole_doubles: bool) -> None:
+        self._document = _Document(binary)
+        self._whole_doubles = whole_doubles
+        self._written: list[str] = []
+        self._parts: list[str] = []
+
+    def all(self) -> str:
+        """Give what has been written."""
+        return "".join([*self._written, *self._parts])
+
+    def value(self, kind: int, start: int, end: int, depth: int) -> None:
+        """Write a value; see :meth:`_Document.value`."""
+        parts = self._parts
+        if kind not in _CONTAINERS:
+            content = self._document.value(kind, start, end, depth)
+            parts.append(text_of_json(content, whole_doubles=self._whole_doubles))
+            return
+        large, keyed = _CONTAINERS[kind]
+        self._document.count(depth)
+        entries = self._document.entries(start, end, large=large, keyed=keyed)
+        keys = map(_key_text, entries.keys()) if keyed else itertools.repeat("")
+        before, after = "{}" if keyed else "[]"
+        for key, place in zip(keys, entries.places(), strict=False):
+            parts += (before, key)
+            self.value(*place, depth + 1)
+            before = ", "
+            if len(parts) > _TOGETHER:
+                self._written.append("".join(parts))
+                parts.clear()
+        parts.append(after if entries.count else before + after)
+
+
+def json_text(binary: bytes, *, whole_doubles: bool = False) -> str:
+    """Write a document as the server prints it; as :func:`text_of_json` and :func:`decode_json`, in one."""
+    if not binary:
+        return "null"
+    text = _Text(binary, whole_doubles=whole_doubles)
+    text.value(binary[0], 1, len(binary), 0)
+    return text.all()
 
 
 @declare(ColumnType.JSON)
@@ -310,6 +367,7 @@ class Json(ColumnCodec):
         super().__init__(column)
         assert isinstance(column.metadata, BlobMetadata)
         self.length_bytes = column.metadata.length_bytes
+        self._whole_doubles = column.whole_doubles
 
     def decode(self, payload: bytes) -> JsonValue:
         """Give a JsonValue; whether it is well formed shows when its content is asked for."""
@@ -325,10 +383,11 @@ class Json(ColumnCodec):
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to text."""
+        whole_doubles = self._whole_doubles
 
         def convert(payload: bytes) -> str:
             try:
-                return json_text(payload)
+                return json_text(payload, whole_doubles=whole_doubles)
             except MalformedError as error:
                 raise UnrepresentableError(str(error)) from error
 
@@ -341,7 +400,7 @@ class Json(ColumnCodec):
     def text(self, value: JsonValue) -> str | bytes:
         """Give the text; the binary form where it is malformed."""
         try:
-            return str(value)
+            return json_text(value.binary, whole_doubles=self._whole_doubles)
         except (MalformedError, UnrepresentableError):
             return value.binary
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from millrace.binlog.columns.json_binary import JsonValue, decode_json, text_of_json
+from millrace.binlog.columns.json_binary import MAX_DEPTH, JsonValue, decode_json, text_of_json
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import InvalidValueError, UnrepresentableError
 
@@ -35,7 +35,7 @@ class JsonDiff(NamedTuple):
     value: bytes | None
 
 
-_LEG = re.compile(r'\.("(?:[^"\\]|\\.)*"|[^.\["\s]+)|\[(\d+)\]', re.DOTALL)
+_LEG = re.compile(r'\.("(?:[^"\\]++|\\.)*+"|[^.\["\s]+)|\[(\d+)\]', re.DOTALL)
 
 
 def _legs(path: str) -> list[str | int]:
@@ -53,9 +53,15 @@ def _legs(path: str) -> list[str | int]:
             if place is not None:
                 legs.append(int(place))
             else:
-                legs.append(json.loads(key) if key.startswith('"') else key)
-        except ValueError as error:  # an escape that is none, or more digits than Python takes
+                leg = json.loads(key) if key.startswith('"') else key
+                leg.encode()
+                legs.append(leg)
+        except ValueError as error:  # an escape of none, half a character, or more digits than Python takes
             raise InvalidValueError(f"{path!r} is no JSON path") from error
+        if len(legs) > MAX_DEPTH:
+            raise InvalidValueError(
+                f"a JSON path leads deeper than {MAX_DEPTH} levels, which no document has"
+            )
         position = match.end()
     return legs
 
@@ -77,9 +83,14 @@ def _insert(container: Any, leg: str | int, value: Any) -> None:
         return
     if leg in container:
         raise KeyError(leg)
-    members = sorted([*container.items(), (leg, value)], key=lambda member: _key_order(member[0]))
-    container.clear()
-    container.update(members)
+    container[leg] = value
+
+
+def _sort(members: dict[str, Any]) -> None:
+    """Put the members of an object into the order in which the server has them."""
+    ordered = sorted(members.items(), key=lambda member: _key_order(member[0]))
+    members.clear()
+    members.update(ordered)
 
 
 def _remove(container: Any, leg: str | int, value: Any) -> None:  # noqa: ARG001 - as all operations
@@ -127,6 +138,7 @@ class JsonDiffs:
         document that was changed, and :class:`MalformedError` where the diffs are no diffs.
         """
         root = [before]
+        grown: dict[int, dict[str, Any]] = {}
         for operation, path, binary in self.diffs:
             value = None if binary is None else decode_json(binary)
             *way, last = [0, *_legs(path)]
@@ -135,8 +147,12 @@ class JsonDiffs:
                 for leg in way:
                     container = container[leg]
                 _OPERATIONS[operation](container, last, value)
+                if operation is JsonDiffOperation.INSERT and isinstance(container, dict):
+                    grown[id(container)] = container
             except (LookupError, TypeError, AttributeError) as error:
                 raise UnrepresentableError(f"there is no {path} in the document that was changed") from error
+        for members in grown.values():
+            _sort(members)
         return root[0]
 
     def applied_text(self, before: Any) -> str:

@@ -4,12 +4,16 @@ Both travel under the type code STRING; the real type and the size of a value ar
 natural value is the integer: an ENUM's place from 1, 0 for the empty string that stands for an error; a
 SET's bits, the first member lowest. An ENUM may have '' for a member as well, so the text alone would not
 give the number back.
+
+A member may be known as bytes alone (see :class:`~millrace.binlog.columns.column.Column`): such a value has
+no text, and Avro cannot hold it.
 """
 
 from functools import lru_cache
 from typing import Any
 
-from millrace.binlog.columns.column import Column, PackMetadata
+from millrace.binlog.columns.charsets import BINARY, charset
+from millrace.binlog.columns.column import Column, Member, PackMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
     AvroType,
@@ -34,6 +38,12 @@ def _pack_metadata(column_type: ColumnType) -> MetadataLayout:
         lambda raw: PackMetadata(raw[1]),
         lambda metadata: bytes((column_type, metadata.size)),
     )
+
+
+def _text(member: Member) -> str:
+    if isinstance(member, bytes):
+        raise UnrepresentableError(f"a member is known as bytes alone: {member[:40].hex()}")
+    return member
 
 
 _CODES = {1: "B", 2: "H", 3: "3s", 4: "I", 8: "Q"}
@@ -62,7 +72,19 @@ class _MemberCodec(ColumnCodec):
 
     def sql_type(self) -> str:
         """Write the type with its members, where they are known."""
-        return self.name if self.members is None else f"{self.name}({','.join(map(quoted, self.members))})"
+        if self.members is None:
+            return self.name
+        members = (quoted(one) if isinstance(one, str) else f"x'{one.hex()}'" for one in self.members)
+        return f"{self.name}({','.join(members)})"
+
+    def _texts(self) -> list[bytes] | None:
+        """Give the members in UTF-8, None where one has no text."""
+        found = []
+        for member in self.members or ():
+            if isinstance(member, bytes):
+                return None
+            found.append(member.encode())
+        return found
 
     def sql_literal(self, value: int) -> str:
         """Write the integer, which SQL takes for a member by number."""
@@ -91,18 +113,19 @@ class Enum(_MemberCodec):
         def convert(value: int) -> str:
             if value >= len(texts):
                 raise UnrepresentableError(f"the ENUM has {len(texts) - 1} members, this is number {value}")
-            return texts[value]
+            return _text(texts[value])
 
         return convert
 
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:  # noqa: ARG002 - the same for all options
         """Take the member's text, else the number."""
         if self.members is None:
             return Native(NativeKind.UNSIGNED)
-        return Native(NativeKind.MEMBER, texts=(b"", *(member.encode() for member in self.members)))
+        texts = self._texts()
+        return None if texts is None else Native(NativeKind.MEMBER, texts=(b"", *texts))
 
-    def text(self, value: int) -> str:
-        """Give the member; its number where it has no name."""
+    def text(self, value: int) -> str | bytes:
+        """Give the member, or its bytes; its number where it has no name."""
         if self.members is None or value > len(self.members):
             return str(value)
         return self.members[value - 1] if value else ""
@@ -139,18 +162,25 @@ class Set(_MemberCodec):
             value = self.decode(payload)
             if value >> len(members):
                 raise UnrepresentableError(f"the SET has {len(members)} members, the value is {value:b}")
-            return ",".join(member for bit, member in enumerate(members) if value >> bit & 1)
+            return ",".join(_text(member) for bit, member in enumerate(members) if value >> bit & 1)
 
         return convert
 
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:  # noqa: ARG002 - the same for all options
         """Take the members' texts, else the bits."""
         if self.members is None:
             return Native(NativeKind.UNSIGNED)
-        return Native(NativeKind.MEMBERS, texts=tuple(member.encode() for member in self.members))
+        texts = self._texts()
+        return None if texts is None else Native(NativeKind.MEMBERS, texts=tuple(texts))
 
-    def text(self, value: int) -> str:
-        """Give the members with commas between them; the number where one has no name."""
+    def text(self, value: int) -> str | bytes:
+        """Give the members with commas between them, as bytes if one is; the number where one has no name."""
         if self.members is None or value >> len(self.members):
             return str(value)
-        return ",".join(member for bit, member in enumerate(self.members) if value >> bit & 1)
+        chosen = [member for bit, member in enumerate(self.members) if value >> bit & 1]
+        texts = [member for member in chosen if isinstance(member, str)]
+        if len(texts) == len(chosen):
+            return ",".join(texts)
+        # One is invalid in the character set, or all of them are bytes in one that is not known.
+        encode = str.encode if self.column.charset in (None, BINARY) else charset(self.column.charset).encode
+        return b",".join(encode(one) if isinstance(one, str) else one for one in chosen)

@@ -20,7 +20,7 @@ from itertools import compress, islice
 from typing import Any, Protocol, cast
 
 from millrace.binlog.columns.charsets import BINARY, charset, charset_of_collation
-from millrace.binlog.columns.column import Column, Metadata, PackMetadata
+from millrace.binlog.columns.column import Column, Member, Metadata, PackMetadata
 from millrace.binlog.columns.declaration import COLUMNS
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.cursor import Cursor
@@ -38,6 +38,8 @@ __all__ = [
     "decode_optional_metadata",
     "encode_column_metadata",
     "encode_optional_metadata",
+    "member_texts",
+    "plain_columns",
 ]
 
 
@@ -175,12 +177,22 @@ def _pack_texts(values: Sequence[bytes]) -> bytes:
     return b"".join(pack_lenenc(len(value)) + value for value in values)
 
 
+_MAX_MEMBERS = 1 << 22
+"""More than 60 columns of as many members as a column can have."""
+
+
 def _lists(cursor: Cursor) -> tuple[tuple[bytes, ...], ...]:
     found = []
+    total = 0
     while cursor.remaining:
         count = cursor.lenenc("number of members")
         if count > cursor.remaining:
             raise InvalidValueError(f"{count} members do not fit the {cursor.remaining} bytes that are left")
+        total += count
+        if total > _MAX_MEMBERS:
+            raise InvalidValueError(
+                f"{total} members of ENUM or SET columns or more; up to {_MAX_MEMBERS} are read"
+            )
         found.append(tuple(_text(cursor) for _ in range(count)))
     return tuple(found)
 
@@ -245,11 +257,17 @@ def encode_optional_metadata(metadata: OptionalMetadata) -> bytes:
     return b"".join(bytes((kind,)) + pack_lenenc(len(fields[kind])) + fields[kind] for kind in order)
 
 
+_MAX_COLUMNS = 4096
+"""MAX_FIELDS of the servers."""
+
+
 def decode_column_metadata(types: bytes, raw: bytes) -> tuple[tuple[ColumnType, Metadata], ...]:
     """Read the metadata block: for each column its real type, ENUM and SET told apart, and its metadata.
 
     Raise :class:`MalformedError`, and :class:`UnsupportedError` for type codes that no row image holds.
     """
+    if len(types) > _MAX_COLUMNS:
+        raise InvalidValueError(f"a table of {len(types)} columns; the servers allow {_MAX_COLUMNS}")
     cursor = Cursor(raw)
     found = []
     for ordinal, code in enumerate(types):
@@ -320,7 +338,11 @@ class _Rules:
         self.character = _CHARACTER_MARIADB if mariadb else _CHARACTER
         counts_year = mariadb or _version(server_version) >= _YEAR_HAS_SIGN
         self.numeric = _NUMERIC | {ColumnType.YEAR} if counts_year else _NUMERIC
+        self.whole_doubles = not mariadb and _version(server_version) < _DOUBLES_HAVE_A_POINT
 
+
+_DOUBLES_HAVE_A_POINT = (8, 0)
+"""5.7.22 prints the double 1.0 in a JSON document as 1, 8.0.12 as 1.0."""
 
 _YEAR_HAS_SIGN = (8, 0, 20)
 """The bit is missing in MySQL 8.0.15 and there in 8.0.46; the header that lists the types is of 2020."""
@@ -357,13 +379,22 @@ def _ordinals(columns: Sequence[Column], types: Collection[ColumnType]) -> list[
     return [column.ordinal for column in columns if column.type in types]
 
 
-def _member_texts(column: Column, members: Sequence[bytes]) -> tuple[str, ...]:
-    if column.charset in (None, BINARY):
-        return tuple(member.decode("utf-8", "surrogateescape") for member in members)
-    try:
-        return tuple(map(charset(column.charset).decode, members))
-    except UnicodeDecodeError as error:
-        raise InvalidValueError(f"a member of column {column.ordinal + 1} is no {column.charset}") from error
+def member_texts(members: Sequence[Member], charset_name: str | None) -> tuple[Member, ...]:
+    """Make text of the members of an ENUM or SET that are bytes, as far as the character set gives them one.
+
+    MySQL before 8.0.15 logs members without it. Bytes in ASCII are no text then: in ucs2 they are other
+    characters. Those of a binary column are the text that they are in UTF-8.
+    """
+    if charset_name is None:
+        return tuple(members)
+    decode = bytes.decode if charset_name == BINARY else charset(charset_name).decode
+    found: list[Member] = []
+    for member in members:
+        try:
+            found.append(decode(member) if isinstance(member, bytes) else member)
+        except UnicodeDecodeError:
+            found.append(member)
+    return tuple(found)
 
 
 def _set_charsets(columns: list[Column], which: list[int], collations: Sequence[int | None]) -> None:
@@ -384,19 +415,14 @@ def _set_keys(columns: list[Column], metadata: OptionalMetadata) -> None:
         columns[ordinal] = replace(columns[ordinal], key_position=position, key_prefix=prefix)
 
 
-def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tuple[Column, ...]:
-    """Give the columns of a table map with all that the event itself tells about them.
-
-    ``server_version`` is that of the format description in front of the event: see the top of this module.
-    Raise :class:`MalformedError` where the parts of the event contradict each other, and
-    :class:`UnsupportedError` for types and collations that are not known.
-    """
+def plain_columns(table_map: TableMap) -> list[Column]:
+    """Give the columns of a table map without its optional metadata; raise as :func:`columns_of`."""
     if table_map.column_types and not table_map.null_bits:
         raise UnsupportedError("the table map has no metadata of its columns: it is of a beta of MySQL 5.1")
     types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
     if len(table_map.null_bits) != (len(types) + 7) // 8:
         raise InvalidValueError(f"{len(table_map.null_bits)} bytes of NULL bits for {len(types)} columns")
-    columns = [
+    return [
         Column(
             ordinal,
             column_type,
@@ -405,6 +431,16 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
         )
         for ordinal, (column_type, metadata) in enumerate(types)
     ]
+
+
+def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tuple[Column, ...]:
+    """Give the columns of a table map with all that the event itself tells about them.
+
+    ``server_version`` is that of the format description in front of the event: see the top of this module.
+    Raise :class:`MalformedError` where the parts of the event contradict each other, and
+    :class:`UnsupportedError` for types and collations that are not known.
+    """
+    columns = plain_columns(table_map)
     metadata = decode_optional_metadata(table_map.optional_metadata)
     if server_version is not None:
         return _described(columns, metadata, _Rules(server_version))
@@ -423,6 +459,9 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
 def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rules) -> tuple[Column, ...]:
     """Enter what the optional metadata says into the columns."""
     columns = list(given)
+    if rules.whole_doubles:
+        for ordinal in _ordinals(columns, (ColumnType.JSON,)):
+            columns[ordinal] = replace(columns[ordinal], whole_doubles=True)
     if metadata.signedness is not None:
         numeric = _ordinals(columns, rules.numeric)
         if len(metadata.signedness) != (len(numeric) + 7) // 8:
@@ -445,7 +484,8 @@ def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rule
         if values is not None:
             which = _ordinals(columns, (kind,))
             lists = [
-                _member_texts(columns[ordinal], one) for ordinal, one in zip(which, values, strict=False)
+                member_texts(one, columns[ordinal].charset)
+                for ordinal, one in zip(which, values, strict=False)
             ]
             _set_each(columns, "members", lists, which, "lists of members")
     if metadata.geometry_type is not None:

@@ -32,9 +32,10 @@ from millrace.binlog.columns.declaration import (
     one_byte_metadata,
 )
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, MalformedError, UnrepresentableError
+from millrace.binlog.errors import InvalidValueError, MalformedError, TooLargeError, UnrepresentableError
+from millrace.binlog.inflate import MAX_UNPACKED, inflate
 
-__all__ = ["BLOB_METADATA", "STRING_METADATA", "CompressedValue", "uncompressed"]
+__all__ = ["BLOB_METADATA", "STRING_METADATA", "CompressedValue", "claimed_size", "uncompressed"]
 
 BLOB_METADATA = one_byte_metadata(BlobMetadata, "length_bytes", "size of the length, 1-4 (uint8)")
 
@@ -191,6 +192,13 @@ class Blob(_StringCodec):
         return self._with_charset(size + ("blob" if self.charset is None else "text"))
 
 
+def claimed_size(stored: bytes) -> int:
+    """Give the size that a value of a COMPRESSED column says its content has; it never unpacks to more."""
+    if not stored or stored[0] >> 4 != 8:
+        return max(0, len(stored) - 1)
+    return int.from_bytes(stored[1 : 1 + (stored[0] & 7)], "big")
+
+
 def uncompressed(stored: bytes) -> bytes:
     """Give the content of a value of a COMPRESSED column of MariaDB.
 
@@ -198,6 +206,8 @@ def uncompressed(stored: bytes) -> bytes:
     string; a zero byte and the bytes as they are; or a byte with 8 in bits 4-7 (zlib), in bit 3 that the
     zlib header is left out, and in bits 0-2 the size of the big-endian length of the content that follows,
     then the compressed bytes.
+
+    Raises InvalidValueError, and TooLargeError where it is larger than any column of a server can be.
     """
     if not stored:
         return b""
@@ -206,11 +216,11 @@ def uncompressed(stored: bytes) -> bytes:
         return stored[1:]
     if first >> 4 != 8:
         raise InvalidValueError(f"compression method {first >> 4} of a column is not known")
-    start = 1 + (first & 7)
-    length = int.from_bytes(stored[1:start], "big")
+    length = claimed_size(stored)
+    if length > MAX_UNPACKED:
+        raise TooLargeError(f"a compressed column of {length} bytes; up to {MAX_UNPACKED} are unpacked")
     try:
-        engine = zlib.decompressobj(-zlib.MAX_WBITS if first & 8 else zlib.MAX_WBITS)
-        content = engine.decompress(stored[start:], length + 1)
+        content = inflate(stored[1 + (first & 7) :], length, header=not first & 8)
     except zlib.error as error:
         raise InvalidValueError(f"a compressed column does not inflate: {error}") from error
     if len(content) != length:
@@ -229,7 +239,7 @@ class CompressedValue:
 
     @property
     def content(self) -> bytes:
-        """The bytes that were compressed; raises :class:`InvalidValueError`."""
+        """The bytes that were compressed; raises InvalidValueError and TooLargeError."""
         return uncompressed(self.stored)
 
 
@@ -252,7 +262,7 @@ class _CompressedCodec(_StringCodec):
         def convert(payload: bytes) -> Any:
             try:
                 content = uncompressed(payload)
-            except MalformedError as error:
+            except (MalformedError, TooLargeError) as error:
                 raise UnrepresentableError(str(error)) from error
             return content if inner is None else inner(content)
 
@@ -267,7 +277,7 @@ class _CompressedCodec(_StringCodec):
             return super().text(value)
         try:
             return super().decode(value.content)
-        except MalformedError:
+        except (MalformedError, TooLargeError):
             return value.stored
 
 

@@ -6,8 +6,17 @@ Format: ``binlog_buf_compress`` and ``binlog_buf_uncompress`` in MariaDB's ``sql
 import zlib
 
 from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.inflate import inflate
 
-__all__ = ["decompress_record"]
+__all__ = ["decompress_record", "unpacked_size"]
+
+
+def unpacked_size(record: bytes) -> int:
+    """Give the size that a compressed record says its content has; it never unpacks to more.
+
+    Raises as :func:`decompress_record`.
+    """
+    return _head(record)[0]
 
 
 def decompress_record(record: bytes) -> bytes:
@@ -16,17 +25,9 @@ def decompress_record(record: bytes) -> bytes:
     Its first byte is 0x80 + algorithm x 0x10 + bytes of the length; the length of what was compressed
     follows, big-endian, then a zlib stream. Raises MalformedError where the record is not that.
     """
-    if not record or not record[0] & 0x80:
-        raise InvalidValueError("a compressed record starts with a byte that has its highest bit set")
-    algorithm, length_size = record[0] >> 4 & 7, record[0] & 7
-    if algorithm:
-        raise UnsupportedError(f"compression algorithm {algorithm}; 0, zlib, is the only one that is known")
-    size = int.from_bytes(record[1 : 1 + length_size], "big")
-    if length_size > 4:
-        raise InvalidValueError(f"the length of a compressed record takes 1 to 4 bytes, not {length_size}")
-    unpacker = zlib.decompressobj()
+    size, start = _head(record)
     try:
-        content = unpacker.decompress(record[1 + length_size :], size + 1)
+        content = inflate(record[start:], size)
     except zlib.error as error:
         raise InvalidValueError(f"a compressed record cannot be unpacked: {error}") from error
     if len(content) < size:
@@ -34,3 +35,15 @@ def decompress_record(record: bytes) -> bytes:
     if len(content) > size:
         raise InvalidValueError(f"a compressed record says {size} bytes and unpacks to more")
     return content
+
+
+def _head(record: bytes) -> tuple[int, int]:
+    """Give the size of the content, and where the zlib stream starts."""
+    if not record or not record[0] & 0x80:
+        raise InvalidValueError("a compressed record starts with a byte that has its highest bit set")
+    algorithm, length_size = record[0] >> 4 & 7, record[0] & 7
+    if algorithm:
+        raise UnsupportedError(f"compression algorithm {algorithm}; 0, zlib, is the only one that is known")
+    if length_size > 4:
+        raise InvalidValueError(f"the length of a compressed record takes 1 to 4 bytes, not {length_size}")
+    return int.from_bytes(record[1 : 1 + length_size], "big"), 1 + length_size

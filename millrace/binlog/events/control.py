@@ -65,6 +65,11 @@ class StartEventV3(Event):
     server_version: PaddedText50 = post_header()
     created: U32 = post_header()
 
+    @property
+    def version(self) -> str:
+        """The server's version, as the servers read it: up to a zero byte."""
+        return _version_text(self.server_version)
+
 
 @event(EventType.STOP_EVENT)
 class StopEvent(Event):
@@ -104,6 +109,11 @@ class SlaveEvent(Event):
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
+def _version_text(server_version: str) -> str:
+    """Cut off what MariaDB 10.0 and 10.1 have behind the version: a zero byte and ``log``."""
+    return server_version.partition("\0")[0]
+
+
 def has_checksum_algorithm(server_version: str) -> bool:
     """Tell whether a server of that version ends its format description with algorithm and checksum.
 
@@ -112,7 +122,7 @@ def has_checksum_algorithm(server_version: str) -> bool:
     match = _VERSION.match(server_version)
     if match is None:
         return False
-    first = (5, 3, 0) if "MariaDB" in server_version else (5, 6, 1)
+    first = (5, 3, 0) if "MariaDB" in _version_text(server_version) else (5, 6, 1)
     return tuple(map(int, match.groups())) >= first
 
 
@@ -123,6 +133,7 @@ class FormatDescriptionEvent(Event):
     ``created`` is when the server was started, if this is its first log since then, else 0.
     ``post_header_lengths`` has one byte per event type, from type 1 on. ``checksum_algorithm`` is absent from
     servers without checksums; where it is there, a checksum follows it even if the algorithm is OFF.
+    ``server_version`` is the whole field, ``version`` what the servers take for the version.
     """
 
     binlog_version: U16 = post_header()
@@ -131,6 +142,11 @@ class FormatDescriptionEvent(Event):
     header_length: U8 = post_header()
     post_header_lengths: RestBytes = post_header()
     checksum_algorithm: U8 | None = body(default=None)
+
+    @property
+    def version(self) -> str:
+        """The server's version, as the servers read it: up to a zero byte."""
+        return _version_text(self.server_version)
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:

@@ -13,9 +13,10 @@ from typing import BinaryIO, Protocol, Self, cast
 import zstandard
 
 from millrace.binlog.declaration import Event, body, event, item, structure
-from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.errors import InvalidValueError, TooLargeError, TruncatedError, UnsupportedError
 from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc, read_lenenc, truncated
 from millrace.binlog.header import HEADER_LENGTH
+from millrace.binlog.inflate import MAX_UNPACKED
 from millrace.binlog.types import EventType
 
 __all__ = [
@@ -149,20 +150,27 @@ class TransactionPayloadEvent(Event):
             parts.append(pack_lenenc(kind) + pack_lenenc(len(value)) + value)
         return b"".join(parts) + b"\0" + self.payload
 
-    def events(self) -> Iterator[bytes]:
+    def events(self, max_size: int = MAX_UNPACKED) -> Iterator[bytes]:
         """Unpack the events inside one by one, each with its header and without a checksum.
 
         Decode them with :meth:`millrace.binlog.state.StreamState.for_payload`. Memory is bounded by the
-        largest event. Raises MalformedError where the payload is damaged or ends in mid-event, and
-        UnsupportedError for another compression.
+        largest event. Raises TooLargeError for one of more than ``max_size`` bytes, MalformedError where the
+        payload is damaged or ends in mid-event, and UnsupportedError for another compression.
         """
         unpacked = _unpacked(io.BytesIO(self.payload), self.compression_type)
-        for inner in inner_events(unpacked, self.uncompressed_size):
-            assert isinstance(inner, bytes)
-            yield inner
+        yield from _held(inner_events(unpacked, self.uncompressed_size, max_size), max_size)
 
 
-def payload_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _held(events: Iterable["bytes | LargeInnerEvent"], max_size: int) -> Iterator[bytes]:
+    """Give events, none of which may be too large to be held."""
+    for inner in events:
+        size = inner.size if isinstance(inner, LargeInnerEvent) else len(inner)
+        if isinstance(inner, LargeInnerEvent) or size > max_size:
+            raise TooLargeError(f"an event of {size} bytes in a payload; up to {max_size} are read")
+        yield inner
+
+
+def payload_events(pieces: Iterable[bytes], max_size: int = MAX_UNPACKED) -> Iterator[bytes]:
     """Unpack the events inside a TRANSACTION_PAYLOAD that is itself too large to be held.
 
     ``pieces`` are those of the whole event, one after the other, header and checksum included, as
@@ -173,9 +181,8 @@ def payload_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
     first = next(source, b"")
     head = _read_head(first, HEADER_LENGTH, len(first))
     rest = _Joined(itertools.chain((first[head.end :],), source), head.payload_size)
-    for inner in inner_events(_unpacked(rest, head.compression_type), head.uncompressed_size):
-        assert isinstance(inner, bytes)
-        yield inner
+    unpacked = _unpacked(rest, head.compression_type)
+    yield from _held(inner_events(unpacked, head.uncompressed_size, max_size), max_size)
     if rest.left:
         raise TruncatedError(f"a payload of {head.payload_size} bytes ends {rest.left} bytes before that")
 
@@ -238,7 +245,7 @@ def _read_head(data: bytes, offset: int, end: int) -> _Head:
             unknown.append(PayloadField(kind, data[offset:after]))
         offset = after
     if _COMPRESSION not in known or _SIZE not in known:
-        raise InvalidValueError(f"the head of a payload lacks its size or its compression: {known}")
+        raise InvalidValueError("the head of a payload lacks its size or its compression")
     return _Head(known[_COMPRESSION], known.get(_UNCOMPRESSED_SIZE), known[_SIZE], order, unknown, offset)
 
 

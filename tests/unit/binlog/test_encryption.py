@@ -26,7 +26,8 @@ from millrace.binlog.errors import (
 )
 from millrace.binlog.events import AnnotateRowsEvent, StartEncryptionEvent, XidEvent
 from millrace.binlog.file import MAGIC, decode_file, iter_events
-from millrace.binlog.stream import encode_event
+from millrace.binlog.state import StreamState
+from millrace.binlog.stream import decode_event, encode_event
 from tests.unit.binlog.cases import MYSQL_97, make_event, state_of
 from tests.unit.binlog.streams import Trickle
 from tests.unit.binlog.vectors import FORMATS
@@ -34,7 +35,7 @@ from tests.unit.binlog.vectors import FORMATS
 FOLDER = Path(__file__).with_name("encrypted")
 KEY = bytes(range(32))
 MARIADB = {
-    "ctr256": LogKeys({1: KEY}),
+    "ctr256": LogKeys({1: KEY}, mariadb_cipher="AES_CTR"),
     "cbc128": LogKeys({1: KEY[:16]}, mariadb_cipher="AES_CBC"),
     "cbcnone": LogKeys({1: KEY}, mariadb_cipher="AES_CBC"),
 }
@@ -97,19 +98,45 @@ def test_mariadb_with_other_keys(keys: LogKeys, error: type[BinlogError], words:
 
 @pytest.mark.parametrize("name", ["ctr256", "cbc128"])
 def test_mariadb_with_a_wrong_key(name: str) -> None:
-    """Noise comes out, which its checksum shows."""
+    """Noise comes out, which the first event shows."""
     keys = LogKeys(lambda _: bytes(32), MARIADB[name].mariadb_cipher)
-    with pytest.raises(BinlogError, match=r"^log at 296: "):
+    words = (
+        "^log at 296: what key version 1 decrypts with AES_C.. is no event: the log was written with another"
+    )
+    with pytest.raises(InvalidValueError, match=f"{words} key, or the cipher another one$"):
         list(decode_file(io.BytesIO(log_of(name)), "log", keys=keys))
+    both = LogKeys(lambda _: bytes(32))
+    with pytest.raises(InvalidValueError, match=r"decrypts with AES_CBC and AES_CTR is no event: .* key$"):
+        list(decode_file(io.BytesIO(log_of(name)), "log", keys=both))
+
+
+@pytest.mark.parametrize("name", MARIADB)
+def test_mariadb_with_a_wrong_cipher(name: str) -> None:
+    cipher = "AES_CBC" if name == "ctr256" else "AES_CTR"
+    with pytest.raises(
+        InvalidValueError, match=rf"^log at \d+: .*{cipher}.*another key, or the cipher another"
+    ):
+        list(decode_file(io.BytesIO(log_of(name)), "log", keys=LogKeys(MARIADB[name].keys, cipher)))
+
+
+@pytest.mark.parametrize("name", MARIADB)
+def test_the_cipher_of_mariadb_is_found_out(name: str) -> None:
+    found = list(iter_events(io.BytesIO(log_of(name)), keys=LogKeys(MARIADB[name].keys)))
+    assert found == list(iter_events(io.BytesIO(log_of(name)), keys=MARIADB[name]))
 
 
 def test_mariadb_scheme_and_size() -> None:
     with pytest.raises(UnsupportedError, match="encryption scheme 2"):
         MariadbDecryptor(StartEncryptionEvent(2, 1, bytes(12)), LogKeys({1: KEY}))
-    decryptor = MariadbDecryptor(StartEncryptionEvent(1, 1, bytes(12)), LogKeys({1: KEY}))
+    events = list(iter_events(io.BytesIO(log_of("ctr256"))))
+    start = decode_event(
+        events[1][1], StreamState(state_of("11.8.6-MariaDB-0+deb13u1 from Debian-log").format)
+    )
+    decryptor = MariadbDecryptor(start.event, LogKeys({1: KEY}))
     with pytest.raises(TruncatedError, match="18 bytes has no room for its header"):
         decryptor.decrypt(bytes(18), 4)
-    assert decryptor.decrypt(bytes(40), 4) == decryptor.decrypt(bytes(40), (1 << 32) + 4)
+    position, data = events[2]
+    assert decryptor.decrypt(data, position) == decryptor.decrypt(data, (1 << 32) + position)
 
 
 def test_start_encryption_is_written_back() -> None:

@@ -41,7 +41,7 @@ from millrace.binlog.events.query import VARIABLES
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
-from millrace.binlog.types import EventType, HeaderFlag
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 from tests.unit.binlog.cases import CASES, MYSQL_97, Case, make_event, state_of
 from tests.unit.binlog.vectors import FORMATS
 
@@ -426,3 +426,25 @@ def test_checksum_of_a_few_bytes() -> None:
     """What is too short for flags has none to leave out."""
     for data in (b"", bytes(4) + b"\x0f", make_event(15, b"")[:17]):
         assert compute_checksum(data) == zlib.crc32(data).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("field", "version", "has_checksum"),
+    [
+        ("10.1.23-MariaDB\0log", "10.1.23-MariaDB", True),
+        ("5.6.0\0-MariaDB", "5.6.0", False),
+        ("8.0.30-log", "8.0.30-log", True),
+        ("\0005.5", "", False),
+    ],
+)
+def test_the_servers_version_ends_at_a_zero_byte(field: str, version: str, has_checksum: bool) -> None:
+    """As the servers read it; the field keeps what it takes to give the same bytes again."""
+    event = FormatDescriptionEvent(4, field, 0, 19, bytes(27), 1 if has_checksum else None)
+    data = seal(BinlogEvent(EventHeader(0, event.event_type, 1, 0, 4, 0), event), StreamState())
+    state = StreamState()
+    decoded = decode_event(data, state)
+    assert decoded.event == event
+    assert decoded.event.version == version
+    assert (state.format.checksum is ChecksumAlgorithm.CRC32) is has_checksum
+    assert encode_event(decoded, StreamState()) == data
+    assert StartEventV3(3, field, 0).version == version

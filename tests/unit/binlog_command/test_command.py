@@ -311,6 +311,23 @@ def test_json_is_valid_whatever_a_log_holds(form: tuple[str, ...], harmful: str)
         assert "\\ud" not in line
 
 
+def test_what_cannot_be_undone_has_an_exit_code_of_its_own() -> None:
+    outcome = run("--flashback", MYSQL)
+    assert outcome.exit_code == 8
+    assert "the log does not say how to undo it" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    assert run("--flashback", "--force-read", MYSQL).exit_code == 0
+
+
+def test_the_version_of_mariadb_10_1_ends_at_its_zero_byte() -> None:
+    """A real log; the servers write a zero byte and "log" behind the version."""
+    log = str(LOGS / "mariadb-10.1.000001")
+    assert "server v 10.1.23-MariaDB created " in run(log).stdout
+    assert json.loads(run("--stats", "--json", log).stdout)["logs"][0]["server_version"] == "10.1.23-MariaDB"
+    assert "\0" not in run(log).stdout + run("--json", log).stdout + run("--stats", log).stdout
+    assert run("--verify", log).stdout == "sound: 12 events, 811 bytes in 1 log\n"
+
+
 def test_progress_is_shown_on_a_terminal() -> None:
     shown = read_terminal({"TERM": "xterm"}, "--stats", MYSQL)
     assert "100%" in shown

@@ -9,25 +9,34 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from millrace.binlog.events import TransactionPayloadEvent
+from millrace.binlog.events import (
+    DeleteRowsEvent,
+    RowsOperation,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    WriteRowsEvent,
+)
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event, seal
 from millrace.binlog.types import EventType
-from millrace.binlog_command.filters import (
+from millrace.binlog_command.criteria import (
     Criteria,
-    Filter,
+    NamePattern,
     Place,
     TablePattern,
     parse_event_type,
     parse_gtids,
     parse_time,
-    wildcard,
 )
+from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
 from millrace.cli import main
+
+from .made_logs import ALL, TABLE_MAP, MadeLog
+from .made_logs import rows as rows_of
 
 LOGS = Path(__file__).parent / "logs"
 MYSQL = str(LOGS / "mysql.000001")
@@ -201,11 +210,121 @@ def test_databases_of_a_list() -> None:
     assert len(statements) == 2, "the INSERT logged as a statement was run in no database"
 
 
+@pytest.mark.parametrize("log", [MYSQL, MARIADB])
+@pytest.mark.parametrize("operation", ["insert", "update", "delete"])
+def test_operations_of_all_versions(log: str, operation: str) -> None:
+    name = {"insert": "WRITE"}.get(operation, operation.upper())
+    rows = [line for line in listed(log) if line["type"].startswith(f"{name}_ROWS")]
+    found = listed("--op", operation, log)
+    assert rows
+    assert [line for line in found if "rows" in line] == rows
+    statements = [line["event"]["query"].upper() for line in found if "query" in line["event"]]
+    assert all(text.startswith((operation.upper(), "LOAD")) for text in statements)
+
+
+def test_several_operations() -> None:
+    both = listed("--op", "insert,delete", MYSQL)
+    assert both == listed("--op", "Delete", "--op", "insert", MYSQL)
+    assert {line["type"] for line in both if "rows" in line} == {"WRITE_ROWS_EVENT", "DELETE_ROWS_EVENT"}
+    assert listed("--op", "delete", "--table", "shop.orders", MARIADB)
+    assert not listed("--op", "delete", "--table", "shop.items", MARIADB)
+
+
+def test_operations_of_statements() -> None:
+    insert, replace = "INSERT INTO t VALUES (1)", "REPLACE INTO t VALUES (1)"
+    delete, update = "WITH x AS (SELECT 1) DELETE FROM t", "UPDATE t SET a = 1"
+    log = MadeLog()
+    for text in (insert, replace, delete, "CREATE TABLE t (a INT)", update):
+        log.query(text)
+
+    def queries(operation: RowsOperation) -> list[str]:
+        criteria = Criteria(operations=frozenset({operation}))
+        return [r.event.event.query.decode() for r in Filter(criteria, context=False).apply(log.records())]
+
+    assert queries(RowsOperation.WRITE) == [insert, replace]
+    assert queries(RowsOperation.DELETE) == [delete]
+    assert queries(RowsOperation.UPDATE) == [update]
+
+
+@pytest.mark.parametrize("log", [MYSQL, MARIADB])
+def test_text_of_an_operation_can_be_loaded(log: str) -> None:
+    """It has table maps, the transactions around the rows, and the ends of their statements."""
+    records = kept(Criteria(operations=frozenset({RowsOperation.DELETE})), log)
+    rows = [record for record in records if isinstance(record.event.event, RowsEvent)]
+    maps = [record.event.event for record in records if isinstance(record.event.event, TableMapEvent)]
+    assert {record.event.event.operation for record in rows} == {RowsOperation.DELETE}
+    assert {one.table_id for one in maps} == {record.event.event.table_id for record in rows}
+    assert all(record.event.event.ends_statement for record in rows)
+    begun = [record.gtid for record in records if record.transaction and record.transaction.begins]
+    assert set(begun) >= {record.gtid for record in rows}
+    assert len(begun) < len({line["gtid"] for line in listed(log)})
+
+
+def test_the_last_rows_of_an_operation_end_their_statement() -> None:
+    """REPLACE writes and deletes rows in one statement."""
+    row = rows_of((None, (1, "a")))
+    delete = DeleteRowsEvent(7, 1, b"", 2, ALL, b"", row)
+    log = MadeLog()
+    log.add(TABLE_MAP, WriteRowsEvent(7, 0, b"", 2, b"", ALL, row), delete)
+    operations = frozenset({RowsOperation.WRITE})
+    *_, table_map, write = Filter(Criteria(operations=operations), context=True).apply(log.records())
+    assert table_map.event.event == TABLE_MAP
+    assert write.event.event.ends_statement
+
+
+OTHER_VERSION = (
+    "no event is of the type DELETE_ROWS_EVENT; there are events of DELETE_ROWS_EVENT_V1: "
+    "--op delete takes all versions"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "notes"),
+    [
+        (["--type", "DELETE_ROWS", MARIADB], [OTHER_VERSION]),
+        (["--type", "99", "--type", "XID", MYSQL], ["no event is of the type 99"]),
+        (
+            ["--op", "update,insert", "--stop-position", "1859", MYSQL],
+            ["no event has rows, or is a statement, of --op update"],
+        ),
+        (["--table", "shop.order", MYSQL], ["no rows and no DDL are of the table shop.order"]),
+        (["-d", "shop", "-d", "sho", MYSQL], ["no rows and no statements are of the database sho"]),
+        (
+            ["--server-id", "7", MYSQL],
+            ["no event began on server 7; there are events of server 11"],
+        ),
+        (["--transaction", "0-1-1", MYSQL], ["there is no transaction 0-1-1"]),
+        (["--include-gtids", "0-99-1", MARIADB], ["no transaction is in the set of --include-gtids"]),
+        (["--start-datetime", "2099-01-01 00:00:00", MYSQL], ["no event is of --start-datetime or later"]),
+        (
+            ["--type", "XID", "--server-id", "11", "--op", "update", MYSQL],
+            ["no event has all that the filters ask for"],
+        ),
+        (["--type", "XID", "--start-position", "4688", MYSQL], ["no event is of the type XID_EVENT"]),
+        (["--type", "XID", MYSQL], []),
+        (["--op", "update", MYSQL], []),
+        (["--exclude-gtids", "0-1-1", MYSQL], []),
+        ([MYSQL], []),
+    ],
+)
+@pytest.mark.parametrize("form", ["--json", "--stats", "--verbose"])
+def test_a_filter_that_matches_nothing_is_said(form: str, arguments: list[str], notes: list[str]) -> None:
+    outcome = CliRunner().invoke(main, ["binlog", form, *arguments], catch_exceptions=False)
+    assert outcome.exit_code == 0
+    assert outcome.stderr == "".join(f"note: {note}, in what was read\n" for note in notes)
+
+
+def test_what_is_no_operation() -> None:
+    outcome = CliRunner().invoke(main, ["binlog", "--op", "insert,upsert", MYSQL])
+    assert outcome.exit_code == 2
+    assert "'upsert' is none of insert, update, delete" in outcome.stderr
+
+
 def test_wildcards_are_asterisk_and_question_mark_alone() -> None:
-    assert wildcard("a*").fullmatch("a\nb")
-    assert wildcard("a?c").fullmatch("abc")
-    assert not wildcard("a[bc]").fullmatch("ab")
-    assert wildcard("a[b").fullmatch("a[b")
+    assert NamePattern("a*").matches("a\nb")
+    assert NamePattern("a?c").matches("abc")
+    assert not NamePattern("a[bc]").matches("ab")
+    assert NamePattern("a[b").matches("a[b")
     assert TablePattern.parse("t").matches("any", "t")
     assert not TablePattern.parse("d.t").matches("e", "t")
 
@@ -246,14 +365,14 @@ def test_a_statement_on_two_tables_ends_with_the_one_that_is_kept() -> None:
 
 
 def test_settings_in_front_of_a_statement_are_kept_with_it() -> None:
-    records = kept(Criteria(databases=(wildcard(""),)))
+    records = kept(Criteria(databases=(NamePattern(""),)))
     statement = [
         name
         for record, name in zip(records, names(records), strict=True)
         if record.gtid and record.gtid.endswith(":10")
     ]
     assert statement == ["GTID_LOG_EVENT", "QUERY_EVENT", "USER_VAR_EVENT", "QUERY_EVENT", "XID_EVENT"]
-    others = kept(Criteria(databases=(wildcard("shop"),)))
+    others = kept(Criteria(databases=(NamePattern("shop"),)))
     assert "USER_VAR_EVENT" not in names(others)
 
 

@@ -141,13 +141,56 @@ def test_encrypted_logs_are_opened_with_keys(tmp_path: Path) -> None:
     for name, key, cipher in (("ctr256", 32, "AES_CTR"), ("cbc128", 16, "AES_CBC")):
         log = ENCRYPTED / f"mariadb-{name}.000001"
         keys.write_text(f"# keys of the server\n1;{bytes(range(key)).hex()}\n")
-        opened = run("--json", "--key-file", str(keys), "--key-cipher", cipher, str(log))
-        assert opened.exit_code == 0, opened.stderr
-        assert '"type":"XID_EVENT"' in opened.stdout
-    keys.write_text("no key\n")
-    assert (
-        "has a line that is not id;hexadecimal key" in run("--json", "--key-file", str(keys), str(log)).stderr
-    )
+        for given in (("--key-cipher", cipher), ()):
+            opened = run("--json", "--key-file", str(keys), *given, str(log))
+            assert opened.exit_code == 0, opened.stderr
+            assert '"type":"XID_EVENT"' in opened.stdout
+    wrong = run("--json", "--key-file", str(keys), "--key-cipher", "AES_CTR", str(log))
+    assert wrong.exit_code == 1
+    assert "is no event: the log was written with another key, or the cipher another one" in wrong.stderr
+
+
+KEY = bytes(range(32)).hex()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"1;{KEY}",
+        f"1;{KEY} the key of the logs",
+        f"1;{KEY};2024-05-01 # rotated",
+        f"1;{KEY.upper()}\tcaf\xe9",
+        f"# keys\r\n\r\n  \r\n 1;{KEY}\r\n2;{KEY[:48]}x\r\n",
+        f"1 ; {KEY}\n",
+        f"MySQLReplicationKey_u_1;{KEY[:32]}\n1;{KEY}",
+    ],
+)
+def test_key_files_are_read_as_the_server_reads_them(content: str, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_bytes(content.encode("latin1"))
+    opened = run("--json", "--key-file", str(keys), str(ENCRYPTED / "mariadb-ctr256.000001"))
+    assert opened.exit_code == 0, opened.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("no key\n", "line 1: expected is a key's id, a semicolon and 32, 48 or 64 hexadecimal digits"),
+        (f"# keys\n1;{KEY}00\n", "line 2: expected"),
+        (f"1;{KEY[:-1]}\n", "line 1: expected"),
+        (f"1;{KEY[:20]}\n", "line 1: expected"),
+        ("1;\n", "line 1: expected"),
+        ("Salted__rest", "is encrypted itself (file_key_management_filekey)"),
+    ],
+)
+def test_a_key_file_that_is_none_is_said_without_the_key(content: str, message: str, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text(content)
+    refused = run("--json", "--key-file", str(keys), str(ENCRYPTED / "mariadb-ctr256.000001"))
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+    assert KEY[:20] not in refused.stderr
+    assert refused.stderr.count("\n") == 1
 
 
 def test_a_folder_that_does_not_say_what_to_read(tmp_path: Path) -> None:

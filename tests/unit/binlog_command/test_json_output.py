@@ -1,6 +1,7 @@
 """``--json``: every event a line of valid JSON that loses nothing."""
 
 import base64
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,10 @@ def listed(*arguments: str) -> list[dict[str, Any]]:
 
 
 def written(event: Any, *, type_code: int = 2, table_map: TableMapEvent | None = None) -> dict[str, Any]:
-    lines: list[str] = []
+    stream = io.BytesIO()
     decoded = BinlogEvent(EventHeader(1, type_code, 1, 100), event, table_map=table_map)
-    JsonOutput(lines.append).write(LogRecord("p", "f", 4, b"", 0, decoded, None, None, StreamState()))
-    return json.loads(lines[0])
+    JsonOutput(stream).write(LogRecord("p", "f", 4, b"", 0, decoded, None, None, StreamState()))
+    return json.loads(stream.getvalue())
 
 
 @pytest.mark.parametrize("name", ["mysql.000001", "mariadb.000001"])
@@ -147,10 +148,10 @@ def test_columns_without_names_are_numbered_and_absent_ones_left_out() -> None:
 
 
 def test_an_error_is_a_line_of_its_own() -> None:
-    lines: list[str] = []
+    stream = io.BytesIO()
     error = InvalidValueError("broken").at("p", 9)
-    JsonOutput(lines.append).write(LogRecord("p", "f", 9, b"", 0, error, None, None, StreamState()))
-    assert json.loads(lines[0]) == {"file": "f", "position": 9, "sub_index": 0, "error": "broken"}
+    JsonOutput(stream).write(LogRecord("p", "f", 9, b"", 0, error, None, None, StreamState()))
+    assert json.loads(stream.getvalue()) == {"file": "f", "position": 9, "sub_index": 0, "error": "broken"}
 
 
 def converted(column_type: ColumnType, value: Any, **attributes: Any) -> Any:

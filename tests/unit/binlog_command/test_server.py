@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.binlog_command.raw_download import RawDownload, end_of_events
+from millrace.binlog_command.raw_download import RawDownload, last_event
 from millrace.binlog_command.server import ServerAddress, is_server
 from millrace.mysql.connection import MysqlAddress, SslMode
 from millrace.runtime.errors import UserError
@@ -64,12 +64,12 @@ def test_copies_go_into_a_folder_or_behind_a_prefix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cut", "end"),
-    [(4735, 4735), (4734, 4688), (4690, 4688), (4688, 4688), (130, 124), (50, 4), (2, 4), (0, 4)],
+    ("cut", "start"),
+    [(4735, 4688), (4734, 4597), (4690, 4597), (4688, 4597), (130, 4), (124, 4), (50, 4), (2, 4), (0, 4)],
 )
-def test_a_copy_ends_with_its_last_whole_event(cut: int, end: int) -> None:
-    assert end_of_events(io.BytesIO(LOG.read_bytes()[:cut])) == end
+def test_a_copy_is_continued_from_its_last_whole_event(cut: int, start: int) -> None:
+    assert last_event(io.BytesIO(LOG.read_bytes()[:cut])) == start
 
 
 def test_zeros_behind_the_events_are_no_events() -> None:
-    assert end_of_events(io.BytesIO(LOG.read_bytes() + bytes(4096))) == 4735
+    assert last_event(io.BytesIO(LOG.read_bytes() + bytes(4096))) == 4688

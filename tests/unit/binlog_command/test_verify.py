@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
 
 from millrace.binlog.checksum import compute_checksum
@@ -176,3 +177,147 @@ def test_an_event_that_is_written_otherwise_now(tmp_path: Path, monkeypatch: pyt
     assert verify(MYSQL).stdout.splitlines()[0] == (
         f"{MYSQL}:4: FORMAT_DESCRIPTION_EVENT, encoded again, differs from byte 0 on"
     )
+
+
+DESCRIPTION_END = 124
+"""Where the format description of MYSQL ends."""
+
+
+def test_a_log_without_its_format_description(tmp_path: Path) -> None:
+    """One finding, with the number of the events; the log is not taken for one of MySQL 4."""
+
+    def change(data: bytearray) -> None:
+        del data[4:DESCRIPTION_END]
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    finding, last = outcome.stdout.splitlines()
+    assert finding == (
+        f"{path}:4: the log has no format description, with which each log since MySQL 5.0 begins: "
+        "events cannot be read (56 times)"
+    )
+    assert last == "1 finding: 1 events, 4611 bytes in 1 log"
+    text = CliRunner().invoke(main, ["binlog", str(path)])
+    assert text.exit_code == 1
+    assert "comes before any format description" in text.stderr
+
+
+@pytest.mark.parametrize("type_code", [0, 7, 14, 99])
+def test_a_format_description_of_another_type(type_code: int, tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[8] = type_code
+
+    outcome = verify(changed(tmp_path, change))
+    assert outcome.exit_code == 1
+    assert "the log has no format description" in outcome.stdout
+    assert outcome.stdout.splitlines()[-1].startswith("1 finding: ")
+
+
+def test_logs_of_mysql_4_need_no_format_description(tmp_path: Path) -> None:
+    """They have it in the first log after a start of the server alone (a vector made by hand)."""
+    stop = bytes(4) + b"\x03" + bytes(4) + b"\x13\0\0\0" + b"\4\0\0\0" + b"\0\0"
+    path = tmp_path / "log.000002"
+    path.write_bytes(b"\xfebin" + stop)
+    assert verify(path).stdout.splitlines() == [
+        f"{path}:4: note: the log does not say its format; it is read as one of MySQL 4.0 or 4.1",
+        "sound, 1 note: 1 events, 19 bytes in 1 log",
+    ]
+
+
+def test_a_wrong_checksum_of_the_format_description_is_one_finding(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[30] ^= 1
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    first, last = outcome.stdout.splitlines()
+    assert first.startswith(f"{path}:4: checksum ")
+    assert last == "1 finding: 57 events, 4731 bytes in 1 log"
+    forced = CliRunner().invoke(main, ["binlog", "--force-read", "--json", str(path)])
+    assert len(forced.stdout.splitlines()) == 58
+
+
+def test_a_format_description_that_does_not_serve_is_one_finding_more(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        data[DESCRIPTION_END - 5] = 0  # the algorithm: no event has a checksum then
+
+    path = changed(tmp_path, change)
+    first, second, last = verify(path).stdout.splitlines()
+    assert first.startswith(f"{path}:4: checksum ")
+    assert "the format description is damaged, and what follows does not fit it: " in second
+    assert second.endswith(" times)")
+    assert last.startswith("2 findings: ")
+
+
+def test_an_encrypted_log_without_its_key_is_one_finding() -> None:
+    log = LOGS.parent.parent / "binlog" / "encrypted" / "mariadb-ctr256.000001"
+    outcome = verify(log)
+    assert outcome.exit_code == 1
+    assert outcome.stdout.splitlines()[0] == (
+        f"{log}:296: the log is encrypted from the START_ENCRYPTION event on; its key is needed (20 times)"
+    )
+
+
+@pytest.mark.parametrize("cut", [4688, 1890, DESCRIPTION_END])
+def test_a_log_that_is_cut_at_the_end_of_an_event(cut: int, tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        del data[cut:]
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    assert ": the log ends without ROTATE or STOP, and is not marked as in use: what " in outcome.stdout
+    assert "1 finding" in outcome.stdout
+
+    def change_in_use(data: bytearray) -> None:
+        change(data)
+        data[21] |= 1
+
+    assert verify(changed(tmp_path, change_in_use)).exit_code == 0
+
+
+def test_a_log_in_the_middle_that_is_cut(tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        del data[4688:]
+
+    path = changed(tmp_path, change)
+    lines = verify(path, MARIADB).stdout.splitlines()
+    assert lines[0].startswith(f"{path}:4597: the log ends without ROTATE or STOP")
+    assert lines[-1].startswith("1 finding")
+
+
+@pytest.mark.parametrize("end", [4735, 4688])
+@pytest.mark.parametrize("magic", [True, False])
+def test_two_logs_that_were_joined(end: int, magic: bool, tmp_path: Path) -> None:
+    def change(data: bytearray) -> None:
+        whole = bytes(data)
+        data[:] = whole[:end] + whole[0 if magic else 4 :]
+
+    path = changed(tmp_path, change)
+    outcome = verify(path)
+    assert outcome.exit_code == 1
+    assert f"{path}:{end}: another log begins here, " in outcome.stdout
+    assert "files were joined" in outcome.stdout
+
+
+def test_half_a_zstd_file(tmp_path: Path) -> None:
+    """Cut where an event ends in the last block that is whole: nothing else would tell."""
+    pack = zstandard.ZstdCompressor().compressobj()
+    data = MYSQL.read_bytes()
+    flush = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+    half = pack.compress(data[:1890]) + pack.flush(flush)
+    whole = half + pack.compress(data[1890:]) + pack.flush()
+    path = tmp_path / "log.000001.zst"
+    path.write_bytes(whole)
+    assert verify(path).exit_code == 0
+    for size in (len(half), len(half) - 3, len(whole) - 1, 20):
+        path.write_bytes(whole[:size])
+        outcome = verify(path)
+        assert outcome.exit_code == 1
+        assert "the file cannot be unpacked further: " in outcome.stdout
+        assert "before the end of its last frame" in outcome.stdout
+    text = CliRunner().invoke(main, ["binlog", "--json", str(path)])
+    assert text.exit_code == 1
+    assert "compressed file ended before the end of its last frame" in text.stderr

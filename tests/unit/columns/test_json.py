@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.binlog.columns import ABSENT, Column, ColumnType
+from millrace.binlog.columns import ABSENT, AvroOptions, Column, ColumnType, codec_of
 from millrace.binlog.columns.column import BlobMetadata, NoMetadata
 from millrace.binlog.columns.json_binary import JsonValue, Opaque, decode_json, json_text
 from millrace.binlog.columns.json_diffs import JsonDiff, JsonDiffOperation, JsonDiffs
+from millrace.binlog.columns.metadata import columns_of
 from millrace.binlog.columns.numbers import format_double
 from millrace.binlog.errors import (
     BinlogError,
@@ -19,6 +20,7 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnrepresentableError,
 )
+from millrace.binlog.events import TableMapEvent
 from millrace.binlog.rows import RowImages
 
 DOCUMENTS = [  # MySQL 9.7.4; the texts are those of SELECT
@@ -301,8 +303,59 @@ def test_strings_that_share_their_bytes_are_refused() -> None:
         decode_json(binary)
 
 
+def test_a_path_with_half_a_character_is_refused() -> None:
+    """JSON writes a lone surrogate as an escape; no text that we give may hold one."""
+    with pytest.raises(InvalidValueError, match="is no JSON path"):
+        JsonDiffs(diff(1, '$."\\ud800"', "0401")).applied({"a": 1})
+
+
+def test_documents_do_not_grow_deeper_with_every_change() -> None:
+    """Each diff puts an array into the one that the diff before it has put."""
+    diffs = b"".join(diff(1, "$" + "[0]" * depth, "0200000400") for depth in range(1, 80))
+    text = JsonDiffs(diffs).applied_text(JsonValue(bytes.fromhex("0200000400")))
+    assert text == "[" * 80 + "]" * 80
+    path = b"$" + b"[0]" * 101
+    deeper = b"\x01" + bytes((252,)) + len(path).to_bytes(2, "little") + path + b"\x02\x04\x01"
+    with pytest.raises(InvalidValueError, match="leads deeper than 100 levels"):
+        JsonDiffs(deeper).applied([])
+
+
+def test_many_changes_of_a_large_document_take_no_longer_than_the_document() -> None:
+    """Members that are put in are sorted once, not again and again."""
+    count = 20_000
+    diffs = b"".join(diff(1, f"$.k{number}", "0401") for number in range(count, 0, -1))
+    found = JsonDiffs(diffs).applied({"z": 1})
+    assert list(found)[:3] == ["z", "k1", "k2"]
+    assert len(found) == count + 1
+
+
 def test_path_with_more_digits_than_a_number_has() -> None:
     path = b"$[" + b"9" * 5000 + b"]"
     diffs = JsonDiffs(b"\x02" + b"\xfc" + len(path).to_bytes(2, "little") + path)
     with pytest.raises(MalformedError, match="is no JSON path"):
         diffs.applied([])
+
+
+@pytest.mark.parametrize(
+    ("server_version", "text"),
+    [
+        ("5.7.22-log", '[1, 1.5, {"a": -0}, 1e20]'),
+        ("8.0.12", '[1.0, 1.5, {"a": -0.0}, 1e20]'),
+        (None, '[1.0, 1.5, {"a": -0.0}, 1e20]'),
+    ],
+)
+def test_doubles_are_written_as_by_the_server_of_that_version(server_version: str | None, text: str) -> None:
+    """MySQL 5.7.22 and 8.0.12 were asked."""
+    doubles = b"".join(struct.pack("<d", value) for value in (1.0, 1.5, 1e20))
+    nested = b"\x01\0\x14\0" + b"\x0b\0\x01\0" + b"\x0b\x0c\0" + b"a" + struct.pack("<d", -0.0)
+    head = b"\x04\0" + (4 + 12 + len(doubles) + len(nested)).to_bytes(2, "little")
+    places = ((0x0B, 16), (0x0B, 24), (0x00, 40), (0x0B, 32))
+    entries = b"".join(bytes((kind,)) + offset.to_bytes(2, "little") for kind, offset in places)
+    binary = b"\x02" + head + entries + doubles + nested
+    table_map = TableMapEvent(7, 1, "d", "t", bytes((ColumnType.JSON,)), b"\x04", b"\x01")
+    (column,) = columns_of(table_map, server_version=server_version)
+    codec = codec_of(column)
+    convert = codec.avro_decoder(AvroOptions())
+    assert convert is not None
+    assert convert(binary) == text
+    assert codec.text(codec.decode(binary)) == text

@@ -90,9 +90,8 @@ DAYS = st.builds(Date, st.integers(0, 10000), st.integers(0, 13), st.integers(0,
 
 def times(digits: int) -> st.SearchStrategy[dt.timedelta]:
     unit = 10 ** (6 - digits)
-    return st.integers(-3_020_399_999_999 // unit, 3_020_399_999_999 // unit).map(
-        lambda units: dt.timedelta(microseconds=units * unit)
-    )
+    most = 3_020_399_999_999 // unit
+    return st.integers(-most, most).map(lambda units: dt.timedelta(microseconds=units * unit))
 
 
 def datetimes(digits: int) -> st.SearchStrategy[DateTime]:

@@ -1,0 +1,210 @@
+"""What is asked for of a log: places, times, transactions, names with wildcards, operations, types."""
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.binlog.declaration import Event
+from millrace.binlog.events import RowsEvent, RowsOperation
+from millrace.binlog.events.load import LoadDataEvent
+from millrace.binlog.gtid import GtidSet, MariadbGtid
+from millrace.binlog.statement import Statement
+from millrace.binlog.types import EventType
+
+__all__ = [
+    "OPERATIONS",
+    "Criteria",
+    "GtidRange",
+    "Gtids",
+    "NamePattern",
+    "Place",
+    "TablePattern",
+    "operation_of",
+    "parse_event_type",
+    "parse_gtids",
+    "parse_operations",
+    "parse_time",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position, in the log file of that name, else in the first (or last) one that is read."""
+
+    position: int
+    file: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Read ``position`` or ``file:position``; raises ValueError."""
+        file, _, number = text.rpartition(":")
+        if not re.fullmatch(r"\d+", number):
+            raise ValueError(f"{text!r} is neither a position nor file:position")
+        return cls(int(number), file or None)
+
+    def __str__(self) -> str:
+        return str(self.position) if self.file is None else f"{self.file}:{self.position}"
+
+
+class NamePattern:
+    """A name with ``*`` for any characters and ``?`` for one."""
+
+    __slots__ = ("_fullmatch", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        parts = (".*" if sign == "*" else "." if sign == "?" else re.escape(sign) for sign in text)
+        self._fullmatch = re.compile("".join(parts), re.DOTALL).fullmatch
+
+    def matches(self, name: str) -> bool:
+        """Tell whether a name is meant."""
+        return self._fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """Patterns of the names of a database and a table; no database stands for any."""
+
+    text: str
+    database: NamePattern | None
+    table: NamePattern
+
+    @classmethod
+    def parse(cls, text: str) -> "TablePattern":
+        """Read ``table`` or ``database.table``."""
+        database, dot, table = text.rpartition(".")
+        return cls(text, NamePattern(database) if dot else None, NamePattern(table))
+
+    def matches(self, database: str, table: str) -> bool:
+        """Tell whether a table is meant."""
+        return (self.database is None or self.database.matches(database)) and self.table.matches(table)
+
+
+@dataclass(frozen=True, slots=True)
+class GtidRange:
+    """Transactions of MariaDB: sequence numbers ``first`` to ``last`` of one domain and server."""
+
+    domain_id: int
+    server_id: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Gtids:
+    """A set of transactions of either kind of server."""
+
+    mysql: GtidSet = field(default_factory=GtidSet)
+    mariadb: list[GtidRange] = field(default_factory=list)
+
+    def __contains__(self, gtid: str) -> bool:
+        if ":" in gtid:
+            return self.mysql.contains(gtid)
+        one = MariadbGtid.parse(gtid)
+        return any(
+            (one.domain_id, one.server_id) == (known.domain_id, known.server_id)
+            and known.first <= one.seq_no <= known.last
+            for known in self.mariadb
+        )
+
+
+_MARIADB_GTIDS: Final = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?")
+
+
+def parse_gtids(text: str) -> Gtids:
+    """Read a GTID set: MySQL's as MySQL writes it, MariaDB's as ``domain-server-first`` or ``…-first-last``.
+
+    Raises BinlogError.
+    """
+    found = Gtids()
+    rest = []
+    for part in text.split(","):
+        match = _MARIADB_GTIDS.fullmatch(part.strip())
+        if match is None:
+            rest.append(part)
+        else:
+            domain_id, server_id, first = int(match[1]), int(match[2]), int(match[3])
+            found.mariadb.append(GtidRange(domain_id, server_id, first, int(match[4] or first)))
+    found.mysql = GtidSet.parse(",".join(rest))
+    return found
+
+
+def parse_time(text: str) -> float:
+    """Read a time, in seconds since 1970 or as local ``YYYY-MM-DD hh:mm:ss``; raises ValueError."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+def parse_event_type(text: str) -> int:
+    """Read an event type, by number or name; raises ValueError. ``_EVENT`` at the end may be left out."""
+    if text.isdecimal():
+        return int(text)
+    name = text.upper()
+    for candidate in (name, f"{name}_EVENT", f"{name}_LOG_EVENT"):
+        if candidate in EventType.__members__:
+            return EventType[candidate]
+    raise ValueError(f"{text!r} is no event type; docs/events.md lists them")
+
+
+OPERATIONS: Final = {
+    "insert": RowsOperation.WRITE,
+    "update": RowsOperation.UPDATE,
+    "delete": RowsOperation.DELETE,
+}
+"""What is done to rows, by the name of the statement; each version of rows events has types of its own."""
+
+_VERBS: Final = {
+    "INSERT": RowsOperation.WRITE,
+    "REPLACE": RowsOperation.WRITE,
+    "LOAD": RowsOperation.WRITE,
+    "UPDATE": RowsOperation.UPDATE,
+    "DELETE": RowsOperation.DELETE,
+}
+
+
+def parse_operations(text: str) -> frozenset[RowsOperation]:
+    """Read ``insert``, ``update`` or ``delete``, or several with commas between them; raises ValueError."""
+    names = [name.strip().lower() for name in text.split(",")]
+    for name in names:
+        if name not in OPERATIONS:
+            raise ValueError(f"{name!r} is none of {', '.join(OPERATIONS)}")
+    return frozenset(OPERATIONS[name] for name in names)
+
+
+@dataclass(slots=True)
+class Criteria:
+    """What is asked for; a criterion that is None or empty lets everything through.
+
+    Positions bound the events by where they start; times by the header's timestamp, as mysqlbinlog has it:
+    everything from the first event that is not before ``start_time``, up to the first that is not before
+    ``stop_time``. ``transaction`` is a GTID, or ``file:position`` of the first event of one without.
+    """
+
+    start: Place | None = None
+    stop: Place | None = None
+    start_time: float | None = None
+    stop_time: float | None = None
+    include_gtids: Gtids | None = None
+    exclude_gtids: Gtids | None = None
+    databases: tuple[NamePattern, ...] = ()
+    tables: tuple[TablePattern, ...] = ()
+    operations: frozenset[RowsOperation] = frozenset()
+    server_ids: frozenset[int] = frozenset()
+    types: frozenset[int] = frozenset()
+    transaction: str | None = None
+
+    @property
+    def by_content(self) -> bool:
+        """Whether databases, tables or operations are chosen."""
+        return bool(self.databases or self.tables or self.operations)
+
+
+def operation_of(event: Event, statement: Statement | None) -> RowsOperation | None:
+    """Give what an event does to rows, if that is one thing and known: rows, or a statement's verb."""
+    if isinstance(event, RowsEvent):
+        return event.operation
+    if isinstance(event, LoadDataEvent):
+        return RowsOperation.WRITE
+    return None if statement is None else _VERBS.get(statement.verb)
