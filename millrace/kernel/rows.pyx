@@ -15,7 +15,7 @@ No byte is read or written but through :func:`take` and :func:`room`, which prov
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from millrace.kernel.writing cimport (
     DONE,
@@ -542,7 +542,7 @@ cdef extern from "Python.h":
 cdef struct Document:
     # A JSON document, and what is left of the values and bytes that an honest one of its size has.
     const uint8_t* data
-    Py_ssize_t size
+    bint whole_doubles  # whether a double without a fraction is written as an integer is
     Py_ssize_t values_left
     Py_ssize_t bytes_left
 
@@ -580,8 +580,8 @@ cdef int put_zeros(Output* out, Py_ssize_t count) noexcept nogil:
     return DONE
 
 
-cdef int put_double(Output* out, double value) noexcept:
-    """Append a number as the server prints it in JSON: see ``format_double``, and ``.0`` behind what is whole."""
+cdef int put_double(Output* out, double value, bint whole) noexcept:
+    """Append a number as the server prints it in JSON: see ``format_double``; without ``whole`` never an integer."""
     cdef uint8_t[MOST_DIGITS] digits
     cdef char* written
     cdef uint8_t letter
@@ -627,7 +627,7 @@ cdef int put_double(Output* out, double value) noexcept:
     if negative and put_byte(out, 0x2D):
         return NO_MEMORY
     if count == 0:
-        return put(out, <const uint8_t*>b"0.0", 3)
+        return put(out, <const uint8_t*>b"0.0", 1 if whole else 3)
     point = count - behind + (-exponent if below else exponent)
     while digits[count - 1] == 0x30:
         count -= 1
@@ -639,7 +639,8 @@ cdef int put_double(Output* out, double value) noexcept:
     if point <= 0:
         return put(out, <const uint8_t*>b"0.", 2) or put_zeros(out, -point) or put(out, digits, count)
     if point >= count:
-        return put(out, digits, count) or put_zeros(out, point - count) or put(out, <const uint8_t*>b".0", 2)
+        status = put(out, digits, count) or put_zeros(out, point - count)
+        return status or put(out, <const uint8_t*>b".0", 0 if whole else 2)
     return put(out, digits, point) or put_byte(out, 0x2E) or put(out, digits + point, count - point)
 
 
@@ -724,12 +725,12 @@ cdef int put_json(Output* out, Document* document, int kind, int64_t start, int6
     if kind < INT16 or kind > DOUBLE:
         return UNUSUAL
     width = 2 if kind <= UINT16 else 4 if kind <= UINT32 else 8
-    if start < 0 or start > end or width > end - start:
+    if not use(document, start, width, end):
         return UNUSUAL
     bits = <int64_t>little(data + start, width)
     if kind == DOUBLE:
         memcpy(&real, &bits, 8)
-        return put_double(out, real)
+        return put_double(out, real, document.whole_doubles)
     if kind == INT16 or kind == INT32 or kind == INT64:
         return put_signed(out, <int64_t>(<uint64_t>bits << (64 - 8 * width)) >> (64 - 8 * width))
     return put_number(out, <uint64_t>bits, False)
@@ -737,14 +738,12 @@ cdef int put_json(Output* out, Document* document, int kind, int64_t start, int6
 
 cdef int put_json_container(Output* out, Document* document, int kind, int64_t start, int64_t end,
                             int depth) noexcept:
-    """Append an array or object, whose keys are to be in the servers' order, and so different."""
+    """Append an array or object."""
     cdef const uint8_t* data = document.data
     cdef bint keyed = kind <= LARGE_OBJECT
     cdef int width = 4 if kind == LARGE_OBJECT or kind == LARGE_ARRAY else 2
     cdef int64_t count, size, keys, values, index, entry, key, key_size
-    cdef int64_t last_key = 0
-    cdef int64_t last_size = -1
-    cdef int status, inner, order
+    cdef int status, inner
     if not use(document, start, 2 * width, end):
         return UNUSUAL
     count = <int64_t>little(data + start, width)
@@ -767,10 +766,6 @@ cdef int put_json_container(Output* out, Document* document, int kind, int64_t s
             key_size = <int64_t>little(data + entry + width, 2)
             if not use(document, key, key_size, end) or not is_utf8(data + key, <Py_ssize_t>key_size, 0xF4):
                 return UNUSUAL
-            order = memcmp(data + key, data + last_key, <size_t>key_size) if key_size == last_size else 1
-            if key_size < last_size or order <= 0:
-                return UNUSUAL
-            last_key, last_size = key, key_size
             status = put_json_string(out, data + key, <Py_ssize_t>key_size) or put(out, <const uint8_t*>b": ", 2)
             if status:
                 return status
@@ -1112,7 +1107,9 @@ cdef class RowsKernel:
         cdef int status
         self.scratch.size = 0
         document.data = data
-        document.size = document.values_left = document.bytes_left = size
+        document.whole_doubles = self.plans[ordinal].a != 0
+        document.values_left = 1 + size // 3
+        document.bytes_left = size
         if size:
             status = put_json(&self.scratch, &document, data[0], 1, size, 0)
         else:

@@ -395,7 +395,7 @@ class Json(ColumnCodec):
 
     def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
         """Write the text."""
-        return Native(NativeKind.JSON)
+        return Native(NativeKind.JSON, int(self._whole_doubles))
 
     def text(self, value: JsonValue) -> str | bytes:
         """Give the text; the binary form where it is malformed."""

@@ -203,6 +203,7 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
         )
     ),
     (column(ColumnType.JSON, BlobMetadata(4)), st.binary(max_size=3) | DOCUMENTS),
+    (column(ColumnType.JSON, BlobMetadata(2), whole_doubles=True), DOCUMENTS),
     (column(ColumnType.GEOMETRY, BlobMetadata(4)), st.binary(max_size=9)),
 ]
 
@@ -388,6 +389,7 @@ def test_what_is_no_bytes_is_refused() -> None:
 
 
 JSON_TABLE = table([column(ColumnType.JSON, BlobMetadata(4))])
+JSON_TABLE_OF_57 = table([column(ColumnType.JSON, BlobMetadata(4), whole_doubles=True)])
 
 
 def json_rows(*documents: bytes) -> bytes:
@@ -431,9 +433,10 @@ def test_doubles_in_json() -> None:
     numbers += [chance.random() * 10 ** chance.randrange(-20, 20) for _ in range(20_000)]
     numbers += [float(chance.randrange(10 ** chance.randrange(1, 22))) for _ in range(5_000)]
     numbers += [10.0**power for power in range(-330, 309)] + [0.0, -0.0, 1e15, 1e14, 5e-324]
-    compiled, reference = ways(JSON_TABLE, RowsOperation.WRITE)
     rows = json_rows(*(binary_json(number) for number in numbers))
-    assert compiled(rows) == reference(rows)
+    for resolved in (JSON_TABLE, JSON_TABLE_OF_57):
+        compiled, reference = ways(resolved, RowsOperation.WRITE)
+        assert compiled(rows) == reference(rows)
 
 
 def test_documents_as_deep_as_may_be() -> None:
