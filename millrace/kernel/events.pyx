@@ -21,6 +21,7 @@ from libc.string cimport memcmp, memcpy
 
 from millrace.kernel.reading cimport (
     Source,
+    expect,
     is_ascii,
     read_branch,
     read_flag,
@@ -1366,13 +1367,13 @@ cdef class HeadReader:
         head._event_size = read_long(source)
         head._next_position = read_long(source)
         head._flags = read_long(source)
-        source.bad |= read_long(source) != 0  # extra_headers
+        expect(source, read_long(source), 0)  # extra_headers
         head._checksum = -1
         if read_branch(source):
-            source.bad |= read_long(source) != CHECKSUM_LENGTH
+            expect(source, read_long(source), CHECKSUM_LENGTH)
             head._checksum = skip(source, CHECKSUM_LENGTH)
         head.artificial = read_flag(source)
-        source.bad |= read_long(source) != 0  # post_header_extra
+        expect(source, read_long(source), 0)  # post_header_extra
         head.epoch = read_long(source)
         head.transaction = self._text(source, self._transaction) if read_branch(source) else None
         head.ordinal = read_long(source)

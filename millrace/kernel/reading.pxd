@@ -101,6 +101,12 @@ cdef inline int read_branch(Source* source) noexcept nogil:
     return byte == 2
 
 
+cdef inline void expect(Source* source, int64_t found, int64_t wanted) noexcept nogil:
+    # Say that what was read is to be a certain number; a function, so that it is read before this is looked at.
+    if found != wanted:
+        source.bad = True
+
+
 cdef inline bint is_ascii(const Source* source, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     # Whether bytes that were stepped over are ASCII.
     cdef Py_ssize_t index

@@ -18,6 +18,7 @@ from libc.string cimport memcmp
 
 from millrace.kernel.reading cimport (
     Source,
+    expect,
     is_ascii,
     read_branch,
     read_flag,
@@ -714,7 +715,7 @@ cdef bint read_name(Source* source) noexcept:
 
 cdef bint read_head(Source* source, Head* head) noexcept:
     """Read the head of a record, as HeadReader does; False for what is not ordinary in it."""
-    cdef int64_t type_code, extra, size = CHECKSUM_LENGTH
+    cdef int64_t type_code
     cdef bint named
     cdef Span end
     head.log_file = read_span(source)
@@ -727,12 +728,12 @@ cdef bint read_head(Source* source, Head* head) noexcept:
     read_long(source)  # event_size
     read_long(source)  # next_position
     read_long(source)  # flags
-    extra = read_long(source)  # extra_headers
+    expect(source, read_long(source), 0)  # extra_headers
     if read_branch(source):
-        size = read_long(source)
+        expect(source, read_long(source), CHECKSUM_LENGTH)
         skip(source, CHECKSUM_LENGTH)
     read_flag(source)  # artificial
-    extra |= read_long(source)  # post_header_extra
+    expect(source, read_long(source), 0)  # post_header_extra
     head.epoch = read_long(source)
     named = read_branch(source)
     head.transaction = read_span(source)
@@ -745,7 +746,7 @@ cdef bint read_head(Source* source, Head* head) noexcept:
             return False
     if read_branch(source) or not read_name(source) or not read_name(source):  # xid; database and table
         return False
-    if not named or extra or size != CHECKSUM_LENGTH or not 0 <= type_code < 256 or head.timestamp >> 40 or not head.transaction.size:
+    if not named or not 0 <= type_code < 256 or head.timestamp >> 40 or not head.transaction.size:
         return False
     head.type_code = <int>type_code
     head.event = source.at
