@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 KERNEL := $(VENV)/.kernel
+PEERS := $(VENV)/.peers
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 define PINS_HEAD
@@ -15,7 +16,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench memory local kernel pins clean
+.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench bench-peers memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -58,8 +59,11 @@ fmt: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(KERNEL) ## Measure the codec and the pipeline; ARGS="--help" tells the options
+bench: $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help" tells the options
 	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(PEERS) ## Measure the pipeline beside Debezium in Kafka Connect; ARGS="--scale 0.05 --inputs A" and the like
+	@exec $(BIN)/python -m benchmarks.peers $(ARGS)
 
 memory: $(KERNEL) ## Measure the peak memory of the services on what is largest, in some minutes
 	@exec $(BIN)/python -m benchmarks.memory $(ARGS)
@@ -93,4 +97,8 @@ $(READY): requirements.txt pyproject.toml
 # Without a C compiler this says so, and the reference codec does the work.
 $(KERNEL): $(READY) $(wildcard millrace/kernel/*.pyx millrace/kernel/*.pxd millrace/kernel/build.py)
 	@$(BIN)/python -m millrace.kernel.build --if-possible
+	@touch $@
+
+$(PEERS): $(KERNEL) benchmarks/peers/requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement benchmarks/peers/requirements.txt
 	@touch $@

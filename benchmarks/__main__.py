@@ -1,29 +1,33 @@
-"""Measure the codec and the pipeline and print the figures: ``python -m benchmarks --help``."""
+"""Measure the codec, the stages and the pipeline and print the figures: ``python -m benchmarks --help``."""
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.codec import CodecResult, measure_codec
+from benchmarks.codec import CodecResult, StageResult, measure_codec, measure_stages
 from benchmarks.inputs import INPUTS, write_input
-from benchmarks.machine import machine
-from benchmarks.pipeline import PipelineResult, measure_pipeline
+from benchmarks.machine import ProcessCost, machine
+from benchmarks.pipeline import SERVICES, PipelineResult, measure_pipeline
+from millrace import kernel
 from millrace.local import LocalStack
+from millrace.runtime.logging import configure_logging
 
-_CONSOLE = Console(width=110)
+_CONSOLE = Console(width=140)
 
 
 @click.command()
-@click.option("--inputs", default="AB", show_default=True, help="Which inputs: letters of A, B and C.")
-@click.option("--scale", default=0.1, show_default=True, help="Size of the inputs; 1 is the full size.")
+@click.option("--inputs", default="ABC", show_default=True, help="Which inputs: letters of A, B and C.")
+@click.option("--scale", default=1.0, show_default=True, help="Size of the inputs; 1 is the full size.")
 @click.option(
     "--pipeline/--no-pipeline", default=True, show_default=True, help="From server to row topics too."
 )
 def main(inputs: str, scale: float, *, pipeline: bool) -> None:
-    """Write inputs on a real server, decode its log, and carry it through all services."""
+    """Write inputs on a real server, decode its log, and carry it through the stages and the services."""
     if unknown := set(inputs.upper()) - INPUTS.keys():
         raise click.BadParameter(f"{', '.join(sorted(unknown))}: the inputs are {', '.join(INPUTS)}")
-    codec, carried = _codec_table(), _pipeline_table()
+    configure_logging("WARNING")
+    codec, stages, carried = _codec_table(), _stage_table(), _pipeline_table()
+    notes: list[str] = []
     with (
         _CONSOLE.status("starting Kafka, the registry and MySQL") as status,
         LocalStack(say=_CONSOLE.print) as stack,
@@ -32,22 +36,35 @@ def main(inputs: str, scale: float, *, pipeline: bool) -> None:
             status.update(f"writing input {name} at scale {scale}")
             with stack.database.connect() as connection:
                 log_file, rows = write_input(name, connection, scale)
+            log = stack.database.data_folder / log_file
             status.update(f"decoding input {name}")
-            _add_codec(codec, name, measure_codec(stack.database.data_folder / log_file))
+            _add_codec(codec, name, measure_codec(log))
+            status.update(f"carrying input {name} through the stages")
+            _add_stages(stages, name, measure_stages(log))
             if pipeline:
                 status.update(f"carrying input {name} to row topics")
                 start = {"MILLRACE_START": f"{log_file}:4"}
-                _add_pipeline(carried, name, measure_pipeline(stack, f"bench{name}", start, rows))
+                result = measure_pipeline(stack, f"bench{name}", start, rows)
+                _add_pipeline(carried, name, result)
+                notes += [f"input {name}: {result.disturbance}"] if result.disturbance else []
         version = stack.database.version
-    _CONSOLE.print(f"{machine()}; MySQL {version}; scale {scale}")
+    _CONSOLE.print(f"{machine()}; kernel: {kernel.state()}; MySQL {version}; scale {scale}")
     _CONSOLE.print(codec)
+    _CONSOLE.print(stages)
     if pipeline:
         _CONSOLE.print(carried)
+    for note in notes:
+        _CONSOLE.print(note)
 
 
 def _codec_table() -> Table:
     return _table(
-        "Codec, one core, from memory", "events", "MB", "events/s", "rows/s natural", "rows/s for Avro"
+        "Reference codec, one core, from memory",
+        "events",
+        "MB",
+        "events/s",
+        "rows/s natural",
+        "rows/s for Avro",
     )
 
 
@@ -62,16 +79,43 @@ def _add_codec(table: Table, name: str, result: CodecResult) -> None:
     )
 
 
+def _stage_table() -> Table:
+    return _table("Stages without Kafka (µs of CPU per row)", "events", "rows", *SERVICES, "together")
+
+
+def _add_stages(table: Table, name: str, result: StageResult) -> None:
+    costs = [result.cpu_s[service] / result.rows * 1e6 for service in SERVICES]
+    table.add_row(
+        name, f"{result.events:,}", f"{result.rows:,}", *(f"{cost:.2f}" for cost in (*costs, sum(costs)))
+    )
+
+
 def _pipeline_table() -> Table:
-    return _table("Server to row topics (CPU seconds, peak memory)", "rows", "s", "rows/s", "who used what")
+    return _table(
+        "Server to row topics (µs of CPU per row, peak memory in MB)",
+        "rows",
+        "s",
+        "rows/s",
+        *SERVICES,
+        "together",
+        "servers",
+    )
 
 
 def _add_pipeline(table: Table, name: str, result: PipelineResult) -> None:
-    costs = "\n".join(
-        f"{who}: {cost.cpu_s:.1f} s, {cost.peak_mb:,.0f} MB" for who, cost in result.costs.items()
+    table.add_row(
+        name,
+        f"{result.rows:,}",
+        f"{result.seconds:.1f}",
+        f"{result.rows_per_s:,.0f}",
+        *(_used(result.costs[service], result.rows) for service in SERVICES),
+        f"{result.cpu_us:.1f} µs",
+        *["\n".join(f"{who}: {_used(cost, result.rows)}" for who, cost in result.servers.items())],
     )
-    rate = f"{result.rows / result.seconds:,.0f}"
-    table.add_row(name, f"{result.rows:,}", f"{result.seconds:.1f}", rate, costs)
+
+
+def _used(cost: ProcessCost, rows: int) -> str:
+    return f"{cost.cpu_s / rows * 1e6:.1f} µs, {cost.peak_mb:,.0f} MB"
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -1,11 +1,33 @@
-"""The machine on which something was measured, in words."""
+"""The machine on which something is measured: in words, how busy it is, and what a process has used."""
 
 import os
 import platform
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["machine"]
+__all__ = ["CpuTime", "ProcessCost", "cpu_time", "machine", "process_cost"]
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """CPU seconds, over all cores: those of programs and of the kernel for them, and those the host took."""
+
+    used_s: float
+    stolen_s: float
+
+    def __sub__(self, other: "CpuTime") -> "CpuTime":
+        return CpuTime(self.used_s - other.used_s, self.stolen_s - other.stolen_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCost:
+    """What a process has used: CPU seconds (user and system) and the peak of its resident memory."""
+
+    cpu_s: float
+    peak_mb: float
 
 
 def machine() -> str:
@@ -15,3 +37,21 @@ def machine() -> str:
         f"{os.cpu_count()} cores of {model[1] if model else platform.machine()}; "
         f"Python {platform.python_version()}"
     )
+
+
+def cpu_time() -> CpuTime:
+    """Give what was used since the machine was started. Interrupts are left out: they are nobody's."""
+    user, nice, system, _idle, _iowait, _irq, _softirq, steal, *_ = (
+        int(ticks) / _TICKS_PER_S for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return CpuTime(user + nice + system, steal)
+
+
+def process_cost(pid: int) -> ProcessCost:
+    """Give what a process has used until now."""
+    process = Path("/proc") / str(pid)
+    fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+    peak = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
+    if peak is None:
+        raise RuntimeError(f"process {pid} has ended")
+    return ProcessCost((int(fields[11]) + int(fields[12])) / _TICKS_PER_S, int(peak[1]) / 1024)

@@ -6,10 +6,11 @@ case         what is carried to row topics
 ``rows``     1,000,000 rows that one statement inserts, in one transaction
 ``event``    one row with a LONGBLOB of 100 MB, which is one event
 ``payload``  a transaction of rows that do not compress, in one TRANSACTION_PAYLOAD of 500 MB (zstd)
+``small``    a transaction of 2 GB of small events, a row in each; only when asked for, since it takes long
 ===========  =================================================================================================
 
 The first two are logged by a real server. No server that is fetched here compresses transactions, so the
-third is written by the codec, as MySQL 8.0.20 and later would write it, and read from a file.
+others are written by the codec, as MySQL 8.0.20 and later would write them, and read from a file.
 """
 
 import random
@@ -64,8 +65,10 @@ _TIMESTAMP = 1_700_000_000
 def main(cases: str, scale: float) -> None:
     """Carry what is largest through all services and print the peak of their memory; fail above 400 MB."""
     wanted = cases.split(",")
-    if unknown := set(wanted) - {"rows", "event", "payload"}:
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}: the cases are rows, event and payload")
+    if unknown := set(wanted) - {"rows", "event", "payload", "small"}:
+        raise click.BadParameter(
+            f"{', '.join(sorted(unknown))}: the cases are rows, event, payload and small"
+        )
     table = Table("case", title="Peak resident memory (VmHWM), MB", title_justify="left")
     for column in (*_SERVICES, "rows"):
         table.add_column(column, justify="right")
@@ -97,9 +100,12 @@ def _figures(result: PipelineResult) -> Iterator[str]:
 
 def _prepared(case: str, database: DatabaseServer, folder: Path, scale: float) -> tuple[dict[str, str], int]:
     """Write the input of a case; give the reader's settings and the number of rows."""
-    if case == "payload":
-        path = folder / "payload.000001"
-        rows = _write_payload(path, round(500 * _MB * scale))
+    if case in {"payload", "small"}:
+        path = folder / f"{case}.000001"
+        if case == "payload":
+            rows = _write_payload(path, round(500 * _MB * scale))
+        else:
+            rows = _write_small(path, round(2000 * _MB * scale))
         # To the end of the file and on, for a reader that has read all ends.
         return {"MILLRACE_FILES": str(path), "MILLRACE_FOLLOW": "true"}, rows
     with database.connect() as connection, connection.cursor() as cursor:
@@ -138,13 +144,10 @@ def _insert_rows(cursor: "Cursor[Any]", count: int) -> int:
 def _write_payload(path: Path, size: int) -> int:
     """Write a log file with a payload of about ``size`` bytes; give the number of its rows."""
     state = StreamState()
-    lengths = bytes(EVENTS[code].post_header_lengths[-1] if code in EVENTS else 0 for code in range(1, 43))
-    gtid = GtidLogEvent(0, bytes(range(16)), 1, 2, 0, 1, _TIMESTAMP * 1_000_000, None, size, 80030)
     content = bytearray()
     compressor = zstandard.ZstdCompressor(level=1).compressobj()
     rows = unpacked = 0
-    head = _sealed(FormatDescriptionEvent(4, "8.0.30", _TIMESTAMP, 19, lengths, 1), state)
-    head += _sealed(gtid, state)
+    head = _head(state, size)
     for data, count in _payload_events(state.for_payload(), size):
         content += compressor.compress(data)
         rows += count
@@ -154,6 +157,39 @@ def _write_payload(path: Path, size: int) -> int:
         file.write(MAGIC + head)
         file.write(_sealed(TransactionPayloadEvent(0, unpacked, bytes(content)), state))
     return rows
+
+
+def _head(state: StreamState, size: int) -> bytes:
+    """Give the format description of a log, and the GTID of a transaction of ``size`` bytes."""
+    lengths = bytes(EVENTS[code].post_header_lengths[-1] if code in EVENTS else 0 for code in range(1, 43))
+    gtid = GtidLogEvent(0, bytes(range(16)), 1, 2, 0, 1, _TIMESTAMP * 1_000_000, None, size, 80030)
+    return _sealed(FormatDescriptionEvent(4, "8.0.30", _TIMESTAMP, 19, lengths, 1), state) + _sealed(
+        gtid, state
+    )
+
+
+def _write_small(path: Path, size: int) -> int:
+    """Write a log file of one transaction, with a row in each event; give the number of its rows."""
+    state = StreamState()
+    head = _head(state, size) + _sealed(QueryEvent(1, 0, 0, None, "memory", b"BEGIN"), state)
+    columns = (Column(0, ColumnType.LONG, NoMetadata(), name="id", key_position=0),)
+    metadata = OptionalMetadata(signedness=b"\0", column_name=(b"id",), simple_primary_key=(0,))
+    table_map = TableMapEvent(
+        7, 1, "memory", "small", bytes((ColumnType.LONG,)), b"", b"\0", encode_optional_metadata(metadata)
+    )
+    images = RowImages(columns, None, b"\1")
+    block = b"".join(
+        _sealed(table_map, state)
+        + _sealed(WriteRowsEvent(7, 1, b"", 1, b"", b"\1", images.encode([(None, (number,))])), state)
+        for number in range(10_000)
+    )
+    blocks = max(1, size // len(block))
+    with path.open("wb") as file:
+        file.write(MAGIC + head)
+        for _ in range(blocks):
+            file.write(block)
+        file.write(_sealed(XidEvent(1), state))
+    return 10_000 * blocks
 
 
 def _payload_events(state: StreamState, size: int) -> Iterator[tuple[bytes, int]]:

@@ -2,43 +2,78 @@
 
 import os
 import re
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.machine import CpuTime, ProcessCost, cpu_time, process_cost
 from millrace.local import LocalStack
 from millrace.local.processes import Process, reserve_port
 
-__all__ = ["PipelineResult", "ProcessCost", "measure_pipeline"]
+__all__ = ["SERVICES", "PipelineResult", "measure_pipeline", "median_result", "watch"]
 
-_SERVICES = ("reader", "decoder", "rowmapper")
+SERVICES = ("reader", "decoder", "rowmapper")
+_EVENTS = re.compile(r"^millrace_reader_events_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 _ROWS = re.compile(r"^millrace_rowmapper_rows_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _POLL_S = 0.1
+_LITTLE_CORES = 0.1
+_READY_WITHIN_S = 120
 _GIVE_UP_S = 1800
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessCost:
-    """What a process has used: CPU seconds (user and system) and the peak of its resident memory."""
-
-    cpu_s: float
-    peak_mb: float
-
-
-@dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """Rows in the row topics, the seconds they took from the reader's first event on, and who used what."""
+    """Rows that were carried, the seconds from the first event on, and who used what in this time.
+
+    ``first_row_s`` is when the first row was seen to be written: until then tables and topics are set up.
+    ``costs`` are those of the processes that carry; ``servers`` those of Kafka and the others beneath them.
+    ``others`` is what the rest of the machine took.
+    """
 
     rows: int
     seconds: float
+    first_row_s: float
     costs: dict[str, ProcessCost]
+    servers: dict[str, ProcessCost]
+    others: CpuTime
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows that were carried in a second."""
+        return self.rows / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of CPU per row, of all processes that carry."""
+        return sum(cost.cpu_s for cost in self.costs.values()) / self.rows * 1e6
+
+    @property
+    def servers_us(self) -> float:
+        """Microseconds of CPU per row, of the servers beneath."""
+        return sum(cost.cpu_s for cost in self.servers.values()) / self.rows * 1e6
+
+    @property
+    def disturbance(self) -> str:
+        """Say what else used the machine, if it was more than a little."""
+        others, stolen = self.others.used_s / self.seconds, self.others.stolen_s / self.seconds
+        if max(others, stolen) < _LITTLE_CORES:
+            return ""
+        return (
+            f"other programs used {others:.2f} cores and the host took {stolen:.2f}, of {os.cpu_count()}: "
+            "measure again on a quiet machine"
+        )
+
+
+def median_result(results: Sequence[PipelineResult]) -> PipelineResult:
+    """Give the run whose rate is the median (of an even number, the lower one)."""
+    rate = statistics.median_low(result.rows_per_s for result in results)
+    return next(result for result in results if result.rows_per_s == rate)
 
 
 def measure_pipeline(
@@ -46,7 +81,8 @@ def measure_pipeline(
 ) -> PipelineResult:
     """Carry ``rows`` rows from the stack's server, or from files, to row topics.
 
-    ``settings`` say where the reader begins: MILLRACE_START, or MILLRACE_FILES.
+    ``settings`` say where the reader begins: MILLRACE_START, or MILLRACE_FILES. It is started when decoder
+    and row mapper are ready, so that it gets no lead.
     """
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
@@ -54,21 +90,86 @@ def measure_pipeline(
         environment |= {"MILLRACE_LOG_LEVEL": "WARNING", **settings}
         if "MILLRACE_FILES" in settings:
             del environment["MILLRACE_MYSQL_HOST"]
-        ports = {service: reserve_port() for service in _SERVICES}
-        processes = {
-            service: running.enter_context(_service(service, ports[service], environment, folder))
-            for service in _SERVICES
-        }
-        watched = {service: process.pid for service, process in processes.items()}
-        watched |= {component.name: component.processes[0].pid for component in stack.components}
-        before = {who: _cost(pid).cpu_s for who, pid in watched.items()}
-        seconds = _wait_for_rows(rows, ports["rowmapper"], processes)
-        costs = {who: _cost(pid) for who, pid in watched.items()}
-        return PipelineResult(
+        ports = {service: reserve_port() for service in SERVICES}
+        processes: dict[str, Process] = {}
+        for service in reversed(SERVICES):
+            process = _service(service, ports[service], environment, folder)
+            processes[service] = running.enter_context(process)
+            if service == "decoder":
+                _wait_until_ready(processes, ports)
+        return watch(
+            stack,
+            {service: processes[service] for service in SERVICES},
             rows,
-            seconds,
-            {who: ProcessCost(cost.cpu_s - before[who], cost.peak_mb) for who, cost in costs.items()},
+            begun=lambda: _counted(ports["reader"], _EVENTS) > 0,
+            written=lambda: _counted(ports["rowmapper"], _ROWS),
         )
+
+
+def watch(
+    stack: LocalStack,
+    processes: Mapping[str, Process],
+    rows: int,
+    *,
+    begun: Callable[[], bool],
+    written: Callable[[], int],
+) -> PipelineResult:
+    """Wait until ``processes`` have written ``rows`` rows; give what they used from the first event on.
+
+    ``begun`` says whether they have read an event, ``written`` how many rows they have written. Counting
+    starts where ``begun`` denied last, so that starting up is no part of it.
+    """
+    deadline = time.monotonic() + _GIVE_UP_S
+    before, waiting = _sample(stack, processes), True
+    first_row, count = 0.0, 0
+    while count < rows:
+        time.sleep(_POLL_S)
+        _refuse_ended(processes)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{count} of {rows} rows after {_GIVE_UP_S} s")
+        if waiting:
+            sample = _sample(stack, processes)
+            waiting = not begun()
+            if waiting:
+                before = sample
+                continue
+        count = written()
+        if count and not first_row:
+            first_row = time.monotonic()
+    after = _sample(stack, processes)
+    if count != rows:
+        raise RuntimeError(f"{count} rows were written, of {rows}: something was written twice")
+    costs, servers = _between(before.costs, after.costs), _between(before.servers, after.servers)
+    known_s = sum(cost.cpu_s for cost in (*costs.values(), *servers.values())) + after.own_s - before.own_s
+    machine = after.machine - before.machine
+    others = CpuTime(max(0.0, machine.used_s - known_s), machine.stolen_s)
+    seconds, first_row_s = after.time_s - before.time_s, first_row - before.time_s
+    return PipelineResult(rows, seconds, first_row_s, costs, servers, others)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What was used up to a moment: by those who carry, the servers, this process, the whole machine."""
+
+    time_s: float
+    costs: dict[str, ProcessCost]
+    servers: dict[str, ProcessCost]
+    own_s: float
+    machine: CpuTime
+
+
+def _sample(stack: LocalStack, processes: Mapping[str, Process]) -> _Sample:
+    return _Sample(
+        time.monotonic(),
+        {name: process_cost(process.pid) for name, process in processes.items()},
+        {component.name: process_cost(component.processes[0].pid) for component in stack.components},
+        time.process_time(),
+        cpu_time(),
+    )
+
+
+def _between(before: Mapping[str, ProcessCost], after: Mapping[str, ProcessCost]) -> dict[str, ProcessCost]:
+    return {name: ProcessCost(cost.cpu_s - before[name].cpu_s, cost.peak_mb) for name, cost in after.items()}
 
 
 @contextmanager
@@ -83,37 +184,29 @@ def _service(name: str, port: int, environment: dict[str, str], folder: Path) ->
         process.stop()
 
 
-def _wait_for_rows(rows: int, port: int, processes: dict[str, Process]) -> float:
-    """Return the seconds between the first row and the last, as the row mapper counts them."""
-    started, deadline = None, time.monotonic() + _GIVE_UP_S
-    while True:
-        for name, process in processes.items():
-            if process.poll() is not None:
-                raise RuntimeError(f"{name} ended. The end of its log:\n{process.log_tail()}")
-        count = _published(port)
-        now = time.monotonic()
-        if started is None and count:
-            started = now
-        if count >= rows and started is not None:
-            return now - started
-        if now > deadline:
-            raise RuntimeError(f"{count} of {rows} rows after {_GIVE_UP_S} s")
+def _refuse_ended(processes: Mapping[str, Process]) -> None:
+    for name, process in processes.items():
+        if process.poll() is not None:
+            raise RuntimeError(f"{name} ended. The end of its log:\n{process.log_tail()}")
+
+
+def _wait_until_ready(processes: Mapping[str, Process], ports: Mapping[str, int]) -> None:
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while not all(_answer(ports[service], "readyz") for service in processes):
+        _refuse_ended(processes)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{' and '.join(processes)} were not ready after {_READY_WITHIN_S} s")
         time.sleep(_POLL_S)
 
 
-def _published(port: int) -> int:
+def _counted(port: int, metric: re.Pattern[str]) -> int:
+    return int(sum(float(value) for value in metric.findall(_answer(port, "metrics"))))
+
+
+def _answer(port: int, path: str) -> str:
+    """Ask a service; give nothing where it does not listen yet, or refuses."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+            return str(answer.read().decode())
     except OSError:
-        return 0  # not listening yet
-    return int(sum(float(value) for value in _ROWS.findall(text)))
-
-
-def _cost(pid: int) -> ProcessCost:
-    process = Path("/proc") / str(pid)
-    fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
-    peak = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
-    if peak is None:
-        raise subprocess.SubprocessError(f"process {pid} has ended")
-    return ProcessCost((int(fields[11]) + int(fields[12])) / _TICKS_PER_S, int(peak[1]) / 1024)
+        return ""

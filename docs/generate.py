@@ -22,7 +22,7 @@ from prometheus_client.core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from millrace.jobs import JOBS
+from millrace.cli.job import JOBS
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.runtime.health import Health

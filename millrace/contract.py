@@ -202,6 +202,11 @@ class Topics:
         return f"{name[: TOPIC_NAME_LIMIT - _HASH_DIGITS - 1]}-{digest}"
 
 
+def metric_name(topic: str) -> str:
+    """Return what Kafka makes of a topic's name in its metrics; no two topics may have the same."""
+    return topic.replace(".", "_")
+
+
 _OF_SERVICES: Final[dict[str, tuple[str | None, ...]]] = {
     "reader": ("raw", None, "catalog"),
     "decoder": ("events", "raw", "deadletter"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.jobs import connector_jars
+from millrace.cli.job import connector_jars
 from millrace.local.java import spark_environment
 from spark_jobs.common.session import SparkSettings, spark_session
 

@@ -1,7 +1,7 @@
 """Runs stages without Kafka: what they write is kept in lists, whole or not at all."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from millrace.stage import Record
 
@@ -11,6 +11,34 @@ Written = tuple[str, bytes | None, bytes | None, int, Any]
 
 class CrashError(Exception):
     """The process ends here."""
+
+
+class Registry:
+    """Stands where the schema registry is: gives ids to schemas, and outlives the services."""
+
+    def __init__(self) -> None:
+        self._schemas: list[Any] = []
+        self._subjects: dict[str, set[int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
+        del always
+        if schema not in self._schemas:
+            self._schemas.append(schema)
+        schema_id = self._schemas.index(schema) + 1
+        self._subjects.setdefault(subject, set()).add(schema_id)
+        return schema_id
+
+    def schema(self, schema_id: int) -> Any:
+        return self._schemas[schema_id - 1]
+
+    def subject_schemas(self, subject: str) -> dict[int, Any]:
+        return {schema_id: self.schema(schema_id) for schema_id in self._subjects.get(subject, ())}
 
 
 class Ledger:

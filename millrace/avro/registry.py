@@ -95,8 +95,8 @@ class SchemaRefusedError(RegistryError):
     """The registry works and refuses this one schema: invalid, incompatible, or too large.
 
     What a table is named and made of can lead to it (two columns whose names differ in case alone, 4096
-    columns of ENUM), so who registers the schemas of tables catches it and sets that table aside. Of a schema
-    that is ours it is a :class:`RegistryError` like others.
+    columns of ENUM), so who registers the schemas of tables catches it and quarantines that table. Of one of
+    our own schemas it is a :class:`RegistryError` like others.
     """
 
 

@@ -98,12 +98,12 @@ def findings(sides: Sides) -> Iterator[Finding]:
     if not sides.problems:
         yield Finding(_SETTINGS, "settings", ok("complete for all three services"))
     yield Finding(_MILLRACE, "kernel", _kernel())
-    of_kafka, state = _kafka(sides)
+    of_kafka, state, topics = _kafka(sides)
     if sides.reader is not None:
         if sides.reader.files:
             yield Finding(sides.reader.files, "files", _files(sides.reader.files))
         else:
-            yield from _servers(sides.reader, state, include_query=sides.include_query)
+            yield from _servers(sides.reader, state, topics, include_query=sides.include_query)
     yield from of_kafka
     if sides.registry is not None:
         yield from _registry(sides.registry)
@@ -126,7 +126,9 @@ def _kernel() -> Outcome:
             )
 
 
-def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query: bool) -> Iterator[Finding]:
+def _servers(
+    reader: ReaderSettings, state: ReaderState | None, topics: frozenset[str], *, include_query: bool
+) -> Iterator[Finding]:
     addresses = reader.mysql.addresses()
     for address in addresses:
         place = f"server {address}"
@@ -143,6 +145,9 @@ def _servers(reader: ReaderSettings, state: ReaderState | None, *, include_query
                     start=reader.start,
                     one_of_several=len(addresses) > 1,
                     state=state,
+                    source=reader.source,
+                    topic_names=reader.topics.table_names,
+                    topics=topics,
                 )
                 yield from _server(place, server)
         except SourceError as failure:
@@ -164,10 +169,11 @@ def _unreachable(address: MysqlAddress, failure: SourceError) -> Outcome:
     )
 
 
-def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None]:
-    """Check Kafka; give the reader's state as well, with which the server is compared."""
+def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[str]]:
+    """Check Kafka; give the reader's state and the topics' names too, with which the server is compared."""
+    topics: frozenset[str] = frozenset()
     if sides.kafka is None or sides.topics is None or sides.source is None:
-        return [], None
+        return [], None, topics
     found: list[Finding] = []
     state = None
     try:
@@ -179,6 +185,7 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None]:
             sides.topics,
             semi_sync=sides.reader is not None and sides.reader.semi_sync,
         )
+        topics = cluster.view.all_topics
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
         state = _reader_state(admin, sides.kafka, sides.source)
     except BrokerError as failure:
@@ -193,7 +200,7 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None]:
                 error(f"the reader's state cannot be read: {failure}", "was it written by a newer version?"),
             )
         )
-    return found, state
+    return found, state, topics
 
 
 def _reader_state(admin: AdminClient, settings: KafkaSettings, source: str) -> ReaderState | None:

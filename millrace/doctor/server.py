@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from millrace.avro.service_state import ReaderState
@@ -61,6 +61,12 @@ class Server:
     """Where the reader begins the first time."""
     one_of_several: bool = False
     """Whether the reader may read another server of the topology just as well."""
+    source: str = ""
+    """The source's name, with which its topics' names begin."""
+    topic_names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Database and table after which the topic of a table is named, where it is not named after these."""
+    topics: frozenset[str] = frozenset()
+    """Names of all topics of the cluster."""
     state: ReaderState | None = None
 
     @cached_property

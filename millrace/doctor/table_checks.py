@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from millrace.contract import Topics, metric_name
 from millrace.doctor.finding import Outcome, listed, ok, warning
 from millrace.doctor.server import Server
 
@@ -110,5 +111,36 @@ def engines(server: Server) -> Iterator[Outcome]:
         yield ok("all have transactions")
 
 
-CHECKS: Final = (tables, tables_without_key, cascades, engines)
+def topic_names(server: Server) -> Iterator[Outcome]:
+    """Look for tables whose topics cannot exist beside each other, or beside those that exist.
+
+    Kafka's metrics take '.' and '_' for the same, and it refuses a topic that would be the second with a
+    name there.
+    """
+    known: dict[str, dict[str, list[str]]] = {}
+    for name in server.topics:
+        known.setdefault(metric_name(name), {})[name] = []
+    topics = Topics(server.source)
+    for table in server.tables:
+        topic = topics.table(*server.topic_names.get(table.name, (table.database, table.table)))
+        known.setdefault(metric_name(topic), {}).setdefault(topic, []).append(table.name)
+    collisions = []
+    for found in known.values():
+        tables_of = [name for names in found.values() for name in names]
+        if tables_of and (len(found) > 1 or len(tables_of) > 1):
+            collisions.append(
+                " and ".join([*sorted(tables_of), *sorted(t for t, n in found.items() if not n)])
+            )
+    if collisions:
+        yield warning(
+            "Kafka cannot have the topics of these beside each other, since they differ in '.' and '_' "
+            f"alone: the rows of the second wait in the dead letter topic: {listed(sorted(collisions))}",
+            "give one of them another topic with MILLRACE_TOPICS_NAMES",
+            sorted(collisions),
+        )
+    elif server.tables:
+        yield ok("each table can have its own")
+
+
+CHECKS: Final = (tables, tables_without_key, cascades, engines, topic_names)
 """What can be seen, then what is special about it."""

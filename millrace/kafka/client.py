@@ -1,6 +1,7 @@
 """Configuration of Kafka clients from our settings, and the first contact with the cluster."""
 
 import logging
+import threading
 import time
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from millrace.kafka.errors import BrokerError
+from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import KafkaSettings
 
 __all__ = [
@@ -78,7 +80,7 @@ def consumer_config(
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
         "queued.max.messages.kbytes": 16 * 1024,
-        "fetch.message.max.bytes": 4 * 1024 * 1024,
+        "fetch.message.max.bytes": 1024 * 1024,
     }
 
 
@@ -110,8 +112,12 @@ def admin_client(settings: KafkaSettings) -> AdminClient:
     return AdminClient(client_config(settings), logger=KAFKA_LOG)
 
 
-def connect(settings: KafkaSettings) -> AdminClient:
-    """Reach a broker within the time that the settings give; raise :class:`BrokerError` in words if not."""
+def connect(settings: KafkaSettings, stop: threading.Event | None = None) -> AdminClient:
+    """Reach a broker within the time that the settings give.
+
+    Raises :class:`BrokerError` in words if there is none, and :class:`StopRequestedError` soon after ``stop``
+    is set.
+    """
     reasons: list[str] = []
 
     def note(error: KafkaError) -> None:
@@ -124,6 +130,8 @@ def connect(settings: KafkaSettings) -> AdminClient:
         raise BrokerError(f"the settings for Kafka cannot be used: {error.args[0].str()}") from error
     deadline = time.monotonic() + settings.connect_timeout_s
     while True:
+        if stop is not None and stop.is_set():
+            raise StopRequestedError
         admin.poll(0)
         try:
             admin.list_topics(timeout=min(_POLL_S * 10, settings.connect_timeout_s))

@@ -59,8 +59,8 @@ class ContinuityGuard:
     def __init__(self, settings: KafkaSettings, admin: AdminClient, source: str, service: str) -> None:
         self.continuity = Continuity()
         """What is known by now; goes into the next state."""
+        self.admin = admin
         self._settings = settings
-        self._admin = admin
         self._source = source
         self._service = service
         self.topics = Topics(source).of_service(service)
@@ -80,7 +80,7 @@ class ContinuityGuard:
     def begin(self, stored: Continuity | None) -> None:
         """Take note of the topics, which exist by now."""
         known, names = stored or Continuity(), list(self.topics.kinds)
-        self.continuity = Continuity(topic_ids(self._admin, names), known.last_input, known.last_output)
+        self.continuity = Continuity(topic_ids(self.admin, names), known.last_input, known.last_output)
 
     def adopt(self) -> Continuity:
         """Give what the topics are and end with now, for a state that is written on purpose."""
@@ -112,7 +112,7 @@ class ContinuityGuard:
             self._looked = time.monotonic()
 
     def _compare(self, expected: Mapping[str, str], timeout_s: float = _TIMEOUT_S) -> None:
-        found = topic_ids(self._admin, list(expected), timeout_s)
+        found = topic_ids(self.admin, list(expected), timeout_s)
         for name, id_ in expected.items():
             if name not in found:
                 raise TopicChangedError(

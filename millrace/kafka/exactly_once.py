@@ -8,7 +8,8 @@ stage yields; it is committed as soon as the input pauses, else at the limits of
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.refusals import TopicsRefusedError, refused_topics
 from millrace.kafka.state import last_record, read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
@@ -65,15 +67,17 @@ def take_over(
     kind: type[S],
     *,
     stop: threading.Event,
+    again: bool = False,
 ) -> Started[S]:
     """Fence any other process of a service, read its state, compare it with the topics, create those missing.
 
-    Raises :class:`UserError` where the state cannot be read, is missing though the service's own topic holds
+    A process that does so ``again`` does not fence one that has taken over meanwhile. Raises
+    :class:`UserError` where the state cannot be read, is missing though the service's own topic holds
     records, or does not fit the topics.
     """
     state_topic = Topics(settings.source).state
     ensure_topics(admin, settings.topics, {state_topic: "state"})
-    stored = producer.open()
+    stored = producer.open(again=again)
     value = None if stored is None else stored.value
     state = stored_state(kind, value, state_topic)
     if state is not None and not isinstance(state, ReaderState) and state.reprocessing:
@@ -99,7 +103,8 @@ def take_over(
     guard.begin(None if state is None else state.continuity)
     if stop.is_set():
         raise StopRequestedError
-    producer.commit(value)
+    with _explained(guard, producer):
+        producer.commit(value)
     return Started(state, infos, guard)
 
 
@@ -111,6 +116,28 @@ def _refuse_lost_state(settings: ServiceSettings, service: str, own: str, state_
             f"once more. 'millrace state rebuild {service} --source {settings.source}' makes the state of "
             "what the topics hold"
         )
+
+
+def _explain(guard: ContinuityGuard, producer: TransactionalProducer) -> None:
+    guard.look(now=True)
+    refused = refused_topics(guard.admin, producer.topics, producer.failures)
+    if refused:
+        raise TopicsRefusedError(refused)
+
+
+@contextmanager
+def _explained(guard: ContinuityGuard, producer: TransactionalProducer) -> Iterator[None]:
+    """Say why Kafka refuses, where topics are the reason."""
+    try:
+        yield
+    except TopicsRefusedError:
+        raise
+    except BrokerError as error:
+        try:
+            _explain(guard, producer)
+        except (TopicsRefusedError, TopicChangedError) as reason:
+            raise reason from error
+        raise
 
 
 class Committer(Generic[S]):
@@ -172,7 +199,8 @@ class Committer(Generic[S]):
             own = output.groups.get(self._own)
             if own:
                 self._last = own[-1][0], own[-1][1]
-            self._producer.send(output)
+            with _explained(self._guard, self._producer):
+                self._producer.send(output)
             output.clear()
         self._settled = self._state()
 
@@ -183,7 +211,8 @@ class Committer(Generic[S]):
         """
         state, before = self._settled, self._committed
         if state is None:
-            self._producer.commit(None)
+            with _explained(self._guard, self._producer):
+                self._producer.commit(None, wonder=self.explain)
         else:
             if not rewind and before is not None and state.precedes(before):
                 raise RuntimeError(
@@ -193,7 +222,8 @@ class Committer(Generic[S]):
             self._guard.note(None if reader is None else reader.last, self._last)
             self._last = None
             state = replace(state, continuity=self._guard.continuity)
-            self._producer.commit(state.to_bytes())
+            with _explained(self._guard, self._producer):
+                self._producer.commit(state.to_bytes(), wonder=self.explain)
         self._committed = state
         self._guard.look()
 
@@ -210,8 +240,12 @@ class Committer(Generic[S]):
             raise StopRequestedError
 
     def explain(self) -> None:
-        """Raise :class:`TopicChangedError` where that is why Kafka refuses: a topic that is gone, say."""
-        self._guard.look(now=True)
+        """Say why Kafka refuses, where a topic is the reason.
+
+        Raises :class:`TopicChangedError` where one of the service's own is another one than before, and
+        :class:`TopicsRefusedError` where topics do not take what is written to them.
+        """
+        _explain(self._guard, self._producer)
 
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""
@@ -252,6 +286,8 @@ def run_stage(
                 reader.tell_lag_tools()
     except StopRequestedError:
         pass
+    except TopicsRefusedError:
+        raise
     except BrokerError:
         committer.explain()
         raise

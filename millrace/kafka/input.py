@@ -1,5 +1,6 @@
 """The input of a service: one partition, read from the offset that the service's state names."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -20,6 +21,7 @@ from millrace.stage import Record
 __all__ = ["InputReader", "reread"]
 
 _LOG = get_logger(__name__)
+_LAG_EVERY_S: Final = 0.5
 _REREAD_BATCH: Final = 100
 """Few, since what is read again is mostly large."""
 
@@ -39,6 +41,8 @@ class InputReader:
         """Whether the client has said that something is wrong since this was set to False last."""
         self._settings = settings
         self._consumer = client.Consumer(consumer_config(settings, group), logger=client.KAFKA_LOG)
+        self._lag: int | None = None
+        self._lag_noted_at = 0.0
         self._committed_at = 0.0
         self._to_commit: int | None = None
 
@@ -70,7 +74,10 @@ class InputReader:
         with translated(f"reading {self.topic}"):
             messages = self._consumer.consume(count, timeout=0)
             if not messages and wait_s > 0:
+                self._note_lag()
                 messages = self._consumer.consume(1, timeout=wait_s)
+        if time.monotonic() - self._lag_noted_at > _LAG_EVERY_S:
+            self._note_lag()
         if not messages:
             return []
         if any(message.error() is not None for message in messages):
@@ -101,17 +108,22 @@ class InputReader:
         return good
 
     def lag(self) -> int | None:
-        """Give how many offsets lie after the last fetched record, as known without asking a broker.
+        """Give how many offsets lay after the last fetched record a second ago at the most.
 
-        None where that is not known, or the reader is closed. May be called from another thread.
+        None where that is not known. May be called from another thread: the client is not asked here, since
+        it would keep other threads waiting for as long as it waits for records itself.
         """
+        return self._lag
+
+    def _note_lag(self) -> None:
+        """Take note of the lag, as known without asking a broker."""
         partition = TopicPartition(self.topic, 0)
-        try:
+        self._lag, self._lag_noted_at = None, time.monotonic()
+        with contextlib.suppress(KafkaException):
             _, high = self._consumer.get_watermark_offsets(partition, cached=True)
             position = self._consumer.position([partition])[0].offset
-        except (KafkaException, RuntimeError):
-            return None
-        return max(0, high - position) if high >= 0 and position >= 0 else None
+            if high >= 0 and position >= 0:
+                self._lag = max(0, high - position)
 
     def note_committed(self, offset: int, *, now: bool = False) -> None:
         """Tell lag tools that everything before ``offset`` is done; at most once a second unless ``now``."""

@@ -48,6 +48,8 @@ class ClusterView:
     operations: frozenset[str]
     refusals: tuple[str, ...]
     """What we were not allowed to see, in Kafka's words."""
+    all_topics: frozenset[str] = frozenset()
+    """Names of all topics, those with other prefixes included."""
 
 
 def look_at_cluster(admin: AdminClient, prefix: str) -> ClusterView:
@@ -84,6 +86,7 @@ def look_at_cluster(admin: AdminClient, prefix: str) -> ClusterView:
         },
         operations=_names(cluster.authorized_operations),
         refusals=tuple(dict.fromkeys(refusals)),
+        all_topics=frozenset(known),
     )
 
 

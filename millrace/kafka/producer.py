@@ -42,6 +42,14 @@ _STEP_S: Final = 1.0
 _LAST_COMMIT_S: Final = 10.0
 """How long a commit may go on once we were told to stop."""
 
+_WONDER_S: Final = 2.0
+"""After how long a commit that still waits asks why, and how long until it asks again."""
+
+_PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Errors of records that were given up because of others."""
+
+_FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
+
 _UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT)
 """Errors that only say that something else went wrong before."""
 
@@ -83,12 +91,16 @@ class TransactionalProducer:
         self._stop = stop or threading.Event()
         self._state_topic = Topics(source).state
         self._owner = process_name()
-        self._failures: list[KafkaError] = []
+        self.topics: set[str] = set()
+        """Those that the open transaction, or the last one, has records for."""
+        self.failures: dict[str, KafkaError] = {}
+        """By topic, why records of the open transaction, or the last one, were not taken."""
         config = producer_config(settings, transactional_id(service, source))
         config |= {"on_delivery": self._not_delivered, "delivery.report.only.error": True}
         with translated("setting up the producer"):
             self._producer = client.Producer(config, logger=client.KAFKA_LOG)
         self._in_transaction = False
+        self._given_up = False
         self._records = 0
         self._bytes = 0
         self._began = 0.0
@@ -97,11 +109,16 @@ class TransactionalProducer:
         self.commit_time = 0.0
         """When the last was, seconds since 1970; 0 before the first."""
 
-    def open(self) -> StoredState | None:
+    def open(self, *, again: bool = False) -> StoredState | None:
         """Fence other processes and read the state; None where there never was one.
 
-        The topic ``{source}.state`` must exist. Until the first commit nobody else learns who took over.
+        The topic ``{source}.state`` must exist. Until the first commit nobody else learns who took over. A
+        process that does it ``again`` does not fence one that has taken over meanwhile.
         """
+        if again:
+            stored = read_state(self._settings, self._source, self._service)
+            if stored is not None and stored.owner != self._owner:
+                raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
         return read_state(self._settings, self._source, self._service)
 
@@ -109,8 +126,8 @@ class TransactionalProducer:
 
     @property
     def pending(self) -> bool:
-        """Whether a transaction is open."""
-        return self._in_transaction
+        """Whether a transaction is open that may be committed."""
+        return self._in_transaction and not self._given_up
 
     @property
     def age_s(self) -> float:
@@ -139,6 +156,8 @@ class TransactionalProducer:
                 raise self._in_words("beginning a transaction", exception) from exception
             self._in_transaction = True
             self._records = self._bytes = 0
+            self.topics.clear()
+            self.failures.clear()
             self._began = time.monotonic()
 
     def send(self, output: Output) -> None:
@@ -148,6 +167,7 @@ class TransactionalProducer:
         """
         self.begin()
         for (topic, partition), records in output.groups.items():
+            self.topics.add(topic)
             self._send(topic, partition, records)
         self._records += output.count
         self._bytes += output.size
@@ -202,17 +222,25 @@ class TransactionalProducer:
             else:
                 return
 
-    def commit(self, state: bytes | None, *, others: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
+    def commit(
+        self,
+        state: bytes | None,
+        *,
+        others: Sequence[tuple[bytes, bytes | None]] = (),
+        wonder: Callable[[], None] = lambda: None,
+    ) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
 
         ``others`` are other records of the state topic, as key and value, that are written with it.
+        ``wonder`` is called now and then where it takes long; what it raises ends the wait.
         """
         self.begin()
+        self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
         headers = [(HEADER_OWNER, self._owner.encode())]
         for key, value in ((state_key(self._service), state), *others):
             self._send_slowly(self._state_topic, key, value, now, headers=headers)
-        self._until_done("committing", _COMMIT_S, self._producer.commit_transaction)
+        self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._in_transaction = False
         self.commits += 1
         self.commit_time = time.time()
@@ -248,10 +276,14 @@ class TransactionalProducer:
 
     # -- what may go wrong --------------------------------------------------------------------------
 
-    def _not_delivered(self, error: KafkaError | None, _message: Message) -> None:
+    def _not_delivered(self, error: KafkaError | None, message: Message) -> None:
         """Take note of a record that Kafka did not take, from a delivery report."""
-        if error is not None and len(self._failures) < 10:
-            self._failures.append(error)
+        topic = message.topic()
+        if error is None or error.code() in _PURGED or topic is None:
+            return
+        known = self.failures.get(topic)
+        if known is None or is_passing(known):
+            self.failures[topic] = error
 
     def _poll(self, timeout_s: float) -> None:
         try:
@@ -259,9 +291,15 @@ class TransactionalProducer:
         except KafkaException as exception:
             raise self._in_words("producing", exception) from exception
 
-    def _until_done(self, doing: str, timeout_s: float, call: Callable[[float], object]) -> None:
+    def _until_done(
+        self,
+        doing: str,
+        timeout_s: float,
+        call: Callable[[float], object],
+        wonder: Callable[[], None] = lambda: None,
+    ) -> None:
         """Repeat a call of the transaction's protocol while Kafka says that it may yet succeed."""
-        began = time.monotonic()
+        began = wondered = time.monotonic()
         told_to_stop = None
         waiting = False
         while True:
@@ -272,12 +310,16 @@ class TransactionalProducer:
                 if self._stop.is_set() and told_to_stop is None:
                     told_to_stop = now
                 if told_to_stop is not None and now - told_to_stop > _LAST_COMMIT_S:
+                    self._given_up = True
                     raise StopRequestedError from exception
                 if not exception.args[0].retriable() or now - began > timeout_s:
                     raise self._in_words(doing, exception) from exception
                 if not waiting and now - began > 10 * _STEP_S:
                     waiting = True
                     _LOG.info("waiting for Kafka", doing=doing, reason=exception.args[0].str())
+                if now - wondered > _WONDER_S and told_to_stop is None:
+                    wonder()
+                    wondered = time.monotonic()
             else:
                 return
 
@@ -291,6 +333,12 @@ class TransactionalProducer:
                     "Nothing is lost: start it again"
                 )
             return self.fenced()
+        if error.code() in _FORGOTTEN:
+            return BrokerError(
+                f"Kafka has forgotten the {self._service} of {self._source}, which wrote nothing for longer "
+                "than transactional.id.expiration.ms or producer.id.expiration.ms of the brokers. Nothing is "
+                "lost: start it again"
+            )
         try:
             with translated(f"{doing} for {self._source} as {self._service}"):
                 raise KafkaException(error)
@@ -310,8 +358,9 @@ class TransactionalProducer:
                 if reason.args[0].code() not in _UNSAID:
                     found: KafkaError = reason.args[0]
                     return found
-        refused = [failure for failure in self._failures if not is_passing(failure)]
-        return (refused or self._failures or [error])[0]
+        failures = list(self.failures.values())
+        refused = [failure for failure in failures if not is_passing(failure)]
+        return (refused or failures or [error])[0]
 
     def fenced(self) -> FencedError:
         """Say that another process took over, and which."""

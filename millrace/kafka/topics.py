@@ -191,11 +191,11 @@ def ensure_table_topics(
     ``ids`` has the id that a topic must have, by its name; None where it may be any. What is wrong with one
     topic is given in its place. Raises :class:`BrokerError` where Kafka cannot be reached.
     """
-    known = _describe(admin, [name for name, id_ in ids.items() if id_ is not None])
-    changed: dict[str, TableTopicInfo | TopicRefusedError] = {}
+    known, refused = _describe(admin, [name for name, id_ in ids.items() if id_ is not None])
+    changed: dict[str, TableTopicInfo | TopicRefusedError] = dict(refused)
     for name, id_ in ids.items():
         found = known.get(name)
-        if id_ is not None and (found is None or found.id != id_):
+        if name not in refused and id_ is not None and (found is None or found.id != id_):
             what = "is gone" if found is None else "was deleted and created again"
             changed[name] = TopicRefusedError(
                 f"the topic {name} {what}: the rows that were written to it until now are lost. 'millrace "
@@ -210,15 +210,20 @@ def _ensure(
     admin: AdminClient, settings: TopicsSettings, kinds: Mapping[str, str], *, partitions: int
 ) -> dict[str, TableTopicInfo | TopicRefusedError]:
     """Create topics that are missing, check those that exist; give what they are like, or what is wrong."""
-    outcomes: dict[str, TableTopicInfo | TopicRefusedError] = {}
-    found = _describe(admin, list(kinds))
-    missing = {name: kind for name, kind in kinds.items() if name not in found}
+    found, hidden = _describe(admin, list(kinds))
+    outcomes: dict[str, TableTopicInfo | TopicRefusedError] = dict(hidden)
+    missing = {name: kind for name, kind in kinds.items() if name not in found and name not in hidden}
     if missing:
         refused = _create(admin, settings, missing, partitions)
         outcomes |= refused
-        found |= _wait_for_leaders(admin, [name for name in missing if name not in refused])
-    configs = _configs(admin, list(found))
+        made, hidden = _wait_for_leaders(admin, [name for name in missing if name not in refused])
+        found |= made
+        outcomes |= hidden
+    configs, hidden = _configs(admin, list(found))
+    outcomes |= hidden
     for name, description in found.items():
+        if name in hidden:
+            continue
         spec, config = TOPIC_SPECS[kinds[name]], configs[name]
         broken = spec.broken_promises(config, description.partitions)
         if broken:
@@ -262,22 +267,34 @@ class _Description:
     led: bool
 
 
-def _describe(admin: AdminClient, names: Sequence[str]) -> dict[str, _Description]:
-    """Look topics up, no others; those that do not exist are left out."""
+def _hidden(name: str, error: KafkaError) -> TopicRefusedError:
+    return TopicRefusedError(
+        f"the topic {name} cannot be looked up: {error.str()}; allow DESCRIBE and DESCRIBE_CONFIGS on it"
+    )
+
+
+def _describe(
+    admin: AdminClient, names: Sequence[str]
+) -> tuple[dict[str, _Description], dict[str, TopicRefusedError]]:
+    """Look topics up, no others; those that do not exist are left out. Say which we may not see."""
     found: dict[str, _Description] = {}
-    with translated("looking up topics"):
-        for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
+    hidden: dict[str, TopicRefusedError] = {}
+    for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
+        with translated(f"looking up the topic {name}"):
             try:
                 topic: Any = answer_of(future, _TIMEOUT_S)
             except KafkaException as exception:
-                if exception.args[0].code() not in _UNKNOWN:
+                error = exception.args[0]
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    hidden[name] = _hidden(name, error)
+                elif error.code() not in _UNKNOWN:
                     raise
             else:
                 led = all(partition.leader is not None for partition in topic.partitions)
                 # One that is just being created may be there without partitions.
                 if topic.partitions:
                     found[name] = _Description(str(topic.topic_id), len(topic.partitions), led)
-    return found
+    return found, hidden
 
 
 def _create(
@@ -326,35 +343,48 @@ def _factor(admin: AdminClient, settings: TopicsSettings) -> int:
             return 1  # nobody tells us
 
 
-def _wait_for_leaders(admin: AdminClient, names: Sequence[str]) -> dict[str, _Description]:
+def _wait_for_leaders(
+    admin: AdminClient, names: Sequence[str]
+) -> tuple[dict[str, _Description], dict[str, TopicRefusedError]]:
     """Wait until each topic can be written: a new topic's metadata takes a moment to get around."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
-        found = _describe(admin, names)
-        waiting = [name for name in names if name not in found or not found[name].led]
+        found, hidden = _describe(admin, names)
+        waiting = [
+            name for name in names if name not in hidden and (name not in found or not found[name].led)
+        ]
         if not waiting:
-            return found
+            return found, hidden
         if time.monotonic() > deadline:
             raise BrokerError(f"topics {', '.join(sorted(waiting))} were created but have no leader yet")
         time.sleep(_RETRY_S)
 
 
-def _configs(admin: AdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
+def _configs(
+    admin: AdminClient, names: Sequence[str]
+) -> tuple[dict[str, dict[str, str]], dict[str, TopicRefusedError]]:
     """Return the settings of topics. Of a new one, the broker that is asked may not have heard yet."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     deadline = time.monotonic() + _TIMEOUT_S
-    with translated("looking up topics"):
-        while resources:
-            futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
-            try:
-                return {
-                    resource.name: {
-                        name: entry.value for name, entry in answer_of(future, _TIMEOUT_S).items()
-                    }
-                    for resource, future in futures.items()
-                }
-            except KafkaException as exception:
-                if exception.args[0].code() not in _UNKNOWN or time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_S)
-    return {}
+    found: dict[str, dict[str, str]] = {}
+    hidden: dict[str, TopicRefusedError] = {}
+    while resources:
+        futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
+        resources = []
+        for resource, future in futures.items():
+            with translated(f"looking up the settings of {resource.name}"):
+                try:
+                    entries = answer_of(future, _TIMEOUT_S)
+                except KafkaException as exception:
+                    error = exception.args[0]
+                    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        hidden[resource.name] = _hidden(resource.name, error)
+                    elif error.code() not in _UNKNOWN or time.monotonic() > deadline:
+                        raise
+                    else:
+                        resources.append(resource)
+                else:
+                    found[resource.name] = {name: entry.value for name, entry in entries.items()}
+        if resources:
+            time.sleep(_RETRY_S)
+    return found, hidden

@@ -1,6 +1,7 @@
 """Pin the artifacts: resolve the roots of every bundle and rewrite ``files`` in ``artifacts.toml``.
 
-``python -m millrace.local.pin``, after a version in ``roots`` was changed.
+``python -m millrace.local.pin``, after a version in ``roots`` was changed; names of bundles behind it mean
+those alone.
 """
 
 import re
@@ -17,10 +18,12 @@ from millrace.local.artifacts import PINS, TIMEOUT_S, Pin, sha256
 __all__ = ["repin"]
 
 
-def repin() -> None:
-    """Resolve every bundle's roots and rewrite the ``files`` of ``artifacts.toml``."""
+def repin(*names: str) -> None:
+    """Resolve the roots of these bundles, or of all, and rewrite their ``files`` in ``artifacts.toml``."""
     text = PINS.read_text()
-    for name, entry in tomllib.loads(text).items():
+    bundles = tomllib.loads(text)
+    for name in names or bundles:
+        entry = bundles[name]
         with tempfile.TemporaryDirectory() as folder:
             context = MavenContext(repo_cache=Path(folder), timeout=TIMEOUT_S)
             coordinates: dict[tuple[str, ...], str] = {}
@@ -54,4 +57,4 @@ def _resolved(context: Any, root: str, *, transitive: bool) -> list[str]:
 
 
 if __name__ == "__main__":
-    repin()
+    repin(*sys.argv[1:])

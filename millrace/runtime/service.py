@@ -8,6 +8,10 @@
 
 ``app`` returns when ``service.stop`` is set, at the next point where its work is whole. A first SIGTERM or
 SIGINT sets it, a second one ends the process at once. A log that nobody reads any more sets it too.
+
+What a service waits for may not come, and not every wait of a client library can be left. A process that was
+told to stop and has not ended after a while ends where it is: as after SIGKILL nothing is lost by that, since
+what counts is in Kafka's transactions.
 """
 
 import contextlib
@@ -27,7 +31,7 @@ from prometheus_client import CollectorRegistry
 
 from millrace import __version__, kernel
 from millrace.binlog.errors import BinlogError
-from millrace.runtime.errors import UserError
+from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.logging import Logger, configure_logging, get_logger
@@ -35,10 +39,12 @@ from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
 
-__all__ = ["Service", "run_service"]
+__all__ = ["Service", "run_service", "spare_garbage_collection"]
 
 S = TypeVar("S", bound=ServiceSettings)
 _OBJECTS_BEFORE_COLLECTION: Final = 50_000
+_LAST_S: Final = 40.0
+"""How long a service that was told to stop may take: less than the chart's terminationGracePeriodSeconds."""
 
 
 @dataclass(slots=True)
@@ -73,9 +79,11 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())
-            _spare_garbage_collection()
+            spare_garbage_collection()
             app(service)
             log.info("stopped")
+    except StopRequestedError:
+        log.info("stopped")
     except UserError as error:
         log.error("stopped", reason=error.message, exit_code=int(error.exit_code))  # noqa: TRY400
         _say(*error.lines)
@@ -91,7 +99,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
     return int(ExitCode.UNREAD if unread.is_set() else ExitCode.STOPPED)
 
 
-def _spare_garbage_collection() -> None:
+def spare_garbage_collection() -> None:
     """Leave out of every collection what the imports have made, and collect seldom.
 
     What a service makes of a batch refers to nothing in a circle and is gone with the batch.
@@ -123,10 +131,19 @@ def _signals(stop: threading.Event, log: Logger) -> Iterator[None]:
         yield
         return
 
+    def leave() -> None:
+        log.warning("stopped", reason="what it waits for does not come; the next start does it again")
+        sys.stdout.flush()
+        os._exit(ExitCode.STOPPED)
+
+    last = threading.Timer(_LAST_S, leave)
+    last.daemon = True
+
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         if stop.is_set():
             os._exit(128 + number)
         stop.set()
+        last.start()
         log.info("stopping", signal=signal.Signals(number).name)
 
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -134,5 +151,6 @@ def _signals(stop: threading.Event, log: Logger) -> Iterator[None]:
     try:
         yield
     finally:
+        last.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What Kafka and the server tell of a source: states, positions, lags, what was set aside."""
+"""What Kafka and the server tell of a source: states, positions, lags, what is quarantined."""
 
 import time
 from collections.abc import Iterable, Iterator

@@ -54,7 +54,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
 
 
 def as_lines(status: SourceStatus) -> Iterator[str]:
-    """Give a paragraph: places, lags, and what was set aside."""
+    """Give a paragraph: places, lags, and what is quarantined."""
     yield click.style(status.source, bold=True)
     server = status.server
     if server is not None and server.error:
@@ -74,7 +74,7 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
         yield ""
     for table in status.quarantined:
         name = click.style(printable(table.name), fg="red")
-        yield f"  set aside: {name} since {printable(f'{table.key}: {table.error}')}"
+        yield f"  quarantined: {name} since {printable(f'{table.key}: {table.error}')}"
     letters = f"{'' if status.dead_letters_exact else 'at least '}{status.dead_letters:,}"
     yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)
     if status.pending_xa:

@@ -33,7 +33,7 @@ def run(service: Service[DecoderSettings]) -> None:
     settings = service.settings
     topics = Topics(settings.source)
     group = f"millrace-decoder-{settings.source}"
-    admin = connect(settings.kafka)
+    admin = connect(settings.kafka, service.stop)
     with (
         SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.raw, group) as reader,

@@ -74,7 +74,7 @@ def run(service: Service[ReaderSettings]) -> None:
     """Carry events until asked to stop, or until all files have been read."""
     settings = service.settings
     topics = Topics(settings.source)
-    admin = connect(settings.kafka)
+    admin = connect(settings.kafka, service.stop)
     metrics = ReaderMetrics(service.metrics)
 
     def beat() -> None:

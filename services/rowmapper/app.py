@@ -1,10 +1,16 @@
-"""The row mapper's start: topics, registry, catalogue, state, and what runs its stage."""
+"""The row mapper's start: topics, registry, catalogue, state, and what runs its stage.
+
+A topic of a table may be deleted, be denied or be made too small for its rows at any time. Then the
+transaction of Kafka fails, and the client may be of no more use. So the row mapper begins again, where its
+state says, and knows which topics took no rows: their tables are quarantined from the first row on that is
+not published.
+"""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -24,6 +30,7 @@ from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic
+from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -73,21 +80,49 @@ class RowMapper:
 
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
-    with assembled(service) as parts:
+    refused: dict[str, str] = {}
+    own = Topics(service.settings.source).of_service("rowmapper").kinds
+    while True:
+        try:
+            _run(service, refused)
+        except TopicsRefusedError as error:
+            if not own.keys().isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
+                raise
+            refused |= {
+                topic: f"{reason}. The table's rows wait: 'millrace deadletter redrive' gives them back"
+                for topic, reason in error.topics.items()
+            }
+            service.health.beat()
+            service.log.warning("beginning again: topics take no rows", topics=sorted(error.topics))
+        else:
+            return
+
+
+def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> None:
+    """Map rows until ``service.stop`` is set, but none into topics that are ``refused``."""
+    with assembled(service, refused) as parts, ExitStack() as registered:
         reader, stage = parts.reader, parts.stage
-        RowMapperMetrics(service.metrics, stage, parts.publisher.quarantine, reader.lag)
-        CommitMetrics(service.metrics, "rowmapper", parts.producer)
+        for metrics in (
+            RowMapperMetrics(service.metrics, stage, parts.publisher.quarantine, reader.lag),
+            CommitMetrics(service.metrics, "rowmapper", parts.producer),
+        ):
+            registered.callback(service.metrics.unregister, metrics)
         service.log.info("mapping rows", topic=parts.topics.events, offset=stage.next_offset)
         run_stage(reader, parts.committer, stage, stop=service.stop, health=service.health)
 
 
 @contextmanager
-def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
-    """Take over from any other row mapper of the source, and give the parts of this one."""
+def assembled(
+    service: Service[RowMapperSettings], refused: Mapping[str, str] | None = None
+) -> Iterator[RowMapper]:
+    """Take over from any other row mapper of the source, and give the parts of this one.
+
+    One that begins again says which topics took no rows, and why: ``refused``.
+    """
     settings = service.settings
     topics = Topics(settings.source)
     group = f"millrace-rowmapper-{settings.source}"
-    admin = connect(settings.kafka)
+    admin = connect(settings.kafka, service.stop)
     with (
         SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
@@ -103,6 +138,7 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
             "rowmapper",
             RowMapperState,
             stop=service.stop,
+            again=bool(refused),
         )
         state = started.state or RowMapperState(reader.first_offset())
 
@@ -111,7 +147,7 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
 
         deserialize = EventDeserializer(registry)
         ports = Ports(service, admin, registry, pool, producer, started.infos, tick)
-        stage, publisher = make_stage(ports, state, deserialize)
+        stage, publisher = make_stage(ports, state, deserialize, refused)
         committer_of = partial(
             Committer,
             producer,
@@ -129,7 +165,10 @@ def assembled(service: Service[RowMapperSettings]) -> Iterator[RowMapper]:
 
 
 def make_stage(
-    ports: "Ports", state: RowMapperState, deserialize: EventDeserializer
+    ports: "Ports",
+    state: RowMapperState,
+    deserialize: EventDeserializer,
+    refused: Mapping[str, str] | None = None,
 ) -> tuple[RowMapperStage, Publisher]:
     """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it."""
     settings, topics, infos = ports.settings, ports.topics, ports.infos
@@ -144,6 +183,7 @@ def make_stage(
             read_catalog=catalog.read,
             catalog_grew=catalog.grew,
             known=ports.known_topics(),
+            refused=refused,
         ),
         Quarantine(state.quarantined),
         Output(),

@@ -31,7 +31,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
-from millrace.contract import Topics
+from millrace.contract import Topics, metric_name
 from millrace.kafka.topics import TableTopicInfo
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
@@ -162,7 +162,8 @@ class Binder:
     since it was called last; ``catalog_grew`` says whether there are any, and may answer no for a while
     unless it ``must`` look. All of them may take their time.
 
-    ``known`` is what earlier row mappers noted of the topics of tables. Redriving sets two liberties: with
+    ``known`` is what earlier row mappers noted of the topics of tables, ``refused`` why topics took no rows
+    since this process has started. Redriving sets two liberties: with
     ``trust_later`` a definition that contradicts the log gives way to the first one read later that agrees
     with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is.
     """
@@ -176,6 +177,7 @@ class Binder:
         read_catalog: Callable[[], Iterable[CatalogEntry]],
         catalog_grew: Callable[[bool], bool],
         known: Iterable[TableTopic] = (),
+        refused: Mapping[str, str] | None = None,
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
@@ -191,10 +193,11 @@ class Binder:
         self._look_due = self._must_look = False
         self._catalog = Catalog()
         self._known = {topic.topic: topic for topic in known}
+        self._refused = refused or {}
         # Whose rows a topic has; and by what Kafka makes of its name in its metrics, which must be unique in
         # the cluster, the topic.
         self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
-        self._metric_names = {_metric_name(topic): topic for topic in self._known}
+        self._metric_names = {metric_name(topic): topic for topic in self._known}
         self._bound: dict[Content, BoundTable] = {}
         self._failed: dict[Content, BinlogError] = {}
 
@@ -362,7 +365,7 @@ class Binder:
         refused: dict[Content, TableTopicInfo | BinlogError] = {}
         asked: dict[str, str | None] = {}
         for content, one in resolved.items():
-            refusal = self._claim(one)
+            refusal = self._claim(one) or self._refusal(one.topic)
             if refusal is not None:
                 refused[content] = refusal
             else:
@@ -384,7 +387,7 @@ class Binder:
                 f"the topic {topic} has the rows of {'.'.join(owner)}: give {name} another one with "
                 f"MILLRACE_TOPICS_NAMES, such as {name}={name}_2"
             )
-        other = self._metric_names.get(_metric_name(topic))
+        other = self._metric_names.get(metric_name(topic))
         if other is not None:
             return TableRefusedError(
                 f"the topics {topic} and {other} cannot both exist: Kafka's metrics take '.' and '_' for "
@@ -396,8 +399,13 @@ class Binder:
                 f"{self._max_tables}, so that {topic} is not created"
             )
         self._owners[topic] = (one.table.database, one.table.table)
-        self._metric_names[_metric_name(topic)] = topic
+        self._metric_names[metric_name(topic)] = topic
         return None
+
+    def _refusal(self, topic: str) -> TableRefusedError | None:
+        """Say why a topic took no rows, if that was so."""
+        reason = self._refused.get(topic)
+        return None if reason is None else TableRefusedError(reason)
 
     def _schema_ids(
         self, resolved: Mapping[Content, _Resolved]
@@ -484,7 +492,3 @@ def _fingerprint(schema: dict[str, Any]) -> str:
     except ValueError as error:
         raise InvalidValueError(f"the table's schema cannot be written as JSON: {error}") from error
     return hashlib.sha256(text).hexdigest()
-
-
-def _metric_name(topic: str) -> str:
-    return topic.replace(".", "_")

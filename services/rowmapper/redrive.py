@@ -44,9 +44,8 @@ from services.rowmapper.publication import Publication, Publisher, WaitingRows
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.stage import RowMapperStage
 
-__all__ = ["Redrive", "Redriven", "Settings", "WaitingDeadLetter", "redrive", "waiting_dead_letters"]
+__all__ = ["Redrive", "Redriven", "WaitingDeadLetter", "redrive", "waiting_dead_letters"]
 
-Settings: Final = RowMapperSettings
 """The row mapper's own settings, so that rows are written as it writes them."""
 
 _BATCH: Final = 500

@@ -9,6 +9,7 @@ from millrace.binlog.file import MAGIC
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey
 from millrace.kafka.client import connect
 from millrace.kafka.read import read_topic
+from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import Records, compare_tables, table_names
 from tests.chaos.stack import DATABASE, Stack
 
@@ -51,7 +52,7 @@ def check(stack: Stack, say: Callable[[str], None]) -> Verdict:
 
 
 def _compare(stack: Stack, verdict: Verdict) -> None:
-    with stack.server.connect(autocommit=True) as connection:
+    with MysqlConnection(stack.server.root_address) as connection:
         names = table_names(connection, DATABASE)
         rows = 0
         for found in compare_tables(

@@ -1,4 +1,4 @@
-"""A table is set aside by a real cause, mended, given back: topics equal the tables, killed or not."""
+"""A table is quarantined for a real cause, mended, redriven: topics equal the tables, killed or not."""
 
 import json
 import signal
@@ -62,7 +62,7 @@ def wait_for_definition(world, columns):
         time.sleep(0.3)
 
 
-def set_aside(world):
+def quarantine(world):
     """Let a table be altered after its definition was read, and write to it; return how many letters wait."""
     run(world, TABLES)
     with world.services(*SERVICES):
@@ -74,8 +74,8 @@ def set_aside(world):
     return len(world.messages(world.topics.deadletter))
 
 
-def test_a_table_set_aside_is_given_back(world):
-    count = set_aside(world)
+def test_a_quarantined_table_is_redriven(world):
+    count = quarantine(world)
     table = f"{world.database}.plain"
     letters = [json.loads(line) for line in deadletter(world, "list", "--json").stdout.splitlines()]
     assert len(letters) == count
@@ -84,21 +84,21 @@ def test_a_table_set_aside_is_given_back(world):
     }
     listed = deadletter(world, "list", "--waiting", "--limit", "2", "--table", table).stdout.splitlines()
     assert len(listed) == 3
-    assert f"{table} is set aside since {letters[0]['key']}, {count} letters wait" in listed[-1]
+    assert f"{table} is quarantined since {letters[0]['key']}, {count} dead letters wait" in listed[-1]
     assert deadletter(world, "list", "--service", "decoder", "--json").stdout == ""
     shown = deadletter(world, "show", str(letters[0]["letter"])).stdout
     assert f"table:     {table}" in shown
     assert "SchemaMismatchError" in shown
     whole = deadletter(world, "show", str(letters[0]["letter"]), "--format", "bytes", text=False).stdout
     assert len(whole) == letters[0]["size"]
-    refused = deadletter(world, "retry", "no.table", code=2).stderr
+    refused = deadletter(world, "redrive", "no.table", code=2).stderr
     assert refused == (
         f"error: no.table is no table of {world.source} that is quarantined; quarantined are: {table}\n"
     )
 
     # Nothing is mended yet.
-    failed = deadletter(world, "retry", table, code=7).stderr
-    assert f"error: {table} stays set aside from {letters[0]['key']} on: " in failed
+    failed = deadletter(world, "redrive", table, code=7).stderr
+    assert f"error: {table} stays quarantined from {letters[0]['key']} on: " in failed
     assert "5 columns in the catalog, but 4 in the table map" in failed
     assert len(rowmapper_state(world).quarantined) == 1
 
@@ -107,9 +107,9 @@ def test_a_table_set_aside_is_given_back(world):
         run(world, "INSERT INTO plain (id, note) VALUES (50, 'behind the others')")
         run(world, "INSERT INTO done VALUES (2)")
         world.wait_for_row("done", 2)
-    said = deadletter(world, "retry").stdout
+    said = deadletter(world, "redrive").stdout
     assert f"{table}: {count + 1} dead letters mapped" in said
-    assert deadletter(world, "retry").stdout == f"no table of {world.source} is set aside\n"
+    assert deadletter(world, "redrive").stdout == f"no table of {world.source} is quarantined\n"
     assert rowmapper_state(world).quarantined == ()
     with world.services(*SERVICES):
         run(world, "UPDATE plain SET note = 'live again' WHERE id = 50; INSERT INTO done VALUES (3)")
@@ -133,7 +133,7 @@ import sys
 from tests.killed import Death, arm
 arm("rowmapper", Death("{point}", 2), 3)
 from millrace.cli import main
-sys.argv = ["millrace", "deadletter", "retry"]
+sys.argv = ["millrace", "deadletter", "redrive"]
 main()
 """
 
@@ -141,7 +141,7 @@ main()
 @pytest.mark.parametrize("database", ["mysql"], indirect=True)
 def test_killed_while_a_table_is_given_back(world):
     """It is killed again and again, then a row mapper runs beside it: nothing is lost or repeated."""
-    set_aside(world)
+    quarantine(world)
     with world.services(*SERVICES):
         wait_for_definition(world, 4)
         run(world, "INSERT INTO done VALUES (2)")
@@ -158,7 +158,7 @@ def test_killed_while_a_table_is_given_back(world):
         with world.services("reader", "decoder"):
             run(world, "INSERT INTO done VALUES (3)")
             world.wait_for_row("done", 3)
-        deadletter(world, "retry")
+        deadletter(world, "redrive")
         run(world, "INSERT INTO done VALUES (4)")
         with world.services("reader", "decoder"):
             assert process.wait(240) == 6

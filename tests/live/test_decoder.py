@@ -238,7 +238,7 @@ def test_an_event_of_5_mb(world: World, mariadb: MariaDB, tmp_path: Path) -> Non
 
 
 @one_server
-def test_what_cannot_be_decoded_is_set_aside_whole(world: World, log: Path) -> None:
+def test_what_cannot_be_decoded_is_a_dead_letter_whole(world: World, log: Path) -> None:
     pieces = raw_pieces(log, "log.000001")
     key, value, _ = pieces[20]
     damaged = value[:-1] + bytes([value[-1] ^ 1])

@@ -149,8 +149,8 @@ def test_records_that_are_no_dead_letters(place: Place, letter: bytes) -> None:
         f"error: no letter begins at offset 10 of {topic}; 'millrace deadletter list' names them\n"
     )
     assert "error:     TruncatedError: it is cut" in place.command("deadletter", "show", "9", code=0).output
-    assert place.command("deadletter", "retry", code=0).output == (
-        f"no table of {place.topics.source} is set aside\n"
+    assert place.command("deadletter", "redrive", code=0).output == (
+        f"no table of {place.topics.source} is quarantined\n"
     )
     missing = place.command("deadletter", "list", code=4, MILLRACE_SOURCE="nobody").output
     assert missing == (
@@ -202,7 +202,7 @@ def test_states_that_cannot_be_read(place: Place, mysql: MySQL) -> None:
         said = place.command(*command, code=7).output
         assert said.startswith("error: a state cannot be read: "), said
         assert said.endswith("State: 6e6f is not c3 01, the start of an Avro single object\n")
-    said = place.command("deadletter", "retry", code=7).output
+    said = place.command("deadletter", "redrive", code=7).output
     assert said.startswith(f"error: the state in {topic} cannot be read: RowMapperState: 6e6f is not c3 01")
     report = json.loads(place.command("doctor", "--json", code=1, **server).output)
     (found,) = [found for found in report["findings"] if found["check"] == "reader_state"]
@@ -377,6 +377,6 @@ def test_giving_back_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatc
         assert stop.is_set()
         return []
 
-    monkeypatch.setattr("services.rowmapper.redrive.redrive", interrupted)
-    said = place.command("deadletter", "retry", code=130).output
+    monkeypatch.setattr("millrace.cli.deadletter.redrive", interrupted)
+    said = place.command("deadletter", "redrive", code=130).output
     assert said == "error: interrupted; start it again to go on\n"

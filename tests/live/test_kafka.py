@@ -275,7 +275,8 @@ def test_a_state_that_stays_hidden(
         with pytest.raises(BrokerError) as caught:
             read_state(settings, topics.source, "reader")
     assert caught.value.message == (
-        f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end"
+        f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end. It may "
+        "be one that Kafka has forgotten: kafka-transactions.sh finds it (find-hanging) and ends it (abort)"
     )
 
 

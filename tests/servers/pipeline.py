@@ -87,7 +87,7 @@ ALTER TABLE plain ADD COLUMN extra VARCHAR(10) AFTER id, DROP COLUMN at;
 INSERT INTO plain (id,extra,note) VALUES (20,'new','after');
 UPDATE plain SET extra='x' WHERE id=1
 """
-"""Only where the log has the columns' names: else a table that was altered is set aside."""
+"""Only where the log has the columns' names: else a table that was altered is quarantined."""
 
 
 @pytest.fixture(scope="module", params=[*FETCHED, *NAMED], ids=lambda name: name.rpartition("@")[2])

@@ -24,8 +24,9 @@ from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.server import ServerLog
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
+from millrace.cli.job import _help as job_help
+from millrace.cli.status import _text
 from millrace.installation import install_command
-from millrace.jobs import _help as job_help
 from millrace.kafka.chunks import ChunkError, split_parts
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
@@ -47,7 +48,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import HttpServer, new_registry
 from millrace.runtime.settings import CONFIG_VARIABLE, KafkaSettings, RegistrySettings, load_settings
-from millrace.status.command import _text
 from millrace.verify.raw import folder_log
 from millrace.verify.snapshot import take_snapshot
 from services.decoder.settings import DecoderSettings

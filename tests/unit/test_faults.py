@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 from click.testing import CliRunner
@@ -30,6 +30,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.stream import BinlogEvent, seal
+from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
 from millrace.kafka.continuity import TopicChangedError
@@ -39,7 +40,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
-from millrace.state_command import state
 from services.decoder import app as decoder_app
 from services.decoder.settings import DecoderSettings
 from services.reader import app as reader_app
@@ -47,6 +47,7 @@ from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
 from services.rowmapper.settings import RowMapperSettings
 from tests.fake_broker import Broker, Crash, crash
+from tests.stages import Registry
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
 
 SOURCE = "s"
@@ -128,34 +129,6 @@ def write_log(folder: Path, number: int, actions: list[Action]) -> None:
     (folder / log.name).write_bytes(b"\xfebin" + b"".join(data for _, data in log.events))
 
 
-class Registry:
-    """Stands where the schema registry is; outlives the services."""
-
-    def __init__(self) -> None:
-        self._schemas: list[Any] = []
-        self._subjects: dict[str, set[int]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
-        del always
-        if schema not in self._schemas:
-            self._schemas.append(schema)
-        schema_id = self._schemas.index(schema) + 1
-        self._subjects.setdefault(subject, set()).add(schema_id)
-        return schema_id
-
-    def schema(self, schema_id: int) -> Any:
-        return self._schemas[schema_id - 1]
-
-    def subject_schemas(self, subject: str) -> dict[int, Any]:
-        return {schema_id: self.schema(schema_id) for schema_id in self._subjects.get(subject, ())}
-
-
 class World:
     """Broker, registry and log files: what outlives a process."""
 
@@ -166,7 +139,8 @@ class World:
 
     def run(self, name: str) -> None:
         """Run a service until it has nothing left to do, or what it stops with is raised."""
-        values: dict[str, Any] = {"source": SOURCE, "kafka": {"bootstrap_servers": "nowhere:1"}}
+        kafka = {"bootstrap_servers": "nowhere:1", "fenced_wait_s": 0}
+        values: dict[str, Any] = {"source": SOURCE, "kafka": kafka}
         kind: Any
         kind, app = {
             "reader": (ReaderSettings, reader_app),

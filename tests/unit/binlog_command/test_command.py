@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millrace.binlog.events import QueryEvent, StatusVariables, StopEvent, TableMapEvent, WriteRowsEvent
-from millrace.binlog_command.command import binlog
 from millrace.binlog_command.terminal import coloured
 from millrace.cli import main
+from millrace.cli.binlog import binlog
 
 from .made_logs import ALL, TABLE_MAP, MadeLog, rows
 

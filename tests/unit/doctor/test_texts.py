@@ -25,7 +25,7 @@ SAME = ", and the same in the configuration"
 NOW_MS = int(time.time() * 1000)
 ALTERED = (
     "the names of columns come from the definitions that the reader finds when it connects, and a table that "
-    "was altered since may be set aside"
+    "was altered since may be quarantined"
 )
 
 
@@ -326,7 +326,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         [
             warning(
                 "this version does not log the names of columns: they come from the definitions that the "
-                "reader finds when it connects, and a table that was altered since may be set aside",
+                "reader finds when it connects, and a table that was altered since may be quarantined",
                 "restart the reader after ALTER TABLE, or upgrade to MySQL 8.0 or MariaDB 10.5",
             )
         ],
@@ -650,6 +650,35 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
                 ["shop.a"],
             )
         ],
+    ),
+    (
+        table_checks.topic_names,
+        server(
+            tables=[
+                Table("a", "b_c", "InnoDB", keyed=True),
+                Table("a_b", "c", "InnoDB", keyed=True),
+                Table("x", "raw", "InnoDB", keyed=True),
+                Table("x", "y", "InnoDB", keyed=True),
+            ],
+            settings={"source": "shop", "topics": frozenset({"shop_x.raw", "shop.x.y", "shop.raw"})},
+        ),
+        [
+            warning(
+                "Kafka cannot have the topics of these beside each other, since they differ in '.' and '_' "
+                "alone: the rows of the second wait in the dead letter topic: a.b_c and a_b.c, x.raw and "
+                "shop_x.raw",
+                "give one of them another topic with MILLRACE_TOPICS_NAMES",
+                ["a.b_c and a_b.c", "x.raw and shop_x.raw"],
+            )
+        ],
+    ),
+    (
+        table_checks.topic_names,
+        server(
+            tables=[Table("a", "b_c", "InnoDB", keyed=True), Table("a_b", "c", "InnoDB", keyed=True)],
+            settings={"source": "shop", "topic_names": {"a_b.c": ("a_b", "c_2")}},
+        ),
+        [ok("each table can have its own")],
     ),
     (
         table_checks.cascades,

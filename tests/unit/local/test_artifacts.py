@@ -15,7 +15,7 @@ import pytest
 from millrace.local import LocalError, artifacts
 from millrace.local.artifacts import Bundle, Pin, bundle, cache_folder, fetch
 
-NAMES = ("kafka", "registry", "mysql", "mariadb", "libaio", "spark")
+NAMES = ("kafka", "registry", "mysql", "mariadb", "libaio", "spark", "connect", "debezium")
 
 
 class FakeMaven:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from millrace.cli import local as commands
 from millrace.cli import main
-from millrace.local import LocalError, commands
-from millrace.local.commands import _only_one
+from millrace.cli.local import _only_one
+from millrace.local import LocalError
 from millrace.local.processes import Process
 
 

@@ -224,7 +224,7 @@ def test_names_from_the_catalogue():
     assert unnamed["after"] == {"column_1": 3, "column_2": "z"}
 
 
-def test_table_that_contradicts_its_definition_is_set_aside_for_good():
+def test_table_that_contradicts_its_definition_is_quarantined_for_good():
     made = log(named=False).begin().insert("a", (1, "x")).insert("b", (2, "")).commit()
     made.begin().insert("a", (3, "y")).insert("b", (4, "")).commit()
     result = world(made, catalog=[definition("a", "id", "note", "more")])

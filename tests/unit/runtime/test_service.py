@@ -191,6 +191,39 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert process.wait(120) == 128 + signal.SIGTERM
 
 
+NEVER = """
+import sys, time
+from millrace.runtime import service
+from millrace.runtime.settings import ServiceSettings
+
+service._LAST_S = 0.5
+
+def app(_):
+    print("ready", flush=True)
+    time.sleep(600)
+
+sys.exit(service.run_service("never", ServiceSettings, app))
+"""
+
+
+def test_what_does_not_end_in_order_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(NEVER)
+    environment = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    ) as process:
+        assert process.stdout is not None
+        assert "ready\n" in iter(process.stdout.readline, "")
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert "what it waits for does not come" in output
+
+
 def get(port: int, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:

@@ -42,7 +42,7 @@ def test_all_that_may_be_wrong() -> None:
         "  not through                 bytes        seconds   transactions        records",
         "  raw → events                    ?              ?              ?       ≥ 20,000",
         "",
-        "  set aside: shop.t since 1:0:bin.000001:4:0: 5 columns in the catalog, but 4 in the table map",
+        "  quarantined: shop.t since 1:0:bin.000001:4:0: 5 columns in the catalog, but 4 in the table map",
         "  dead letters: at least 1,000",
         "  XA transactions prepared and not decided: 2",
         "  events cannot be counted",

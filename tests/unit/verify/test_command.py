@@ -2,8 +2,8 @@
 
 import pytest
 
+from millrace.cli.verify import _address, _folder_log, _Settings
 from millrace.runtime.errors import SettingsError, UserError
-from millrace.verify.command import _address, _folder_log, _Settings
 
 
 def test_no_server_is_named() -> None:

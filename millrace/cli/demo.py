@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from millrace.command_frame import errors_in_words
+from millrace.cli.frame import errors_in_words
 from millrace.demo.pipeline import parse_address
 from millrace.demo.run import Demo, Options
 from millrace.local import LocalError, guard

@@ -23,38 +23,38 @@ __all__ = ["main"]
 
 _COMMANDS: Final = {
     "binlog": (
-        "millrace.binlog_command.command:binlog",
+        "millrace.cli.binlog:binlog",
         "Look into binary logs: text, JSON, statistics, checks.",
     ),
     "deadletter": (
-        "millrace.deadletter.command:deadletter",
+        "millrace.cli.deadletter:deadletter",
         "List, show and redrive what could not be decoded or mapped.",
     ),
-    "decoder": ("millrace.service_commands:decoder", "Run the decoder: raw events to typed events."),
-    "demo": ("millrace.demo.command:demo", "Run everything on this machine with a workload, and check it."),
-    "doctor": ("millrace.doctor.command:doctor", "Check source, Kafka and registry before anything runs."),
-    "job": ("millrace.jobs:job", "Run a Spark job over the topics of a source."),
-    "local": ("millrace.local.commands:local", "Start Kafka, a registry and a database server here."),
-    "reader": ("millrace.service_commands:reader", "Run the reader: a server's binary log to raw events."),
+    "decoder": ("millrace.cli.services:decoder", "Run the decoder: raw events to typed events."),
+    "demo": ("millrace.cli.demo:demo", "Run everything on this machine with a workload, and check it."),
+    "doctor": ("millrace.cli.doctor:doctor", "Check source, Kafka and registry before anything runs."),
+    "job": ("millrace.cli.job:job", "Run a Spark job over the topics of a source."),
+    "local": ("millrace.cli.local:local", "Start Kafka, a registry and a database server here."),
+    "reader": ("millrace.cli.services:reader", "Run the reader: a server's binary log to raw events."),
     "reprocess": (
-        "millrace.reprocess_command:reprocess",
+        "millrace.cli.reprocess:reprocess",
         "Have decoder and row mapper make events and rows again from the raw topic.",
     ),
     "state": (
-        "millrace.state_command:state",
+        "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",
     ),
     "source": (
-        "millrace.source_command:source",
+        "millrace.cli.source:source",
         "Move a source to another place in its log, on purpose.",
     ),
     "status": (
-        "millrace.status.command:status",
+        "millrace.cli.status:status",
         "Print where the services stand, and what lies between them.",
     ),
-    "topic": ("millrace.topic_command:topic", "Print records of a topic, decoded, one JSON object a line."),
-    "verify": ("millrace.verify.command:verify", "Compare topics with the server's log and tables."),
-    "rowmapper": ("millrace.service_commands:rowmapper", "Run the row mapper: typed events to row changes."),
+    "topic": ("millrace.cli.topic:topic", "Print records of a topic, decoded, one JSON object a line."),
+    "verify": ("millrace.cli.verify:verify", "Compare topics with the server's log and tables."),
+    "rowmapper": ("millrace.cli.services:rowmapper", "Run the row mapper: typed events to row changes."),
 }
 """Where each subcommand lives, and its line in the help."""
 
@@ -146,7 +146,3 @@ def _reader_is_gone() -> bool:
 )
 def main() -> None:
     """Carry the binary log of MySQL and MariaDB to Kafka, and read it there with Spark."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

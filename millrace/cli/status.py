@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.command_frame import errors_in_words
+from millrace.cli.frame import errors_in_words
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import CONFIG_VARIABLE, load_settings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources

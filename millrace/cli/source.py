@@ -15,7 +15,7 @@ import click
 
 from millrace.avro.service_state import ReaderState, stored_state
 from millrace.binlog.errors import BinlogError
-from millrace.command_frame import check_topics, errors_in_words, kafka_option, setting_values
+from millrace.cli.frame import check_topics, errors_in_words, kafka_option, setting_values
 from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard

@@ -11,7 +11,7 @@ import click
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import ReaderState
 from millrace.binlog_command.server import ServerAddress, ServerLog, is_server
-from millrace.command_frame import (
+from millrace.cli.frame import (
     check_topics,
     errors_in_words,
     setting_values,

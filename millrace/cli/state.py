@@ -14,7 +14,7 @@ from millrace.avro.service_state import (
     stored_state,
 )
 from millrace.avro.single_object import SingleObjectError
-from millrace.command_frame import (
+from millrace.cli.frame import (
     check_topics,
     errors_in_words,
     kafka_option,

@@ -14,7 +14,7 @@ again to its end.
 import click
 
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, DecoderState, RowMapperState
-from millrace.command_frame import (
+from millrace.cli.frame import (
     check_topics,
     errors_in_words,
     kafka_option,

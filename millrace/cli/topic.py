@@ -15,7 +15,7 @@ from millrace.avro.single_object import SingleObjectError, decode
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.header import EventHeader
 from millrace.binlog.types import EventType
-from millrace.command_frame import errors_in_words, setting_values, topic_options
+from millrace.cli.frame import errors_in_words, setting_values, topic_options
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.runtime.logging import configure_logging

@@ -6,9 +6,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib import import_module
 from types import FrameType
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import click
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
-from millrace.command_frame import (
+from millrace.cli.frame import (
     check_topics,
     errors_in_words,
     setting_values,
@@ -33,6 +33,8 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable, printable_json
+from services.rowmapper.redrive import redrive
+from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["deadletter"]
 
@@ -59,7 +61,7 @@ def deadletter() -> None:
 @click.option("--key", help="Only letters whose key begins so: server_id:epoch:log_file:position.")
 @click.option("--since", type=click.DateTime(), help="Only what was written at or after this time, UTC.")
 @click.option("--until", type=click.DateTime(), help="Only what was written before this time, UTC.")
-@click.option("--waiting", is_flag=True, help="Only rows of tables that are set aside.")
+@click.option("--waiting", is_flag=True, help="Only rows of quarantined tables.")
 @click.option("--limit", type=click.IntRange(1), help="How many to print; all without it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_letters(
@@ -74,7 +76,7 @@ def list_letters(
 ) -> None:
     """Print the dead letters of a source, oldest first: offset, time, service, key, table, error.
 
-    Behind them stands which tables are set aside, with the number of their letters that wait.
+    After them come the quarantined tables, with the number of their dead letters that wait.
     """
     configure_logging("ERROR")
     with errors_in_words():
@@ -145,27 +147,26 @@ def show(
             _show(letter)
 
 
-@deadletter.command("retry")
+@deadletter.command("redrive")
 @source_option
 @topic_options
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
-def retry(
+def redrive_tables(
     *,
     tables: tuple[str, ...],
     source: str | None,
     bootstrap_servers: str | None,
     registry_url: str | None,
 ) -> None:
-    """Give tables that are set aside back: their letters are mapped in order, then they are set free.
+    """Redrive quarantined tables: their dead letters are mapped in order, then the quarantine ends.
 
     Without a name it does so for all of them. It takes over from the row mapper: stop that before, or let it
     be started again after. It needs the row mapper's own settings. If it is interrupted, start it again.
     """
     configure_logging("ERROR")
     with errors_in_words():
-        module = import_module("services.rowmapper.redrive")
         settings = load_settings(
-            module.Settings,
+            RowMapperSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
         check_topics(settings, Topics(settings.source).deadletter)
@@ -176,20 +177,19 @@ def retry(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        outcomes = module.redrive(settings, tables, click.echo, stop)
+        outcomes = redrive(settings, tables, click.echo, stop)
         if not outcomes and not stop.is_set():
-            click.echo(f"no table of {settings.source} is set aside")
+            click.echo(f"no table of {settings.source} is quarantined")
         for outcome in outcomes:
             click.echo(
                 f"{printable(outcome.table)}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows"
             )
-        failed = [outcome for outcome in outcomes if outcome.failed]
-        for outcome in failed:
-            key, reason = outcome.failed
-            what = printable(f"{outcome.table} stays set aside from {key} on: {reason}")
+        failed = [(outcome.table, outcome.failed) for outcome in outcomes if outcome.failed]
+        for table, (key, reason) in failed:
+            what = printable(f"{table} stays quarantined from {key} on: {reason}")
             click.echo(
                 f"error: {what}. Where its definition was read too early, start the reader again, which "
-                "reads it anew, then retry",
+                "reads it again, then redrive",
                 err=True,
             )
         if failed:
@@ -197,6 +197,11 @@ def retry(
         if stop.is_set():
             click.echo("error: interrupted; start it again to go on", err=True)
             sys.exit(128 + signal.SIGINT)
+
+
+_retry = copy(redrive_tables)
+_retry.hidden = True
+deadletter.add_command(_retry, "retry")  # its name in an earlier version
 
 
 def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
@@ -236,10 +241,11 @@ class _Aside:
         return letter.content.offset >= entry.offset
 
     def summary(self) -> Iterator[str]:
-        """Say which tables are set aside."""
+        """Say which tables are quarantined."""
         for name, entry in self._entries.items():
             yield (
-                f"{printable(name)} is set aside since {entry.key}, {self._counts[name]} letters wait: "
+                f"{printable(name)} is quarantined since {entry.key}, "
+                f"{self._counts[name]} dead letters wait: "
                 f"{_one_line(entry.error)}"
             )
 
