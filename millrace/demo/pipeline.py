@@ -54,8 +54,9 @@ def parse_address(url: str) -> MysqlAddress:
     if log_file is not None or "user" not in values:
         raise SettingsError(["SOURCE is not of the form mysql://user:password@host:port"])
     # The account is the demo's, and never the reader's; how the way there is secured may stand in either.
-    account = {"port": 3306, "password": ""}
-    return load_settings(_ServerSettings, mysql={**account, **values}).mysql.address()
+    account = {"port": 3306, **values}
+    account.setdefault("password", "")
+    return load_settings(_ServerSettings, mysql=account).mysql.address()
 
 
 def demo_settings(bootstrap_servers: str, registry_url: str) -> KafkaAndRegistrySettings:

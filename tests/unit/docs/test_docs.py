@@ -60,6 +60,7 @@ def test_variables_that_are_named_exist(generator: ModuleType) -> None:
         "MILLRACE_KERNEL",
         "MILLRACE_SHARED",
         "MILLRACE_DEMO_SOURCE",
+        "MILLRACE_FAULT_RUNS",
     }
     for page in PAGES:
         named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z](?![A-Z_])", page.read_text()))
