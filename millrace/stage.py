@@ -6,7 +6,7 @@ runs it (:mod:`millrace.kafka.exactly_once`) sends the output, commits it togeth
 leave the stage at any yield, for good.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 __all__ = ["Headers", "Output", "OutputRecord", "Place", "Record", "Stage", "State", "Target"]
@@ -76,6 +76,20 @@ class Output:
             self.groups.setdefault((topic, 0), []).extend(records)
             self.count += len(records)
             self.size += size
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """How many records and bytes it takes until it is full."""
+        return _SETTLE_RECORDS - self.count, self.settle_bytes - self.size
+
+    def merge(self, groups: Mapping[Target, list[OutputRecord]], count: int, size: int) -> None:
+        """Write ``count`` records, values of ``size`` bytes together; the lists are ours from then on."""
+        for target, records in groups.items():
+            group = self.groups.setdefault(target, records)
+            if group is not records:
+                group.extend(records)
+        self.count += count
+        self.size += size
 
     def clear(self) -> None:
         """Forget what was sent."""

@@ -43,7 +43,7 @@ from millrace.binlog.types import EventType
 if TYPE_CHECKING:
     from millrace.kernel.events import EventWriter
 
-__all__ = ["EventDeserializer", "EventRecord", "EventSerializer", "binlog_event_schema"]
+__all__ = ["EventDeserializer", "EventRecord", "EventSerializer", "binlog_event_schema", "event_branches"]
 
 SCHEMA_NAME: Final = "BinlogEvent"
 
@@ -286,6 +286,11 @@ def _remembering_writer(write: Write) -> Write:
 
 def _branches() -> dict[type, tuple[bytes, Write]]:
     return {each: (long(index), _record_writer(each)) for index, each in enumerate(_event_classes())}
+
+
+def event_branches() -> dict[type, int]:
+    """Give the number of each event's branch in the union."""
+    return {each: index for index, each in enumerate(_event_classes())}
 
 
 def _type_names() -> list[bytes]:
@@ -811,6 +816,11 @@ class EventDeserializer:
         self._read = _head_reader()
         self._writers: dict[bytes, Any] = {}  # by prefix; None for our own schema
         self._ours: bytes | None = None  # the prefix of our own schema that came last
+
+    @property
+    def prefix(self) -> bytes | None:
+        """What stands in front of records of our own schema; None as long as none of them was read."""
+        return b"" if self._registry is None else self._ours
 
     def __call__(self, value: bytes) -> EventRecord:
         """Read one record; raises InvalidValueError where it is none."""

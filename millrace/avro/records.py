@@ -86,6 +86,11 @@ class TransactionSerializer:
         self._begin = prefix + b"\x0aBEGIN"
         self._end = prefix + b"\x06END"
 
+    @property
+    def beginnings(self) -> tuple[bytes, bytes]:
+        """What stands in front of the transaction's id: in the first record, and in the second."""
+        return self._begin, self._end
+
     def begin(self, transaction: str, at: "EventRecord") -> bytes:
         """Return the value of the record before the first change."""
         return self._pack(

@@ -34,6 +34,7 @@ from millrace.runtime.settings import RegistrySettings
 from millrace.text import printable
 
 __all__ = [
+    "WIRE_PREFIX_SIZE",
     "RegistryError",
     "SchemaRefusedError",
     "SchemaRegistry",
@@ -46,6 +47,9 @@ __all__ = [
 
 _log = get_logger(__name__)
 _PREFIX = struct.Struct(">BI")
+WIRE_PREFIX_SIZE: Final = _PREFIX.size
+"""Bytes in front of a record: they hold the id of its schema."""
+
 _REQUEST_TIMEOUT_S: Final = 10.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0

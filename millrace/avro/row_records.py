@@ -25,7 +25,7 @@ from millrace.avro.binary import Writer, long, string
 from millrace.avro.registry import wire_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
 from millrace.binlog.columns.column import ABSENT
-from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Native, codec_of
+from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Native, NativeKind, codec_of
 from millrace.binlog.errors import BinlogError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.rows import AvroRows, Row, RowImages, Values, present_ordinals
@@ -193,8 +193,8 @@ class RowEncoder:
         self.prefix = wire_prefix(value_id)
         self.record_limit = record_limit
         self._writers = [binary.writer(["null", avro]) for avro in types]
-        self._origin = string(version) + string(CONNECTOR) + string(source)
-        self._table = string(table.database) + string(table.table)
+        self.origin = string(version) + string(CONNECTOR) + string(source)
+        self.place = string(table.database) + string(table.table)
         self._key_prefix = None if key_id is None else wire_prefix(key_id)
         self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
         self._key_parts = [
@@ -256,7 +256,7 @@ class RowEncoder:
         return RowsKernel(
             [_plan(codec, native) for codec, native in zip(self._codecs, natives, strict=True)],
             [
-                _converter(codec, self._options, write) if native is None else None
+                _converter(codec, self._options, write) if native is None or native.kind in _ASKING else None
                 for codec, native, write in zip(self._codecs, natives, self._writers, strict=True)
             ],
             images[0],
@@ -275,14 +275,18 @@ class RowEncoder:
         """Write the source block up to ``row``."""
         return self.pack(
             "blblSsl",
-            self._origin,
+            self.origin,
             place.ts_ms,
-            self._table,
+            self.place,
             place.server_id,
             place.gtid,
             place.log_file,
             place.position,
         )
+
+
+_ASKING: Final = {NativeKind.JSON}
+"""Kinds of which the kernel has the reference convert some values."""
 
 
 def _plan(codec: ColumnCodec, native: Native | None) -> tuple[int, int, int, int, int, tuple[bytes, ...]]:

@@ -19,6 +19,20 @@ from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from millrace.kernel.reading cimport (
+    Source,
+    expect,
+    is_ascii,
+    read_branch,
+    read_flag,
+    read_lenenc,
+    read_long,
+    read_uint,
+    skip,
+    slice_of,
+    source_of,
+)
+
 from struct import error as StructError
 from zlib import crc32
 
@@ -98,120 +112,6 @@ cdef enum End:
 
 
 # ------------------------------------------------------------------------------------ memory, with its bounds
-
-cdef struct Source:
-    # Bytes of an object that is held for as long. ``bad`` is set by a read that would pass the end, or finds
-    # what only the reference should judge; what such a read gives means nothing.
-    const uint8_t* data
-    Py_ssize_t at
-    Py_ssize_t end
-    bint bad
-
-
-cdef inline Source source_of(bytes data, Py_ssize_t at, Py_ssize_t end) noexcept:
-    cdef Source source
-    source.data = <const uint8_t*> PyBytes_AS_STRING(data)
-    source.at = at
-    source.end = end
-    source.bad = at < 0 or at > end or end > PyBytes_GET_SIZE(data)
-    return source
-
-
-cdef inline uint64_t read_uint(Source* source, int size) noexcept nogil:
-    # A little-endian integer of 1 to 8 bytes.
-    cdef uint64_t number = 0
-    cdef int index
-    if source.bad or source.end - source.at < size:
-        source.bad = True
-        return 0
-    for index in range(size):
-        number |= <uint64_t> source.data[source.at + index] << (8 * index)
-    source.at += size
-    return number
-
-
-cdef inline Py_ssize_t skip(Source* source, Py_ssize_t size) noexcept nogil:
-    # Step over ``size`` bytes and give where they begin.
-    cdef Py_ssize_t at = source.at
-    if source.bad or size < 0 or source.end - at < size:
-        source.bad = True
-        return at
-    source.at = at + size
-    return at
-
-
-cdef inline uint64_t read_lenenc(Source* source) noexcept nogil:
-    # A length-encoded integer in its shortest form.
-    cdef uint64_t first = read_uint(source, 1)
-    cdef uint64_t number
-    if first < 251:
-        return first
-    if first == 252:
-        number = read_uint(source, 2)
-        source.bad |= number < 251
-    elif first == 253:
-        number = read_uint(source, 3)
-        source.bad |= number < 1 << 16
-    elif first == 254:
-        number = read_uint(source, 8)
-        source.bad |= number < 1 << 24
-    else:
-        source.bad = True
-        return 0
-    return number
-
-
-cdef inline int64_t read_long(Source* source) noexcept nogil:
-    # A long of Avro: a varint of up to 64 bits, zigzag.
-    cdef uint64_t number = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while True:
-        if source.bad or source.at >= source.end:
-            source.bad = True
-            return 0
-        byte = source.data[source.at]
-        source.at += 1
-        if shift == 63 and byte > 1:
-            source.bad = True
-            return 0
-        number |= <uint64_t> (byte & 127) << shift
-        if byte < 128:
-            return <int64_t> (number >> 1) ^ -<int64_t> (number & 1)
-        shift += 7
-
-
-cdef inline int read_flag(Source* source) noexcept nogil:
-    # A boolean.
-    cdef uint64_t byte = read_uint(source, 1)
-    source.bad |= byte > 1
-    return <int> byte
-
-
-cdef inline int read_branch(Source* source) noexcept nogil:
-    # Which branch of ["null", …]: 0 or 1.
-    cdef uint64_t byte = read_uint(source, 1)
-    source.bad |= byte != 0 and byte != 2
-    return byte == 2
-
-
-cdef inline bint is_ascii(const Source* source, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    # Whether bytes that were stepped over are ASCII.
-    cdef Py_ssize_t index
-    cdef uint8_t bits = 0
-    if at < 0 or size < 0 or at + size > source.end:
-        return False
-    for index in range(at, at + size):
-        bits |= source.data[index]
-    return bits < 128
-
-
-cdef inline bytes slice_of(const Source* source, Py_ssize_t at, Py_ssize_t size):
-    # A copy of bytes that were stepped over.
-    if at < 0 or size < 0 or size > source.end - at:
-        raise IndexError("bytes outside of what holds them")
-    return PyBytes_FromStringAndSize(<const char*> source.data + at, size)
-
 
 cdef struct Sink:
     # A buffer that grows. ``bad`` is set where memory is short; what is written then is left out.
@@ -1467,13 +1367,13 @@ cdef class HeadReader:
         head._event_size = read_long(source)
         head._next_position = read_long(source)
         head._flags = read_long(source)
-        source.bad |= read_long(source) != 0  # extra_headers
+        expect(source, read_long(source), 0)  # extra_headers
         head._checksum = -1
         if read_branch(source):
-            source.bad |= read_long(source) != CHECKSUM_LENGTH
+            expect(source, read_long(source), CHECKSUM_LENGTH)
             head._checksum = skip(source, CHECKSUM_LENGTH)
         head.artificial = read_flag(source)
-        source.bad |= read_long(source) != 0  # post_header_extra
+        expect(source, read_long(source), 0)  # post_header_extra
         head.epoch = read_long(source)
         head.transaction = self._text(source, self._transaction) if read_branch(source) else None
         head.ordinal = read_long(source)

@@ -14,8 +14,23 @@ No byte is read or written but through :func:`take` and :func:`room`, which prov
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+
+from millrace.kernel.writing cimport (
+    DONE,
+    NO_MEMORY,
+    TRUNCATED,
+    UNUSUAL,
+    Output,
+    grow,
+    put,
+    put_byte,
+    put_long,
+    put_sized,
+    room,
+    write_long,
+)
 
 from millrace.binlog.errors import MalformedError, UnrepresentableError
 
@@ -39,6 +54,9 @@ cdef enum Kind:
     CODES = 14
     MEMBER = 15
     MEMBERS = 16
+    JSON = 17
+    GEOMETRY = 18
+    DECIMAL_TEXT = 19
 
 NATIVE_KINDS = {
     "SIGNED": SIGNED,
@@ -57,14 +75,11 @@ NATIVE_KINDS = {
     "CODES": CODES,
     "MEMBER": MEMBER,
     "MEMBERS": MEMBERS,
+    "JSON": JSON,
+    "GEOMETRY": GEOMETRY,
+    "DECIMAL_TEXT": DECIMAL_TEXT,
 }
 """The kinds by the names of ``NativeKind``, to prove that both number them alike."""
-
-cdef enum Status:
-    DONE = 0
-    UNUSUAL = 1  # the value, or the row, is left to the reference
-    TRUNCATED = 2
-    NO_MEMORY = 3
 
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
@@ -84,12 +99,6 @@ cdef int64_t[4] MICROS_OF_FRACTION = [0, 10_000, 100, 1]
 
 # -- reading and writing memory -----------------------------------------------------------------------
 
-cdef struct Cursor:
-    const uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t position
-
-
 cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
     """Step over ``size`` bytes; NULL where they are not there."""
     cdef const uint8_t* found
@@ -98,93 +107,6 @@ cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
     found = cursor.data + cursor.position
     cursor.position += size
     return found
-
-
-cdef struct Output:
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
-
-
-cdef inline uint8_t* room(Output* out, Py_ssize_t size) noexcept nogil:
-    """Make the output ``size`` bytes longer and give the first of them; NULL where memory is short."""
-    cdef uint8_t* found
-    if size < 0 or (size > out.capacity - out.size and not _grow(out, size)):
-        return NULL
-    found = out.data + out.size
-    out.size += size
-    return found
-
-
-cdef bint _grow(Output* out, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t wanted
-    cdef uint8_t* data
-    if size > PY_SSIZE_T_MAX // 4 - out.size:
-        return False
-    wanted = (out.size + size) * 2
-    data = <uint8_t*>realloc(out.data, wanted)
-    if data == NULL:
-        return False
-    out.data = data
-    out.capacity = wanted
-    return True
-
-
-cdef extern from "Python.h":
-    Py_ssize_t PY_SSIZE_T_MAX
-
-
-cdef inline int put(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Append bytes that the caller has proven to be there."""
-    cdef uint8_t* into
-    if size == 0:
-        return DONE
-    into = room(out, size)
-    if into == NULL:
-        return NO_MEMORY
-    memcpy(into, data, size)
-    return DONE
-
-
-cdef inline int put_byte(Output* out, uint8_t value) noexcept nogil:
-    cdef uint8_t* into = room(out, 1)
-    if into == NULL:
-        return NO_MEMORY
-    into[0] = value
-    return DONE
-
-
-cdef inline int write_varint(uint8_t* into, uint64_t number) noexcept nogil:
-    """Write a varint into 10 bytes; returns how many it took."""
-    cdef int size = 0
-    while number > 127:
-        into[size] = <uint8_t>(number & 127 | 128)
-        number >>= 7
-        size += 1
-    into[size] = <uint8_t>number
-    return size + 1
-
-
-cdef inline int write_long(uint8_t* into, int64_t value) noexcept nogil:
-    """Write a long of Avro into 10 bytes; returns how many it took."""
-    return write_varint(into, (<uint64_t>value << 1) ^ (0 - <uint64_t>(value < 0)))
-
-
-cdef inline int put_long(Output* out, int64_t value) noexcept nogil:
-    cdef uint8_t* into = room(out, 10)
-    if into == NULL:
-        return NO_MEMORY
-    out.size += write_long(into, value) - 10
-    return DONE
-
-
-cdef inline int put_sized(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Append bytes or a string of Avro."""
-    cdef uint8_t* into = room(out, 10)
-    if into == NULL:
-        return NO_MEMORY
-    out.size += write_long(into, size) - 10
-    return put(out, data, size)
 
 
 cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
@@ -206,28 +128,6 @@ cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
 
 
 # -- the plan -----------------------------------------------------------------------------------------
-
-cdef struct Plan:
-    int kind
-    int length_bytes  # size of the length in front of a value; 0 where all have one size
-    Py_ssize_t size  # of a value, where it is fixed
-    Py_ssize_t a
-    Py_ssize_t b
-    Py_ssize_t first_text  # the column's texts are those from here on
-    Py_ssize_t texts  # their number
-
-
-cdef struct Side:
-    bint exists
-    Py_ssize_t null_size
-    uint8_t* present  # for each column of the table, whether the image has it
-    Py_ssize_t* start  # for each, and the end: where in the output its value begins
-
-
-cdef struct Texts:
-    Output pool
-    Py_ssize_t* start  # where each text begins in the pool, and where the last ends
-
 
 cdef inline Py_ssize_t find_text(const Texts* texts, const Plan* plan, Py_ssize_t index, const uint8_t** data) noexcept nogil:
     """Give the size of a text of a column; -1 where it has no such text."""
@@ -378,6 +278,66 @@ cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize
     return put_integer(out, limbs, count, negative)
 
 
+cdef int put_decimal_text(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
+    """Append the digits of a DECIMAL: without zeros in front, and all of those behind the point."""
+    cdef uint8_t[66] text  # the digits, and one in front where there are none
+    cdef uint32_t group
+    cdef int digits, width, i
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t whole = precision - scale
+    cdef Py_ssize_t behind = scale
+    cdef bint negative = not data[0] & 0x80
+    if precision > 65:
+        return UNUSUAL
+    if whole == 0:
+        text[0] = 0x30
+        count = 1
+    while whole or behind:
+        if whole:
+            digits = <int>(whole % 9) if whole % 9 else 9
+            whole -= digits
+        else:
+            digits = 9 if behind > 9 else <int>behind
+            behind -= digits
+        width = BYTES_OF_DIGITS[digits]
+        if width > size - at:
+            return UNUSUAL
+        group = 0
+        for i in range(width):
+            group = group << 8 | (data[at] ^ (0xFF if negative else 0) ^ (0x80 if at == 0 else 0))
+            at += 1
+        if group >= POWERS[digits]:
+            return UNUSUAL
+        for i in range(digits):
+            text[count + digits - 1 - i] = <uint8_t>(0x30 + group % 10)
+            group //= 10
+        count += digits
+    while first < count - scale - 1 and text[first] == 0x30:
+        first += 1
+    if put_long(out, count - first + (1 if scale else 0) + (1 if negative else 0)):
+        return NO_MEMORY
+    if negative and put_byte(out, 0x2D):
+        return NO_MEMORY
+    if put(out, text + first, count - scale - first):
+        return NO_MEMORY
+    if scale and (put_byte(out, 0x2E) or put(out, text + count - scale, scale)):
+        return NO_MEMORY
+    return DONE
+
+
+cdef int put_geometry(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append well-known binary, and the spatial reference system that stands in front of it."""
+    cdef uint64_t srid
+    if size < 4:
+        return UNUSUAL
+    srid = little(data, 4)
+    if srid >> 31:
+        return UNUSUAL
+    return put_sized(out, data + 4, size - 4) or put_byte(out, 2) or put_long(out, <int64_t>srid)
+
+
 cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Count the bytes below 0x80 that the data begins with."""
     cdef Py_ssize_t at = 0
@@ -523,6 +483,10 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
         return UNUSUAL if length < 0 else put_sized(out, text, length)
     if kind == MEMBERS:
         return put_members(out, texts, plan, little(data, <int>size))
+    if kind == GEOMETRY:
+        return put_geometry(out, data, size)
+    if kind == DECIMAL_TEXT:
+        return put_decimal_text(out, data, size, plan.a, plan.b)
     if kind == DATE:
         return put_date(out, data)
     if kind == TIME:
@@ -547,6 +511,274 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
                 break
         return put_sized(out, digits + 20 - length, length)
     return UNUSUAL
+
+
+# -- JSON -------------------------------------------------------------------------------------------------
+
+cdef enum JsonType:
+    SMALL_OBJECT = 0x00
+    LARGE_OBJECT = 0x01
+    SMALL_ARRAY = 0x02
+    LARGE_ARRAY = 0x03
+    LITERAL = 0x04
+    INT16 = 0x05
+    UINT16 = 0x06
+    INT32 = 0x07
+    UINT32 = 0x08
+    INT64 = 0x09
+    UINT64 = 0x0A
+    DOUBLE = 0x0B
+    STRING = 0x0C
+
+cdef enum:
+    MOST_DEPTH = 100
+    MOST_DIGITS = 32  # of a double, in any form that Python writes
+
+cdef extern from "Python.h":
+    char* PyOS_double_to_string(double value, char code, int precision, int flags, int* kind)
+    void PyMem_Free(void* memory)
+
+
+cdef struct Document:
+    # A JSON document, and what is left of the values and bytes that an honest one of its size has.
+    const uint8_t* data
+    bint whole_doubles  # whether a double without a fraction is written as an integer is
+    Py_ssize_t values_left
+    Py_ssize_t bytes_left
+
+
+cdef inline bint use(Document* document, int64_t start, int64_t size, int64_t end) noexcept nogil:
+    """Say whether bytes are there that no other value has used; ``end`` lies in the document."""
+    if start < 0 or start > end or size > end - start:
+        return False
+    document.bytes_left -= <Py_ssize_t>size
+    return document.bytes_left >= 0
+
+
+cdef int put_number(Output* out, uint64_t number, bint negative) noexcept nogil:
+    cdef uint8_t[20] digits
+    cdef int count = 0
+    if negative and put_byte(out, 0x2D):
+        return NO_MEMORY
+    while True:
+        count += 1
+        digits[20 - count] = <uint8_t>(0x30 + number % 10)
+        number //= 10
+        if not number:
+            return put(out, digits + 20 - count, count)
+
+
+cdef inline int put_signed(Output* out, int64_t number) noexcept nogil:
+    return put_number(out, 0 - <uint64_t>number if number < 0 else <uint64_t>number, number < 0)
+
+
+cdef int put_zeros(Output* out, Py_ssize_t count) noexcept nogil:
+    cdef uint8_t* into = room(out, count)
+    if into == NULL:
+        return NO_MEMORY
+    memset(into, 0x30, count)
+    return DONE
+
+
+cdef int put_double(Output* out, double value, bint whole) noexcept:
+    """Append a number as the server prints it in JSON: see ``format_double``; without ``whole`` never an integer."""
+    cdef uint8_t[MOST_DIGITS] digits
+    cdef char* written
+    cdef uint8_t letter
+    cdef int count = 0
+    cdef int behind = 0
+    cdef int exponent = 0
+    cdef int point, status
+    cdef bint negative = False
+    cdef bint in_fraction = False
+    cdef bint below = False
+    cdef Py_ssize_t at = 0
+    if value != value or value - value != 0:
+        return UNUSUAL  # the servers store none of these
+    written = PyOS_double_to_string(value, b"r", 0, 0, NULL)
+    if written == NULL:
+        return NO_MEMORY
+    while written[at] and written[at] != 0x65:  # e
+        letter = <uint8_t>written[at]
+        at += 1
+        if letter == 0x2D:
+            negative = True
+        elif letter == 0x2E:
+            in_fraction = True
+        elif count or letter != 0x30:
+            if count == MOST_DIGITS:
+                PyMem_Free(written)
+                return UNUSUAL
+            digits[count] = letter
+            count += 1
+            behind += in_fraction
+        else:
+            behind += in_fraction  # a zero in front
+    if written[at]:
+        at += 1
+        while written[at]:
+            letter = <uint8_t>written[at]
+            at += 1
+            if letter == 0x2D:
+                below = True
+            elif letter != 0x2B:
+                exponent = 10 * exponent + letter - 0x30
+    PyMem_Free(written)
+    if negative and put_byte(out, 0x2D):
+        return NO_MEMORY
+    if count == 0:
+        return put(out, <const uint8_t*>b"0.0", 1 if whole else 3)
+    point = count - behind + (-exponent if below else exponent)
+    while digits[count - 1] == 0x30:
+        count -= 1
+    if not (-14 <= point <= 15 or 15 < point < count):
+        status = put_byte(out, digits[0])
+        if count > 1:
+            status = status or put_byte(out, 0x2E) or put(out, digits + 1, count - 1)
+        return status or put_byte(out, 0x65) or put_signed(out, point - 1)
+    if point <= 0:
+        return put(out, <const uint8_t*>b"0.", 2) or put_zeros(out, -point) or put(out, digits, count)
+    if point >= count:
+        status = put(out, digits, count) or put_zeros(out, point - count)
+        return status or put(out, <const uint8_t*>b".0", 0 if whole else 2)
+    return put(out, digits, point) or put_byte(out, 0x2E) or put(out, digits + point, count - point)
+
+
+cdef inline bint is_plain(uint8_t byte) noexcept nogil:
+    return byte >= 0x20 and byte != 0x22 and byte != 0x5C
+
+
+cdef int put_json_string(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append text in quotes; the caller has proven that it is UTF-8."""
+    cdef const char* hexadecimal = b"0123456789abcdef"
+    cdef uint8_t[6] escape
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t start
+    cdef uint8_t byte
+    cdef int length
+    if put_byte(out, 0x22):
+        return NO_MEMORY
+    while at < size:
+        start = at
+        while at < size and is_plain(data[at]):
+            at += 1
+        if put(out, data + start, at - start):
+            return NO_MEMORY
+        if at == size:
+            break
+        byte = data[at]
+        at += 1
+        escape[0] = 0x5C
+        length = 2
+        if byte == 0x22 or byte == 0x5C:
+            escape[1] = byte
+        elif byte == 8:
+            escape[1] = 0x62
+        elif byte == 9:
+            escape[1] = 0x74
+        elif byte == 10:
+            escape[1] = 0x6E
+        elif byte == 12:
+            escape[1] = 0x66
+        elif byte == 13:
+            escape[1] = 0x72
+        else:
+            escape[1], escape[2], escape[3], length = 0x75, 0x30, 0x30, 6
+            escape[4], escape[5] = hexadecimal[byte >> 4], hexadecimal[byte & 15]
+        if put(out, escape, length):
+            return NO_MEMORY
+    return put_byte(out, 0x22)
+
+
+cdef int put_json(Output* out, Document* document, int kind, int64_t start, int64_t end, int depth) noexcept:
+    """Append the text of a value that lies between two places of the document."""
+    cdef const uint8_t* data = document.data
+    cdef int64_t size = 0
+    cdef int64_t bits
+    cdef int shift = 0
+    cdef int width
+    cdef double real
+    document.values_left -= 1
+    if document.values_left < 0 or depth > MOST_DEPTH:
+        return UNUSUAL
+    if kind <= LARGE_ARRAY:
+        return put_json_container(out, document, kind, start, end, depth)
+    if kind == LITERAL:
+        if not use(document, start, 1, end) or data[start] > 2:
+            return UNUSUAL
+        if data[start] == 0:
+            return put(out, <const uint8_t*>b"null", 4)
+        return put(out, <const uint8_t*>b"true", 4) if data[start] == 1 else put(out, <const uint8_t*>b"false", 5)
+    if kind == STRING:
+        while True:
+            # Seven bits a byte, in five of them at most.
+            if shift > 28 or start >= end:
+                return UNUSUAL
+            size |= <int64_t>(data[start] & 0x7F) << shift
+            start += 1
+            shift += 7
+            if not data[start - 1] & 0x80:
+                break
+        if not use(document, start, size, end) or not is_utf8(data + start, <Py_ssize_t>size, 0xF4):
+            return UNUSUAL
+        return put_json_string(out, data + start, <Py_ssize_t>size)
+    if kind < INT16 or kind > DOUBLE:
+        return UNUSUAL
+    width = 2 if kind <= UINT16 else 4 if kind <= UINT32 else 8
+    if not use(document, start, width, end):
+        return UNUSUAL
+    bits = <int64_t>little(data + start, width)
+    if kind == DOUBLE:
+        memcpy(&real, &bits, 8)
+        return put_double(out, real, document.whole_doubles)
+    if kind == INT16 or kind == INT32 or kind == INT64:
+        return put_signed(out, <int64_t>(<uint64_t>bits << (64 - 8 * width)) >> (64 - 8 * width))
+    return put_number(out, <uint64_t>bits, False)
+
+
+cdef int put_json_container(Output* out, Document* document, int kind, int64_t start, int64_t end,
+                            int depth) noexcept:
+    """Append an array or object."""
+    cdef const uint8_t* data = document.data
+    cdef bint keyed = kind <= LARGE_OBJECT
+    cdef int width = 4 if kind == LARGE_OBJECT or kind == LARGE_ARRAY else 2
+    cdef int64_t count, size, keys, values, index, entry, key, key_size
+    cdef int status, inner
+    if not use(document, start, 2 * width, end):
+        return UNUSUAL
+    count = <int64_t>little(data + start, width)
+    size = <int64_t>little(data + start + width, width)
+    if size > end - start:
+        return UNUSUAL
+    end = start + size
+    keys = start + 2 * width
+    values = keys + (count * (width + 2) if keyed else 0)
+    if values + count * (width + 1) > end:
+        return UNUSUAL
+    if put_byte(out, 0x7B if keyed else 0x5B):
+        return NO_MEMORY
+    for index in range(count):
+        if index and put(out, <const uint8_t*>b", ", 2):
+            return NO_MEMORY
+        if keyed:
+            entry = keys + index * (width + 2)
+            key = start + <int64_t>little(data + entry, width)
+            key_size = <int64_t>little(data + entry + width, 2)
+            if not use(document, key, key_size, end) or not is_utf8(data + key, <Py_ssize_t>key_size, 0xF4):
+                return UNUSUAL
+            status = put_json_string(out, data + key, <Py_ssize_t>key_size) or put(out, <const uint8_t*>b": ", 2)
+            if status:
+                return status
+        entry = values + index * (width + 1)
+        inner = data[entry]
+        if LITERAL <= inner <= UINT16 or (width == 4 and INT32 <= inner <= UINT32):
+            status = put_json(out, document, inner, entry + 1, entry + 1 + width, depth + 1)
+        else:
+            entry = start + <int64_t>little(data + entry + 1, width)
+            status = put_json(out, document, inner, entry, end, depth + 1)
+        if status:
+            return status
+    return put_byte(out, 0x7D if keyed else 0x5D)
 
 
 # -- what is the same for all rows of an event ------------------------------------------------------------
@@ -582,7 +814,7 @@ def pack(str form not None, *values):
     out.data = NULL
     out.size = out.capacity = 0
     try:
-        if not _grow(&out, 128):
+        if not grow(&out, 128):
             raise MemoryError
         for i in range(len(form)):
             letter = form[i]
@@ -615,17 +847,6 @@ def pack(str form not None, *values):
 
 # -- rows -----------------------------------------------------------------------------------------------
 
-cdef struct Piece:
-    const uint8_t* data
-    Py_ssize_t size
-
-
-cdef struct Frame:
-    Piece start
-    Piece end
-    Piece missing
-
-
 cdef inline Piece piece_of(bytes data) except *:
     """Point into ``data``, which the caller holds for as long as the piece is used."""
     cdef Piece piece
@@ -656,27 +877,11 @@ cdef class RowsKernel:
 
     ``plans`` has for each column kind, size of the length in front (or 0), size (where it is fixed), the
     kind's two numbers and its texts; ``converters`` a function from a value's bytes to its Avro form for those
-    of kind 0. ``before`` and ``after`` say which columns the images have, None for an image that the kind of
+    of kind 0, and for JSON that is seldom. ``before`` and ``after`` say which columns the images have, None for an image that the kind of
     event does not have; one column must be there at least. ``key`` has for each part of the key its ordinal
     and whether it is the first branch of a union, None for a table without a key; ``key_prefix`` and
     ``value_prefix`` stand in front of keys and values, of which none is larger than ``record_limit``.
     """
-
-    cdef Plan* plans
-    cdef Py_ssize_t columns
-    cdef Texts texts
-    cdef Side before
-    cdef Side after
-    cdef Output out
-    cdef list converters
-    cdef Py_ssize_t* key_ordinals
-    cdef uint8_t* key_branches
-    cdef Py_ssize_t key_parts
-    cdef bint has_key
-    cdef bytes key_prefix
-    cdef bytes value_prefix
-    cdef Py_ssize_t record_limit
-    cdef bint busy
 
     def __cinit__(self, plans, converters, before, after, key, key_prefix, value_prefix, record_limit):
         cdef Py_ssize_t i, text
@@ -696,6 +901,8 @@ cdef class RowsKernel:
             plan.texts = len(own_texts)
             texts.extend(own_texts)
             _check_plan(plan)
+            if (plan.kind == PYTHON or plan.kind == JSON) and self.converters[i] is None:
+                raise ValueError(f"values of kind {plan.kind} need a converter")
         self.texts.start = <Py_ssize_t*>calloc(len(texts) + 1, sizeof(Py_ssize_t))
         if self.texts.start == NULL:
             raise MemoryError
@@ -709,6 +916,7 @@ cdef class RowsKernel:
         self._use_side(&self.after, after)
         if not self.before.null_size and not self.after.null_size:
             raise ValueError("no column is present")
+        self.has_two_sides = self.before.exists and self.after.exists
         self.has_key = key is not None
         if value_prefix is None or (key is not None and key_prefix is None):
             raise TypeError("a prefix is missing")
@@ -755,6 +963,7 @@ cdef class RowsKernel:
         free(self.after.present)
         free(self.after.start)
         free(self.out.data)
+        free(self.scratch.data)
         free(self.key_ordinals)
         free(self.key_branches)
 
@@ -767,32 +976,49 @@ cdef class RowsKernel:
         the key becomes. ``slowly(number, start, end)`` appends the records of the row that lies there.
         Where False comes back, the reference must do all of it.
         """
+        cdef Frame[3] made
+        cdef Py_ssize_t i
+        if len(frames) != (3 if self.has_two_sides else 1):
+            raise ValueError("one frame for an image, three for two")
+        for i in range(len(frames)):
+            made[i] = frame_of(frames[i])
+        return self.write_rows(<const uint8_t*>PyBytes_AS_STRING(rows), PyBytes_GET_SIZE(rows), records, made,
+                               total_order, collection_order, slowly, None)
+
+    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+                         int64_t total_order, int64_t collection_order, slowly, stamp) except -1:
+        """Do what :meth:`write` says, with as many frames as there are to be.
+
+        With a ``stamp`` records are those of :mod:`millrace.stage`, with that time and without headers. Without
+        ``slowly``, rows that are out of the ordinary are for the reference as well.
+        """
         if self.busy:
             raise RuntimeError("the kernel writes rows already")
         self.busy = True
+        self.stamp = stamp
+        self.written = 0
         try:
-            return self._write(rows, records, frames, total_order, collection_order, slowly)
+            return self._write(rows, size, records, frames, total_order, collection_order, slowly)
         finally:
             self.busy = False
+            self.stamp = None
             if self.out.capacity > KEPT:
                 free(self.out.data)
                 self.out.data = NULL
                 self.out.size = self.out.capacity = 0
+            if self.scratch.capacity > KEPT:
+                free(self.scratch.data)
+                self.scratch.data = NULL
+                self.scratch.size = self.scratch.capacity = 0
 
-    cdef bint _write(self, bytes rows, list records, tuple frames, int64_t total_order,
-                     int64_t collection_order, slowly) except -1:
+    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+                     int64_t total_order, int64_t collection_order, slowly) except -1:
         cdef Cursor cursor
-        cdef Frame[3] made
         cdef Py_ssize_t number = 0
-        cdef Py_ssize_t start, i
+        cdef Py_ssize_t start
         cdef int status, second
-        cdef bint is_update = self.before.exists and self.after.exists
-        if len(frames) != (3 if is_update else 1):
-            raise ValueError("one frame for an image, three for two")
-        for i in range(len(frames)):
-            made[i] = frame_of(frames[i])
-        cursor.data = <const uint8_t*>PyBytes_AS_STRING(rows)
-        cursor.size = PyBytes_GET_SIZE(rows)
+        cursor.data = rows
+        cursor.size = size
         cursor.position = 0
         while cursor.position < cursor.size:
             start = cursor.position
@@ -808,11 +1034,13 @@ cdef class RowsKernel:
                     return False
                 status = status or second
             if status == DONE:
-                if is_update:
-                    status = self._update(records, made, total_order, collection_order)
+                if self.has_two_sides:
+                    status = self._update(records, frames, total_order, collection_order)
                 else:
-                    status = self._one_sided(records, &made[0], total_order, collection_order)
+                    status = self._one_sided(records, frames, total_order, collection_order)
             if status == UNUSUAL:
+                if slowly is None:
+                    return False
                 slowly(number, start, cursor.position)
             number += 1
         return True
@@ -853,6 +1081,8 @@ cdef class RowsKernel:
                         continue
                     if plan.kind == PYTHON:
                         status = self._convert(ordinal, data, size)
+                    elif plan.kind == JSON:
+                        status = self._json(ordinal, data, size)
                     else:
                         status = put_byte(out, 2) or put_value(out, &self.texts, plan, data, size)
             if status == NO_MEMORY:
@@ -871,6 +1101,23 @@ cdef class RowsKernel:
             return UNUSUAL
         return put(&self.out, piece_of(written).data, PyBytes_GET_SIZE(written))
 
+    cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1:
+        """Append the text of a JSON document; what is seldom in one is left to the converter."""
+        cdef Document document
+        cdef int status
+        self.scratch.size = 0
+        document.data = data
+        document.whole_doubles = self.plans[ordinal].a != 0
+        document.values_left = 1 + size // 3
+        document.bytes_left = size
+        if size:
+            status = put_json(&self.scratch, &document, data[0], 1, size, 0)
+        else:
+            status = put(&self.scratch, <const uint8_t*>b"null", 4)
+        if status == UNUSUAL:
+            return self._convert(ordinal, data, size)
+        return status or put_byte(&self.out, 2) or put_sized(&self.out, self.scratch.data, self.scratch.size)
+
     cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
                         int64_t collection_order) except -1:
         cdef Side* side = &self.before if self.before.exists else &self.after
@@ -880,8 +1127,7 @@ cdef class RowsKernel:
                               total_order, collection_order)
         if record is None:
             return UNUSUAL
-        records.append((self._key(side, NULL), record))
-        return DONE
+        return self._append(records, self._key(side, NULL), record)
 
     cdef int _update(self, list records, const Frame* frames, int64_t total_order,
                      int64_t collection_order) except -1:
@@ -894,14 +1140,17 @@ cdef class RowsKernel:
             record = self._record(&frames[0], True, True, count, total_order, collection_order)
             if record is None:
                 return UNUSUAL
-            records.append((new, record))
-            return DONE
+            return self._append(records, new, record)
         deleted = self._record(&frames[1], True, False, count, total_order, collection_order)
         inserted = self._record(&frames[2], False, True, count + 1, total_order, collection_order)
         if deleted is None or inserted is None:
             return UNUSUAL
-        records.append((old, deleted))
-        records.append((new, inserted))
+        self._append(records, old, deleted)
+        return self._append(records, new, inserted)
+
+    cdef int _append(self, list records, key, record) except -1:
+        self.written += PyBytes_GET_SIZE(<bytes>record)
+        records.append((key, record) if self.stamp is None else (key, record, self.stamp, None))
         return DONE
 
     cdef inline Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept:
@@ -1008,7 +1257,7 @@ cdef int _check_plan(const Plan* plan) except -1:
         ok = 0 <= plan.a <= 3 and plan.size == 5 + plan.a
     elif kind == TIMESTAMP:
         ok = 0 <= plan.a <= 3 and plan.size == 4 + plan.a
-    elif kind == DECIMAL:
+    elif kind == DECIMAL or kind == DECIMAL_TEXT:
         ok = plan.size >= 1 and 0 <= plan.b <= plan.a <= 65
     elif kind == CODES:
         ok = plan.length_bytes > 0 and plan.texts == 256
@@ -1016,6 +1265,8 @@ cdef int _check_plan(const Plan* plan) except -1:
         ok = plan.length_bytes > 0 and 0 <= plan.a <= 0xF4
     elif kind == BYTES:
         ok = plan.a >= 0
+    elif kind == JSON or kind == GEOMETRY:
+        ok = plan.length_bytes > 0
     else:
         ok = kind == PYTHON
     if not ok:

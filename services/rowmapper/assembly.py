@@ -119,6 +119,17 @@ class Assembler:
         self._open: Transaction | None = None
         self._epoch: int | None = None
 
+    @property
+    def is_between(self) -> bool:
+        """Whether no transaction is open."""
+        return self._open is None
+
+    def pass_over(self, last: int, epoch: int) -> None:
+        """Take note of whole transactions that were published otherwise; the last event is of ``epoch``."""
+        assert self._open is None, "a transaction is open"
+        self.resume_at = last + 1
+        self._epoch = epoch
+
     def take(self, incoming: Incoming | Unreadable | Marker) -> Iterator[Step]:
         """Take what comes next; give what it comes to."""
         if isinstance(incoming, Incoming):

@@ -24,7 +24,9 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import key_subject, value_subject
 from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
 from millrace.avro.service_state import TableTopic
+from millrace.avro.transactions import table_writer
 from millrace.binlog.columns import AvroOptions
+from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
@@ -38,6 +40,7 @@ from services.rowmapper.value_offsets import locate_value
 
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
+    from millrace.kernel.transactions import TableWriter
 
 __all__ = ["Binder", "BoundTable", "Seen", "TableRefusedError"]
 
@@ -71,6 +74,7 @@ class BoundTable:
     _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
         default_factory=dict, init=False
     )
+    _compiled: "TableWriter | None" = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.name = self.table.database, self.table.table
@@ -93,6 +97,37 @@ class BoundTable:
         """
         images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
         return writer.write(event.operation, images.avro(event.rows))
+
+    def compiled(self) -> "TableWriter":
+        """Give this table as the kernel for transactions takes it."""
+        if self._compiled is None:
+            self._compiled = table_writer(
+                self.encoder,
+                self.name,
+                self.schema_source,
+                topic=self.topic,
+                partitions=self.partitions,
+                images=self._compiled_images,
+            )
+        return self._compiled
+
+    def _compiled_images(
+        self, type_code: int, before: bytes, after: bytes
+    ) -> "tuple[RowsKernel, bytes, bytes, bytes] | None":
+        """Bind images for the kernel; None where the reference must, which may be because it cannot."""
+        event_class = EVENTS[type_code].event_class
+        assert issubclass(event_class, RowsEvent)
+        writes, deletes = (
+            event_class.operation is each for each in (RowsOperation.WRITE, RowsOperation.DELETE)
+        )
+        try:
+            native = self.encoder.kernel(None if writes else before, None if deletes else after)
+            missing = [self.encoder.side(bitmap)[1] for bitmap in (before, b"", after)]
+        except BinlogError:
+            return None
+        if native is None:
+            return None
+        return native, missing[0] + missing[2], missing[0] + missing[1], missing[1] + missing[2]
 
     def _bind(self, event: RowsEvent, *, partial: bool) -> "tuple[RowImages, RowsKernel | None]":
         before = None if event.operation is RowsOperation.WRITE else event.columns_before_image
@@ -235,6 +270,29 @@ class Binder:
         if wanted:
             self._refresh()
             self._bind_all(wanted)
+
+    def lacks(self, seen: Iterable[Seen]) -> bool:
+        """Tell whether :meth:`prepare` has something to bind."""
+        contents = (_content(table_map, version) for table_map, _, version in seen)
+        return any(content not in self._bound and content not in self._failed for content in contents)
+
+    def find(
+        self, table_map: TableMapEvent, place: Position, version: str | None
+    ) -> tuple[BoundTable, bool] | None:
+        """Return what :meth:`bind` gives, if it is bound and noted, and whether it is so further on.
+
+        That is until the catalogue is looked at again.
+        """
+        bound = self._bound.get(_content(table_map, version))
+        if bound is None or self._known.get(bound.topic) != bound.known:
+            return None
+        if bound.table.schema_source == "table_map":
+            return bound, True
+        self._look()
+        if bound.found != self._find(table_map, place, version):
+            return None
+        since = self._catalog.since(table_map.database, table_map.table, place)
+        return bound, not any(found.later for found in since)
 
     def bind(self, table_map: TableMapEvent, place: Position, version: str | None) -> BoundTable:
         """Return the table of a table map; raises BinlogError where it cannot be bound.

@@ -5,6 +5,7 @@ from typing import Final
 
 from millrace.avro.events import EventDeserializer, EventRecord
 from millrace.avro.registry import UnknownSchemaError
+from millrace.binlog.declaration import Event
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     AppendBlockEvent,
@@ -100,6 +101,15 @@ class EventReader:
         self._deserialize = deserialize
         self._reread = reread
         self._joiner = BoundedJoiner(held_bytes)
+
+    @property
+    def prefix(self) -> bytes | None:
+        """What stands in front of the next events; None where chunks are open or it is not known."""
+        return None if self._joiner.first_offset is not None else self._deserialize.prefix
+
+    def read(self, value: bytes) -> Event:
+        """Read the event of a record; raises BinlogError."""
+        return self._deserialize(value).event
 
     def take(self, record: Record) -> Incoming | Unreadable | Marker | None:
         """Take the next record; None for a chunk that is not the last."""

@@ -5,19 +5,20 @@ they hold the schema's id, and rows must not change partition when a table's sch
 ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
 """
 
+from millrace.avro.registry import WIRE_PREFIX_SIZE
+
 __all__ = ["murmur2", "partition_of"]
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
-_PREFIX_SIZE = 5
 
 
 def partition_of(key: bytes | None, partitions: int) -> int:
     """Return the partition for a key in Confluent's wire format; rows without a key keep to the first one."""
     if partitions == 1 or key is None:
         return 0
-    return (murmur2(key[_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
+    return (murmur2(key[WIRE_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.row_records import EventPlace, EventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
+from millrace.avro.transactions import transaction_writer
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
 from millrace.binlog.events import (
@@ -50,6 +51,9 @@ from services.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_piec
 from services.rowmapper.event_reader import Incoming, Unreadable
 from services.rowmapper.partition import partition_of
 from services.rowmapper.quarantine import Quarantine
+
+if TYPE_CHECKING:
+    from millrace.kernel.transactions import TransactionWriter
 
 __all__ = ["Publication", "Publisher", "WaitingRows"]
 
@@ -117,6 +121,10 @@ class Publisher:
     statement_limit: int
     include_query: bool
     now_ms: Callable[[], int]
+
+    def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
+        """Give what publishes ordinary transactions natively; None where there is no such thing."""
+        return transaction_writer(self.topics.transactions, *self.serialize_transaction.beginnings, read)
 
 
 class _Reason(NamedTuple):

@@ -5,8 +5,8 @@ One direction: events (:mod:`services.rowmapper.event_reader`), transactions tha
 output (:mod:`services.rowmapper.publication`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
 from millrace.binlog.errors import BinlogError, MissingStateError
@@ -17,13 +17,20 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Record
 from services.rowmapper.assembly import Assembler, Step, Transaction
 from services.rowmapper.binding import Seen
+from services.rowmapper.catalog import Position
 from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from services.rowmapper.publication import Publication, Publisher
+
+if TYPE_CHECKING:
+    from millrace.kernel.transactions import TableWriter, TransactionWriter
 
 __all__ = ["Replay", "RowMapperStage"]
 
 Replay = Callable[[int, int], Iterator[Incoming | Unreadable]]
 """Reads the events from one offset to before another a second time."""
+
+_MOST_BYTES: Final = 1024 * 1024
+"""Events of a transaction that the kernel takes at once."""
 
 _ROLLBACKS: Final = (TransactionEnd.ROLLBACK, TransactionEnd.XA_ROLLBACK)
 
@@ -43,6 +50,7 @@ class RowMapperStage:
         self.output = publisher.output
         self.next_offset = state.input_offset
         self.counters = publisher.counters
+        self.counters.update({"transactions_cut": 0, "gaps": 0})
         self.record_time_ms = 0
         """Timestamp of the last record taken, milliseconds since 1970."""
         self._publisher = publisher
@@ -57,6 +65,9 @@ class RowMapperStage:
         self._progress = state.progress
         self._server_version = state.server_version
         self._publication: Publication | None = None
+        # Where the kernel is built, it takes what is ordinary.
+        self._compiled = None if publisher.include_query else publisher.compiled(reader.read)
+        self._most_bytes = min(buffer_bytes, _MOST_BYTES)
 
     @property
     def pending_xa(self) -> int:
@@ -82,20 +93,85 @@ class RowMapperStage:
     def take(self, records: Sequence[Record]) -> Iterator[None]:
         """Take records, write what follows from them."""
         self._binder.look_again()
+        records = records if isinstance(records, list) else list(records)
+        index = 0
+        while index < len(records):
+            if self._compiled is not None:
+                index = yield from self._take_compiled(self._compiled, records, index)
+            index, steps = self._read(records, index)
+            self._binder.prepare(self._unbound(steps))
+            for step in steps:
+                yield from self._do(step)
+                if self.output.full:
+                    yield
+            self._stand_at(self._assembler.resume_at)
+        self.record_time_ms = records[-1].timestamp_ms
+        yield
+
+    def _read(self, records: list[Record], index: int) -> tuple[int, list[Step]]:
+        """Read records from ``index`` on, and give the index of the first one that is left.
+
+        With the kernel that is the one behind a transaction, unless tables are to be bound: then all are
+        read, so that their tables are bound together.
+        """
         steps: list[Step] = []
-        for record in records:
-            taken = self._reader.take(record)
+        all_of_them = self._compiled is None
+        while index < len(records):
+            taken = self._reader.take(records[index])
+            index += 1
             if taken is not None:
                 steps += self._assembler.take(taken)
                 self.next_offset = taken.next_offset
-        self._binder.prepare(self._unbound(steps))
-        for step in steps:
-            yield from self._do(step)
-            if self.output.full:
-                yield
-        self._stand_at(self._assembler.resume_at)
-        self.record_time_ms = records[-1].timestamp_ms
-        yield
+                if not all_of_them and self._assembler.is_between:
+                    all_of_them = self._binder.lacks(self._unbound(steps))
+                    if not all_of_them:
+                        break
+        return index, steps
+
+    # -- the kernel -----------------------------------------------------------------------------------
+
+    def _take_compiled(
+        self, compiled: "TransactionWriter", records: list[Record], index: int
+    ) -> Generator[None, None, int]:
+        """Let the kernel publish whole transactions; give the index of the first record that is left.
+
+        It begins where a transaction may begin of which nothing is published.
+        """
+        while index < len(records):
+            prefix = self._reader.prefix
+            if prefix is None or not self._assembler.is_between or self._progress is not None:
+                break
+            now_ms, room = self._publisher.now_ms(), self.output.room
+            began, index = (
+                index,
+                compiled.take(records, index, prefix, now_ms, *room, self._most_bytes, self._find_table),
+            )
+            if index == began:
+                break
+            self.output.merge(compiled.groups, compiled.count, compiled.size)
+            if compiled.transactions:
+                self.counters["rows"] += compiled.rows
+                self.counters["transactions"] += compiled.transactions
+            self._assembler.pass_over(compiled.offset, compiled.epoch)
+            self._server_version = self._assembler.server_version
+            self._stand_at(self._assembler.resume_at)
+            self.next_offset = self._assembler.resume_at
+            if not self.output.full:
+                break
+            yield
+        return index
+
+    def _find_table(
+        self, table_map: TableMapEvent, epoch: int, log_file: str, position: int
+    ) -> "tuple[TableWriter, bool] | None":
+        """Give the kernel a table; None where the reference must see to it."""
+        if (table_map.database, table_map.table) in self._quarantine:
+            return None
+        place = Position(epoch, log_file, position)
+        found = self._binder.find(table_map, place, self._assembler.server_version)
+        return None if found is None else (found[0].compiled(), found[1])
+
+    # -- the reference --------------------------------------------------------------------------------
 
     def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
         """Give the table maps of transactions that are to be published."""

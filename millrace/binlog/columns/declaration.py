@@ -109,6 +109,15 @@ class NativeKind(IntEnum):
     """The place in ``texts``, little-endian, to a string."""
     MEMBERS = 16
     """A bit for each of ``texts``, little-endian, to a string with commas between them."""
+    JSON = 17
+    """A binary document to its text; what is seldom in one is converted by the reference.
+
+    ``a`` is 1 where a double without a fraction is written as an integer is.
+    """
+    GEOMETRY = 18
+    """A spatial reference system and well-known binary to a record."""
+    DECIMAL_TEXT = 19
+    """DECIMAL as above, to a string of its digits."""
 
 
 class Native(NamedTuple):

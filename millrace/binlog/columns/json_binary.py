@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from millrace.binlog.columns.column import BlobMetadata, Column
-from millrace.binlog.columns.declaration import AvroOptions, AvroType, ColumnCodec, Convert, declare
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    AvroType,
+    ColumnCodec,
+    Convert,
+    Native,
+    NativeKind,
+    declare,
+)
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
 from millrace.binlog.columns.strings import BLOB_METADATA
 from millrace.binlog.columns.temporals import Date, DateTime, time_text
@@ -384,6 +392,10 @@ class Json(ColumnCodec):
                 raise UnrepresentableError(str(error)) from error
 
         return convert
+
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Write the text."""
+        return Native(NativeKind.JSON, int(self._whole_doubles))
 
     def text(self, value: JsonValue) -> str | bytes:
         """Give the text; the binary form where it is malformed."""

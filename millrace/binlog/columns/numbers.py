@@ -239,11 +239,10 @@ class NewDecimal(ColumnCodec):
 
         return convert
 
-    def native(self, options: AvroOptions) -> Native | None:
-        """Read the groups of digits, but write no text."""
-        if self._is_string(options):
-            return None
-        return Native(NativeKind.DECIMAL, self.format.precision, self.format.scale)
+    def native(self, options: AvroOptions) -> Native:
+        """Read the groups of digits."""
+        kind = NativeKind.DECIMAL_TEXT if self._is_string(options) else NativeKind.DECIMAL
+        return Native(kind, self.format.precision, self.format.scale)
 
     def text(self, value: Decimal) -> str:
         """Write all digits of the scale."""

@@ -7,7 +7,15 @@ import struct
 from typing import Any, NamedTuple
 
 from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata
-from millrace.binlog.columns.declaration import AvroOptions, AvroType, ColumnCodec, Convert, declare
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    AvroType,
+    ColumnCodec,
+    Convert,
+    Native,
+    NativeKind,
+    declare,
+)
 from millrace.binlog.columns.strings import BLOB_METADATA, VARCHAR_METADATA
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, UnrepresentableError
@@ -82,6 +90,10 @@ class Geometry(ColumnCodec):
             return {"wkb": payload[4:], "srid": srid}
 
         return convert
+
+    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+        """Take both parts apart."""
+        return Native(NativeKind.GEOMETRY)
 
     def text(self, value: GeometryValue | bytes) -> bytes:
         """Give the bytes that the server sends."""

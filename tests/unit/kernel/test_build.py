@@ -12,6 +12,8 @@ from millrace.kernel import build
 from tests.unit.test_imports import CODEC_STDLIB_FORBIDDEN, within
 
 SOURCES = build.sources()
+SHARED = sorted(SOURCES[0].parent.glob("*.pxd"))
+"""What modules of the kernel have of each other."""
 
 
 def test_every_module_has_a_source_and_its_types() -> None:
@@ -19,13 +21,13 @@ def test_every_module_has_a_source_and_its_types() -> None:
     assert all(source.with_suffix(".pyi").exists() for source in SOURCES)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_modules_import_the_codec_alone(source: Path) -> None:
+@pytest.mark.parametrize("source", [*SOURCES, *SHARED], ids=lambda source: source.name)
+def test_modules_import_the_codec_and_the_kernel_alone(source: Path) -> None:
     found = re.findall(r"^\s*(?:from|import|cimport) +([\w.]+)", source.read_text("utf-8"), re.MULTILINE)
     assert found
     pure = sys.stdlib_module_names - CODEC_STDLIB_FORBIDDEN | {"cpython", "libc"}
     ours = [name for name in found if name.split(".")[0] not in pure]
-    assert all(within(name, "millrace.binlog") for name in ours), ours
+    assert all(within(name, "millrace.binlog") or within(name, "millrace.kernel") for name in ours), ours
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)

@@ -32,6 +32,7 @@ from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.table import ResolvedTable
 from tests.unit.columns.test_vectors import VECTORS, Vector, image_of
 from tests.unit.kernel.both_rows import NOT_BUILT, Way, ways
+from tests.unit.kernel.json_documents import DOCUMENTS, binary_json
 
 compiled_rows = pytest.importorskip("millrace.kernel.rows", reason=NOT_BUILT)
 
@@ -201,7 +202,9 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
             (8, None, 64),
         )
     ),
-    (column(ColumnType.JSON, BlobMetadata(4)), st.binary(max_size=3) | st.just(b"\x05\x2a\x00")),
+    (column(ColumnType.JSON, BlobMetadata(4)), st.binary(max_size=3) | DOCUMENTS),
+    (column(ColumnType.JSON, BlobMetadata(2), whole_doubles=True), DOCUMENTS),
+    (column(ColumnType.GEOMETRY, BlobMetadata(4)), st.binary(max_size=9)),
 ]
 
 
@@ -385,6 +388,67 @@ def test_what_is_no_bytes_is_refused() -> None:
             native.write(b"\x00\x01", [], (frame,), 1, 1, None)
 
 
+JSON_TABLE = table([column(ColumnType.JSON, BlobMetadata(4))])
+JSON_TABLE_OF_57 = table([column(ColumnType.JSON, BlobMetadata(4), whole_doubles=True)])
+
+
+def json_rows(*documents: bytes) -> bytes:
+    return b"".join(b"\0" + raw_value(JSON_TABLE.columns[0], document) for document in documents)
+
+
+@settings(deadline=None, max_examples=300)
+@given(DOCUMENTS, st.randoms())
+def test_json(document: bytes, chance: random.Random) -> None:
+    compiled, reference = ways(JSON_TABLE, RowsOperation.WRITE)
+    damaged = []
+    for _ in range(20):
+        copy = bytearray(document)
+        for _ in range(chance.randint(1, 2)):
+            at = chance.randrange(len(copy))
+            copy[at] = chance.choice((0, 1, copy[at] ^ 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        damaged.append(bytes(copy[: chance.randint(1, 3 * len(copy))]))
+    rows = json_rows(document, *damaged)
+    assert compiled(rows) == reference(rows)
+
+
+def test_json_of_honest_servers_is_not_asked_for() -> None:
+    """What the servers write goes by the kernel alone, but for types that JSON does not have."""
+    document = {"a": [1, -1, 1.5, None, True, False, 1 << 40, -(1 << 40), "é\n"], "bb": {}, "cc": {"": []}}
+    compiled, _ = ways(JSON_TABLE, RowsOperation.WRITE)
+    assert compiled.native is not None
+    for large in (False, True):
+        writer = compiled_rows.RowsKernel(
+            [(NativeKind.JSON, 4, 0, 0, 0, ())], [None.__class__], None, [True], None, None, b"", 1 << 20
+        )
+        records: list[Any] = []
+        assert writer.write(
+            json_rows(binary_json(document, large=large)), records, ((b"", b"", b""),), 1, 1, None
+        )
+        assert b'{"a": [1, -1, 1.5, null, true, false' in records[0][1]
+
+
+def test_doubles_in_json() -> None:
+    chance = random.Random(9)
+    numbers = [struct.unpack("<d", chance.randbytes(8))[0] for _ in range(20_000)]
+    numbers += [chance.random() * 10 ** chance.randrange(-20, 20) for _ in range(20_000)]
+    numbers += [float(chance.randrange(10 ** chance.randrange(1, 22))) for _ in range(5_000)]
+    numbers += [10.0**power for power in range(-330, 309)] + [0.0, -0.0, 1e15, 1e14, 5e-324]
+    rows = json_rows(*(binary_json(number) for number in numbers))
+    for resolved in (JSON_TABLE, JSON_TABLE_OF_57):
+        compiled, reference = ways(resolved, RowsOperation.WRITE)
+        assert compiled(rows) == reference(rows)
+
+
+def test_documents_as_deep_as_may_be() -> None:
+    compiled, reference = ways(JSON_TABLE, RowsOperation.WRITE)
+    for depth in (99, 100, 101, 102):
+        value: Any = 1
+        for _ in range(depth):
+            value = [value]
+        rows = json_rows(binary_json(value))
+        assert compiled(rows) == reference(rows)
+
+
 def test_large_values() -> None:
     columns = [
         column(ColumnType.BLOB, BlobMetadata(4), charset=name) for name in ("binary", "utf8mb4", "latin1")
@@ -421,6 +485,9 @@ def test_a_plan_whose_sizes_do_not_fit_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match="size"):
             make(*plan)
+    for kind in (NativeKind.JSON, 0):
+        with pytest.raises(ValueError, match="converter"):
+            make(kind, 4, 0, 0, 0, ())
     with pytest.raises(ValueError, match="columns"):
         make(NativeKind.SIGNED, 0, 4, 0, 0, (), present=(True, True))
     with pytest.raises(ValueError, match="present"):

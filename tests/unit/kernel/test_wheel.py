@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Path:
     copy.mkdir()
     for name in FILES:
         if (PROJECT / name).is_dir():
-            without = shutil.ignore_patterns("*.so", "__pycache__", ".build-*")
+            without = shutil.ignore_patterns("*.so", "*.pxd", "__pycache__", ".build-*")
             shutil.copytree(PROJECT / name, copy / name, ignore=without)
         else:
             shutil.copy(PROJECT / name, copy)
@@ -36,7 +36,7 @@ def wheel(project: Path, **settings: str) -> tuple[Path, str]:
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", project / "dist"],
         cwd=project,
-        env=environment_with({}) | settings,
+        env=environment_with({"MILLRACE_KERNEL": "on"}) | settings,
         capture_output=True,
         text=True,
         check=True,
@@ -55,7 +55,7 @@ def requirements(project: Path, **settings: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", asked],
         cwd=project,
-        env=environment_with({}) | settings,
+        env=environment_with({"MILLRACE_KERNEL": "on"}) | settings,
         capture_output=True,
         text=True,
         check=True,

@@ -1,0 +1,131 @@
+"""What the kernel for transactions needs to know of events and tables, as numbers and bytes.
+
+:mod:`millrace.kernel.transactions` has the meaning of the numbers; they are spelled here as they are there.
+What has no role is left to the reference, and its transaction with it.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from millrace import kernel
+from millrace.avro.binary import string
+from millrace.avro.events import event_branches
+from millrace.avro.plans import field_kinds
+from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.row_records import RowEncoder
+from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.events import (
+    AnnotateRowsEvent,
+    AnonymousGtidLogEvent,
+    GtidLogEvent,
+    GtidTaggedLogEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RowsQueryLogEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    XidEvent,
+)
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent, RowsOperation
+
+if TYPE_CHECKING:
+    from millrace.kernel.transactions import TableWriter, TransactionWriter
+
+__all__ = ["Images", "RolePlan", "role_plans", "table_writer", "transaction_writer"]
+
+RolePlan = tuple[int, int, bytes]
+"""Role, branch of the union of events, kinds of the event's fields."""
+
+Images = Callable[[int, bytes, bytes], Any]
+"""From type code and the bitmaps of both images to what writes such rows; see TableWriter."""
+
+
+class Role(IntEnum):
+    """What the rows of a transaction need an event for."""
+
+    NONE = 0
+    GTID = 1
+    SILENT = 2
+    QUERY = 3
+    TABLE_MAP = 4
+    COMMENT = 5
+    WRITE = 6
+    UPDATE = 7
+    DELETE = 8
+
+
+_ROLES: Final[dict[type[Event], Role]] = {
+    GtidLogEvent: Role.GTID,
+    GtidTaggedLogEvent: Role.GTID,
+    MariadbGtidEvent: Role.GTID,
+    AnonymousGtidLogEvent: Role.SILENT,
+    XidEvent: Role.SILENT,
+    TransactionPayloadEvent: Role.SILENT,
+    QueryEvent: Role.QUERY,
+    TableMapEvent: Role.TABLE_MAP,
+    RowsQueryLogEvent: Role.COMMENT,
+    AnnotateRowsEvent: Role.COMMENT,
+}
+_OPERATIONS: Final = {
+    RowsOperation.WRITE: Role.WRITE,
+    RowsOperation.UPDATE: Role.UPDATE,
+    RowsOperation.DELETE: Role.DELETE,
+}
+
+
+def _role(event_class: type[Event]) -> Role:
+    if issubclass(event_class, PlainRowsEvent) and not issubclass(event_class, PartialUpdateRowsEvent):
+        return _OPERATIONS[event_class.operation]
+    return _ROLES.get(event_class, Role.NONE)
+
+
+def role_plans() -> list[RolePlan]:
+    """Make the plans of all events, by type code."""
+    branches = event_branches()
+    plans: list[RolePlan] = [(Role.NONE, 0, b"")] * 256
+    for code, declaration in EVENTS.items():
+        role = _role(declaration.event_class)
+        if role is not Role.NONE:
+            kinds, _ = field_kinds(declaration.event_class, lambda _: None)
+            plans[code] = role, branches[declaration.event_class], bytes(kinds)
+    return plans
+
+
+def transaction_writer(
+    topic: str, begin: bytes, end: bytes, read: Callable[[bytes], Event]
+) -> "TransactionWriter | None":
+    """Give the kernel's writer of whole transactions; None where there is no kernel.
+
+    ``begin`` and ``end`` stand in front of the records of ``topic``, ``read`` reads the event of a record.
+    """
+    if not kernel.has("transactions"):
+        return None
+    from millrace.kernel.transactions import TransactionWriter  # noqa: PLC0415 - only where it is built
+
+    return TransactionWriter(role_plans(), read, topic, begin, end)
+
+
+def table_writer(
+    encoder: RowEncoder,
+    name: tuple[str, str],
+    schema_source: str,
+    *,
+    topic: str,
+    partitions: int,
+    images: Images,
+) -> "TableWriter":
+    """Give what the kernel needs to know of a table that is bound."""
+    from millrace.kernel.transactions import TableWriter  # noqa: PLC0415 - only where it is built
+
+    return TableWriter(
+        name,
+        string(".".join(name)),
+        encoder.origin,
+        encoder.place,
+        string(schema_source),
+        topic,
+        partitions,
+        WIRE_PREFIX_SIZE,
+        images,
+    )

@@ -1,0 +1,125 @@
+# cython: language_level=3
+"""How the kernel reads memory: through :c:type:`Source` alone, whose functions check every access."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+
+cdef struct Source:
+    # Bytes of an object that is held for as long. ``bad`` is set by a read that would pass the end, or finds
+    # what only the reference should judge; what such a read gives means nothing.
+    const uint8_t* data
+    Py_ssize_t at
+    Py_ssize_t end
+    bint bad
+
+
+cdef inline Source source_of(bytes data, Py_ssize_t at, Py_ssize_t end) noexcept:
+    cdef Source source
+    source.data = <const uint8_t*> PyBytes_AS_STRING(data)
+    source.at = at
+    source.end = end
+    source.bad = at < 0 or at > end or end > PyBytes_GET_SIZE(data)
+    return source
+
+
+cdef inline uint64_t read_uint(Source* source, int size) noexcept nogil:
+    # A little-endian integer of 1 to 8 bytes.
+    cdef uint64_t number = 0
+    cdef int index
+    if source.bad or source.end - source.at < size:
+        source.bad = True
+        return 0
+    for index in range(size):
+        number |= <uint64_t> source.data[source.at + index] << (8 * index)
+    source.at += size
+    return number
+
+
+cdef inline Py_ssize_t skip(Source* source, Py_ssize_t size) noexcept nogil:
+    # Step over ``size`` bytes and give where they begin.
+    cdef Py_ssize_t at = source.at
+    if source.bad or size < 0 or source.end - at < size:
+        source.bad = True
+        return at
+    source.at = at + size
+    return at
+
+
+cdef inline uint64_t read_lenenc(Source* source) noexcept nogil:
+    # A length-encoded integer in its shortest form.
+    cdef uint64_t first = read_uint(source, 1)
+    cdef uint64_t number
+    if first < 251:
+        return first
+    if first == 252:
+        number = read_uint(source, 2)
+        source.bad |= number < 251
+    elif first == 253:
+        number = read_uint(source, 3)
+        source.bad |= number < 1 << 16
+    elif first == 254:
+        number = read_uint(source, 8)
+        source.bad |= number < 1 << 24
+    else:
+        source.bad = True
+        return 0
+    return number
+
+
+cdef inline int64_t read_long(Source* source) noexcept nogil:
+    # A long of Avro: a varint of up to 64 bits, zigzag.
+    cdef uint64_t number = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while True:
+        if source.bad or source.at >= source.end:
+            source.bad = True
+            return 0
+        byte = source.data[source.at]
+        source.at += 1
+        if shift == 63 and byte > 1:
+            source.bad = True
+            return 0
+        number |= <uint64_t> (byte & 127) << shift
+        if byte < 128:
+            return <int64_t> (number >> 1) ^ -<int64_t> (number & 1)
+        shift += 7
+
+
+cdef inline int read_flag(Source* source) noexcept nogil:
+    # A boolean.
+    cdef uint64_t byte = read_uint(source, 1)
+    source.bad |= byte > 1
+    return <int> byte
+
+
+cdef inline int read_branch(Source* source) noexcept nogil:
+    # Which branch of ["null", …]: 0 or 1.
+    cdef uint64_t byte = read_uint(source, 1)
+    source.bad |= byte != 0 and byte != 2
+    return byte == 2
+
+
+cdef inline void expect(Source* source, int64_t found, int64_t wanted) noexcept nogil:
+    # Say that what was read is to be a certain number; a function, so that it is read before this is looked at.
+    if found != wanted:
+        source.bad = True
+
+
+cdef inline bint is_ascii(const Source* source, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    # Whether bytes that were stepped over are ASCII.
+    cdef Py_ssize_t index
+    cdef uint8_t bits = 0
+    if at < 0 or size < 0 or at + size > source.end:
+        return False
+    for index in range(at, at + size):
+        bits |= source.data[index]
+    return bits < 128
+
+
+cdef inline bytes slice_of(const Source* source, Py_ssize_t at, Py_ssize_t size):
+    # A copy of bytes that were stepped over.
+    if at < 0 or size < 0 or size > source.end - at:
+        raise IndexError("bytes outside of what holds them")
+    return PyBytes_FromStringAndSize(<const char*> source.data + at, size)

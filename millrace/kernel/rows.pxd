@@ -1,0 +1,89 @@
+# cython: language_level=3
+"""What other modules of the kernel use of :mod:`millrace.kernel.rows`."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from millrace.kernel.writing cimport Output
+
+
+cdef struct Cursor:
+    const uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t position
+
+
+cdef struct Plan:
+    int kind
+    int length_bytes  # size of the length in front of a value; 0 where all have one size
+    Py_ssize_t size  # of a value, where it is fixed
+    Py_ssize_t a
+    Py_ssize_t b
+    Py_ssize_t first_text  # the column's texts are those from here on
+    Py_ssize_t texts  # their number
+
+
+cdef struct Side:
+    bint exists
+    Py_ssize_t null_size
+    uint8_t* present  # for each column of the table, whether the image has it
+    Py_ssize_t* start  # for each, and the end: where in the output its value begins
+
+
+cdef struct Texts:
+    Output pool
+    Py_ssize_t* start  # where each text begins in the pool, and where the last ends
+
+
+cdef struct Piece:
+    const uint8_t* data
+    Py_ssize_t size
+
+
+cdef struct Frame:
+    Piece start
+    Piece end
+    Piece missing
+
+
+cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcept nogil
+
+
+cdef class RowsKernel:
+    cdef Plan* plans
+    cdef Py_ssize_t columns
+    cdef Texts texts
+    cdef Side before
+    cdef Side after
+    cdef Output out
+    cdef Output scratch  # the text of a JSON document
+    cdef list converters
+    cdef Py_ssize_t* key_ordinals
+    cdef uint8_t* key_branches
+    cdef Py_ssize_t key_parts
+    cdef bint has_key
+    cdef bytes key_prefix
+    cdef bytes value_prefix
+    cdef Py_ssize_t record_limit
+    cdef bint busy
+    cdef bint has_two_sides
+    cdef Py_ssize_t written  # bytes of the values that the last call made
+    cdef object stamp
+
+    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+                         int64_t total_order, int64_t collection_order, slowly, stamp) except -1
+    cdef int _use_side(self, Side* side, present) except -1
+    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+                     int64_t total_order, int64_t collection_order, slowly) except -1
+    cdef int _image(self, Side* side, Cursor* cursor) except -1
+    cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
+    cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
+    cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
+                        int64_t collection_order) except -1
+    cdef int _update(self, list records, const Frame* frames, int64_t total_order,
+                     int64_t collection_order) except -1
+    cdef int _append(self, list records, key, record) except -1
+    cdef Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept
+    cdef bint _has_whole_key(self, Side* side, Side* other) noexcept
+    cdef _key(self, Side* side, Side* other)
+    cdef _record(self, const Frame* frame, bint has_before, bint has_after, int64_t number,
+                 int64_t total_order, int64_t collection_order)

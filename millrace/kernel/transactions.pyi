@@ -1,0 +1,50 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millrace.binlog.events import TableMapEvent
+from millrace.kernel.events import OutputRecord
+from millrace.kernel.rows import RowsKernel
+
+def murmur2(data: bytes) -> int: ...
+
+class TableWriter:
+    def __init__(
+        self,
+        name: tuple[str, str],
+        label: bytes,
+        origin: bytes,
+        place: bytes,
+        schema_source: bytes,
+        topic: str,
+        partitions: int,
+        prefix_size: int,
+        images: Callable[[int, bytes, bytes], tuple[RowsKernel, bytes, bytes, bytes] | None],
+    ) -> None: ...
+
+class TransactionWriter:
+    groups: dict[tuple[str, int], list[OutputRecord]]
+    count: int
+    size: int
+    rows: int
+    transactions: int
+    offset: int
+    epoch: int
+    def __init__(
+        self,
+        plans: list[tuple[int, int, bytes]],
+        read: Callable[[bytes], Any],
+        topic: str,
+        begin: bytes,
+        end: bytes,
+    ) -> None: ...
+    def take(
+        self,
+        records: Sequence[Any],
+        index: int,
+        prefix: bytes,
+        now_ms: int,
+        most_records: int,
+        most_bytes: int,
+        limit: int,
+        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter, bool] | None],
+    ) -> int: ...

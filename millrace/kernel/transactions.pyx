@@ -1,0 +1,767 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=True, cdivision=True
+"""Whole transactions, compiled: from records of ``{source}.events`` to BEGIN, rows and END.
+
+:class:`TransactionWriter` does what the row mapper's reader, assembler and publication do one after the other, for
+the ordinary transaction: each of its events in one record of its own, statements that only begin and end it, rows
+of tables that are bound, and a COMMIT. It takes a transaction whole or not at all: the heads of its events are read
+up to its end before anything is written, and what was written of it is dropped where a row turns out to be out of
+the ordinary. So the reference finds every transaction that is left at its first record, and says what is wrong.
+
+What the kernel knows of tables it is told (:class:`TableWriter`). Memory is read through :c:type:`Source` and
+written through :c:type:`Output` alone.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp
+
+from millrace.kernel.reading cimport (
+    Source,
+    expect,
+    is_ascii,
+    read_branch,
+    read_flag,
+    read_long,
+    read_uint,
+    skip,
+    slice_of,
+    source_of,
+)
+from millrace.kernel.rows cimport Frame, RowsKernel, is_utf8
+from millrace.kernel.writing cimport Output, put, put_byte, put_long, put_sized
+
+from millrace.binlog.errors import BinlogError
+
+__all__ = ["TableWriter", "TransactionWriter", "murmur2"]
+
+cdef enum:
+    CHECKSUM_LENGTH = 4
+    KEPT = 1 << 16
+    MOST_EVENTS = 1 << 16  # of a transaction
+    MOST_TABLES = 64  # of a transaction, and table maps that hold at the same time
+    MOST_IMAGES = 256  # combinations of present columns that are kept per table
+    REMEMBERED = 4096
+    REMEMBERED_SIZE = 1024
+    STMT_END_F = 1
+    # Of a record that is read: millrace.stage.Record.
+    OFFSET = 0
+    TIMESTAMP = 1
+    VALUE = 3
+    HEADERS = 4
+    FIELDS = 5
+
+# What is made of an event: see millrace.avro.transactions, which has the same numbers.
+cdef enum Role:
+    ROLE_NONE = 0  # left to the reference
+    ROLE_GTID = 1
+    ROLE_SILENT = 2
+    ROLE_QUERY = 3
+    ROLE_TABLE_MAP = 4
+    ROLE_COMMENT = 5
+    ROLE_WRITE = 6
+    ROLE_UPDATE = 7
+    ROLE_DELETE = 8
+
+cdef enum Kind:
+    KIND_LONG = 1
+    KIND_UINT64 = 2
+    KIND_BYTES = 3
+
+
+cdef struct Span:
+    Py_ssize_t at
+    Py_ssize_t size
+
+
+cdef struct Head:
+    # The head of a record of the events topic; names are where they stand in it.
+    int64_t position
+    int64_t sub_index
+    int64_t timestamp
+    int64_t server_id
+    int64_t epoch
+    int type_code
+    bint begins
+    bint ends
+    Span log_file
+    Span transaction
+    Py_ssize_t event  # where it begins
+
+
+cdef uint32_t murmur2_of(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """As ``org.apache.kafka.common.utils.Utils.murmur2``; the caller has proven that the data is there."""
+    cdef uint32_t m = 0x5BD1E995
+    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size
+    cdef uint32_t k
+    cdef Py_ssize_t at = 0
+    while size - at >= 4:
+        k = data[at] | <uint32_t>data[at + 1] << 8 | <uint32_t>data[at + 2] << 16 | <uint32_t>data[at + 3] << 24
+        k *= m
+        k = (k ^ k >> 24) * m
+        h = h * m ^ k
+        at += 4
+    if at < size:
+        k = data[at]
+        if size - at > 1:
+            k |= <uint32_t>data[at + 1] << 8
+        if size - at > 2:
+            k |= <uint32_t>data[at + 2] << 16
+        h = (h ^ k) * m
+    h = (h ^ h >> 13) * m
+    return h ^ h >> 15
+
+
+def murmur2(bytes data not None):
+    """Return the 32-bit murmur2 hash that Kafka's Java clients use."""
+    return murmur2_of(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef Py_ssize_t partition_of(object key, Py_ssize_t prefix, uint32_t partitions) noexcept:
+    """As services.rowmapper.partition: rows without a key keep to the first one."""
+    cdef Py_ssize_t size
+    if key is None or not PyBytes_CheckExact(key):
+        return 0
+    size = PyBytes_GET_SIZE(<bytes>key)
+    prefix = min(prefix, size)
+    return (murmur2_of(<const uint8_t*>PyBytes_AS_STRING(<bytes>key) + prefix, size - prefix) & 0x7FFFFFFF) % partitions
+
+
+# -- tables ---------------------------------------------------------------------------------------------
+
+cdef class Images:
+    """What writes the rows of events that have the same images; and what their records say is missing."""
+
+    cdef RowsKernel rows
+    cdef bytes before
+    cdef bytes after
+    cdef bytes missing  # from an event of this kind
+    cdef bytes missing_of_delete  # from what an update of the key becomes
+    cdef bytes missing_of_insert
+
+
+cdef class TableWriter:
+    """A table that is bound, ready to write rows.
+
+    ``name`` is database and table, ``label`` both with a point between them, ``origin``, ``place`` and
+    ``schema_source`` pieces of the source block, the last four as Avro has them. Keys have ``prefix_size`` bytes in
+    front that do not count for the partition. ``images(type_code, before, after)`` gives the RowsKernel for these
+    bitmaps, and what is said to be missing in both images together: of an event of that kind, of a delete and of an
+    insert; None where that is for the reference.
+    """
+
+    cdef tuple name
+    cdef bytes label
+    cdef bytes origin
+    cdef bytes place
+    cdef bytes schema_source
+    cdef list targets
+    cdef Py_ssize_t prefix_size
+    cdef object make_images
+    cdef dict images
+    cdef list last  # by operation
+
+    def __init__(self, tuple name not None, bytes label not None, bytes origin not None, bytes place not None,
+                 bytes schema_source not None, str topic not None, Py_ssize_t partitions, Py_ssize_t prefix_size,
+                 images):
+        if partitions < 1 or prefix_size < 0:
+            raise ValueError("a topic has a partition at least")
+        self.name, self.label, self.origin, self.place = name, label, origin, place
+        self.schema_source = schema_source
+        self.targets = [(topic, partition) for partition in range(partitions)]
+        self.prefix_size = prefix_size
+        self.make_images = images
+        self.images = {}
+        self.last = [None, None, None]
+
+
+cdef bint equals(bytes data, const Source* source, const Span* span) noexcept:
+    return PyBytes_GET_SIZE(data) == span.size and \
+        memcmp(PyBytes_AS_STRING(data), source.data + span.at, span.size) == 0
+
+
+cdef class Mapped:
+    """A table map, and the table that it stands for in the call at hand."""
+
+    cdef object event
+    cdef int64_t table_id
+    cdef int64_t call
+    cdef TableWriter table
+
+
+# -- transactions ---------------------------------------------------------------------------------------
+
+cdef class TransactionWriter:
+    """Writes transactions, as long as they are ordinary.
+
+    ``plans`` has, per type code, a number of Role, the branch of the union, and the kinds of the fields; ``read``
+    reads the event of a record as the reference does, for what comes again and again. ``begin`` and ``end`` stand
+    in front of the two records of ``topic``.
+
+    After :meth:`take`: ``groups``, what was written, as in millrace.stage.Output, of ``count`` records, whose
+    values have ``size`` bytes; ``rows`` of them are rows, of so many ``transactions``; ``offset`` and ``epoch`` are
+    those of the last event.
+    """
+
+    cdef readonly dict groups
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t size
+    cdef readonly Py_ssize_t rows
+    cdef readonly Py_ssize_t transactions
+    cdef readonly object offset
+    cdef readonly int64_t epoch
+
+    cdef object _read
+    cdef tuple _target
+    cdef bytes _begin
+    cdef bytes _end
+    cdef uint8_t _roles[256]
+    cdef int _branches[256]
+    cdef list _kinds
+    cdef dict _table_maps
+    cdef dict _queries
+    cdef int64_t _call
+
+    # The call at hand.
+    cdef object _find_table
+    cdef Py_ssize_t _prefix_size
+    cdef int64_t _now_ms
+    cdef list _boundaries
+
+    # The transaction at hand.
+    cdef Head* _heads
+    cdef Py_ssize_t _room
+    cdef bytes _id
+    cdef bint _has_gtid
+    cdef bint _has_thread
+    cdef int64_t _thread
+    cdef list _maps
+    cdef list _parts
+    cdef list _tables
+    cdef int64_t _counts[MOST_TABLES]
+    cdef int64_t _records
+    cdef Py_ssize_t _written
+    cdef Output _out
+
+    def __dealloc__(self):
+        free(self._heads)
+        free(self._out.data)
+
+    def __init__(self, list plans not None, read, str topic not None, bytes begin not None, bytes end not None):
+        cdef int code
+        if len(plans) != 256:
+            raise ValueError("not a plan per type code")
+        self._kinds = []
+        for code, (role, branch, kinds) in enumerate(plans):
+            self._roles[code], self._branches[code] = role, branch
+            self._kinds.append(<bytes?>kinds)
+        self._read = read
+        self._target = topic, 0
+        self._begin, self._end = begin, end
+        self._table_maps, self._queries = {}, {}
+        self.groups = {}
+
+    def take(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_ms,
+             Py_ssize_t most_records, Py_ssize_t most_bytes, Py_ssize_t limit, find_table):
+        """Write transactions, the first of which begins at ``index``; give the index of the first record left.
+
+        Values have ``prefix`` in front of the event. It ends once ``most_records`` are written, or ``most_bytes``,
+        and in front of a transaction whose events have more than ``limit`` bytes. ``find_table(event, epoch,
+        log_file, position)`` gives the table of a table map for rows that stand there, and whether it is that for
+        all that come later in this call; None leaves the transaction to the reference.
+        """
+        cdef Py_ssize_t taken
+        self.groups = {}
+        self.count = self.size = self.rows = self.transactions = 0
+        self._call += 1
+        self._prefix_size, self._now_ms, self._find_table = PyBytes_GET_SIZE(prefix), now_ms, find_table
+        self._boundaries = []
+        try:
+            while index < len(records):
+                taken = self._transaction(records, index, prefix, limit)
+                if taken == 0:
+                    break
+                index += taken
+                if self.count >= most_records or self.size >= most_bytes:
+                    break
+            if self._boundaries:
+                self.groups[self._target] = self._boundaries
+        finally:
+            self._find_table = self._boundaries = self._parts = self._tables = self._maps = None
+            if self._out.capacity > KEPT:
+                free(self._out.data)
+                self._out.data = NULL
+                self._out.size = self._out.capacity = 0
+        return index
+
+    cdef Py_ssize_t _transaction(self, list records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
+        """Write the transaction that begins at ``index``; give the number of its records, 0 where it is left."""
+        cdef Py_ssize_t count = self._survey(records, index, prefix, limit)
+        cdef Py_ssize_t number
+        cdef Head* head
+        cdef int role
+        if count == 0:
+            return 0
+        self._has_thread = False
+        self._maps, self._parts, self._tables = [], [], []
+        self._records = self._written = 0
+        for number in range(count):
+            head = &self._heads[number]
+            role = self._roles[head.type_code]
+            if role == ROLE_GTID or role == ROLE_SILENT:
+                continue
+            record = <tuple>records[index + number]
+            if role >= ROLE_WRITE:
+                if not self._rows_event(<bytes>record[VALUE], head, role, record[TIMESTAMP]):
+                    return 0
+            elif role == ROLE_TABLE_MAP:
+                if not self._table_map(<bytes>record[VALUE], head):
+                    return 0
+            elif role == ROLE_QUERY:
+                if not self._query(<bytes>record[VALUE], head):
+                    return 0
+            elif not self._comment(<bytes>record[VALUE], head):
+                return 0
+        if self._records:
+            self._finish(<tuple>records[index], <tuple>records[index + count - 1], count)
+        last = <tuple>records[index + count - 1]
+        self.offset, self.epoch = last[OFFSET], self._heads[count - 1].epoch
+        return count
+
+    # -- heads ---------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t _survey(self, list records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
+        """Read the heads of a transaction; give their number, 0 where it is not ordinary or does not end here."""
+        cdef Py_ssize_t end = len(records)
+        cdef Py_ssize_t number = 0
+        cdef Py_ssize_t size = 0
+        cdef Source source
+        cdef Head* head
+        cdef bytes value
+        self._has_gtid = False
+        self._id = None
+        while index + number < end:
+            record = records[index + number]
+            if not isinstance(record, tuple) or len(<tuple>record) != FIELDS or (<tuple>record)[HEADERS]:
+                return 0
+            if not PyBytes_CheckExact((<tuple>record)[VALUE]) or not self._fits(number):
+                return 0
+            value = <bytes>(<tuple>record)[VALUE]
+            source = source_of(value, 0, PyBytes_GET_SIZE(value))
+            size += source.end
+            if size > limit or not starts_with(&source, prefix):
+                return 0
+            head = &self._heads[number]
+            if not read_head(&source, head):
+                return 0
+            if number == 0:
+                if not head.begins:
+                    return 0
+                self._id = slice_of(&source, head.transaction.at, head.transaction.size)
+            elif head.begins or head.epoch != self._heads[0].epoch or \
+                    not equals(self._id, &source, &head.transaction):
+                return 0
+            if self._roles[head.type_code] == ROLE_NONE:
+                return 0
+            if self._roles[head.type_code] == ROLE_GTID:
+                self._has_gtid = True
+            number += 1
+            if head.ends:
+                return number
+        return 0
+
+    cdef bint _fits(self, Py_ssize_t number) except -1:
+        """Make room for one more head."""
+        cdef Py_ssize_t wanted
+        cdef Head* heads
+        if number < self._room:
+            return True
+        if number >= MOST_EVENTS:
+            return False
+        wanted = 2 * self._room + 16
+        heads = <Head*>realloc(self._heads, wanted * sizeof(Head))
+        if heads == NULL:
+            raise MemoryError
+        self._heads, self._room = heads, wanted
+        return True
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    cdef bint _begin_event(self, bytes value, const Head* head, Source* source) except -1:
+        """Read the union's branch, which is to be that of the type."""
+        source[0] = source_of(value, head.event, PyBytes_GET_SIZE(value))
+        return read_long(source) == self._branches[head.type_code] and not source.bad
+
+    cdef bint _query(self, bytes value, const Head* head) except -1:
+        """Take a statement that begins or ends the transaction."""
+        cdef Source source
+        cdef int64_t thread
+        cdef bytes rest
+        if not self._begin_event(value, head, &source):
+            return False
+        thread = read_long(&source)
+        read_long(&source)  # exec_time
+        read_long(&source)  # error_code
+        if source.bad or not (ends_with(value, b"\x0aBEGIN") or ends_with(value, b"\x0cCOMMIT")):
+            return False
+        rest = slice_of(&source, source.at, source.end - source.at)
+        known = self._queries.get(rest)
+        if known is None:
+            try:
+                known = self._read(value).query in (b"BEGIN", b"COMMIT")
+            except BinlogError:
+                return False
+            remember(self._queries, rest, known)
+        if not known:
+            return False
+        self._has_thread, self._thread = True, thread
+        return True
+
+    cdef bint _table_map(self, bytes value, const Head* head) except -1:
+        cdef Source source
+        cdef Mapped mapped
+        cdef bytes content
+        if not self._begin_event(value, head, &source):
+            return False
+        content = slice_of(&source, source.at, source.end - source.at)
+        mapped = self._table_maps.get(content)
+        if mapped is None:
+            mapped = Mapped.__new__(Mapped)
+            try:
+                mapped.event = self._read(value)
+            except BinlogError:
+                return False
+            mapped.table_id = mapped.event.table_id
+            remember(self._table_maps, content, mapped)
+        if len(self._maps) >= MOST_TABLES:
+            return False
+        self._maps.append(mapped)
+        return True
+
+    cdef bint _comment(self, bytes value, const Head* head) except -1:
+        """Step over an event of which no output is made, as long as it is well formed."""
+        cdef Source source
+        cdef const uint8_t* kinds
+        cdef bytes known = <bytes>self._kinds[head.type_code]
+        cdef Py_ssize_t index
+        if not self._begin_event(value, head, &source):
+            return False
+        kinds = <const uint8_t*>PyBytes_AS_STRING(known)
+        for index in range(PyBytes_GET_SIZE(known)):
+            if kinds[index] == KIND_BYTES:
+                skip(&source, <Py_ssize_t>read_long(&source))
+            elif kinds[index] == KIND_LONG or kinds[index] == KIND_UINT64:
+                read_long(&source)
+            else:
+                return False
+        return not source.bad and source.at == source.end
+
+    cdef bint _rows_event(self, bytes value, const Head* head, int role, timestamp_ms) except -1:
+        cdef Source source
+        cdef Span before, after, rows
+        cdef int64_t table_id, flags
+        cdef Mapped mapped
+        cdef Images images
+        cdef TableWriter table
+        cdef Py_ssize_t place
+        cdef bint written
+        cdef list records = []
+        cdef Frame[3] frames
+        if not self._begin_event(value, head, &source):
+            return False
+        table_id = read_long(&source)
+        flags = read_long(&source)
+        skip(&source, <Py_ssize_t>read_long(&source))  # extra_row_info
+        read_long(&source)  # column_count
+        before, after, rows = read_span(&source), read_span(&source), read_span(&source)
+        if source.bad or source.at != source.end:
+            return False
+        mapped = self._mapped(table_id)
+        if mapped is None:
+            return False
+        if flags & STMT_END_F:
+            self._maps = []
+        table = self._table(mapped, &source, head)
+        if table is None:
+            return False
+        images = self._images(table, &source, role, head.type_code, &before, &after)
+        if images is None:
+            return False
+        place = self._place_of(table)
+        if place < 0:
+            return False
+        self._write_frames(table, images, &source, head, role, frames)
+        try:
+            written = images.rows.write_rows(
+                source.data + rows.at, rows.size, records, frames, self._records + 1, self._counts[place] + 1, None,
+                timestamp_ms,
+            )
+        except MemoryError:
+            raise
+        except Exception:  # whatever it is, the reference meets it as well
+            return False
+        if not written:
+            return False
+        self._records += len(records)
+        self._counts[place] += len(records)
+        self._written += images.rows.written
+        if records:
+            self._place(table, records)
+        elif self._counts[place] == 0:
+            self._tables.pop()  # it was added for this event
+        return True
+
+    cdef Mapped _mapped(self, int64_t table_id):
+        """Give the last table map with this id."""
+        cdef Mapped mapped
+        cdef Py_ssize_t index = len(self._maps)
+        while index > 0:
+            index -= 1
+            mapped = <Mapped>self._maps[index]
+            if mapped.table_id == table_id:
+                return mapped
+        return None
+
+    cdef TableWriter _table(self, Mapped mapped, const Source* source, const Head* head):
+        """Give the table of a table map, as it is asked for once per call unless it may be another one later."""
+        if mapped.call == self._call:
+            return mapped.table
+        log_file = slice_of(source, head.log_file.at, head.log_file.size).decode("ascii")
+        found = self._find_table(mapped.event, head.epoch, log_file, head.position)
+        if found is None:
+            return None
+        mapped.table = <TableWriter?>(<tuple?>found)[0]
+        if (<tuple>found)[1]:
+            mapped.call = self._call
+        return mapped.table
+
+    cdef Images _images(self, TableWriter table, const Source* source, int role, int type_code, const Span* before,
+                        const Span* after):
+        cdef Images images = <Images>table.last[role - ROLE_WRITE]
+        if images is not None and equals(images.before, source, before) and equals(images.after, source, after):
+            return images
+        if (role == ROLE_WRITE and before.size) or (role == ROLE_DELETE and after.size):
+            return None
+        key = role, slice_of(source, before.at, before.size), slice_of(source, after.at, after.size)
+        images = table.images.get(key)
+        if images is None:
+            made = table.make_images(type_code, key[1], key[2])
+            if made is None:
+                return None
+            images = Images.__new__(Images)
+            images.rows, images.missing, images.missing_of_delete, images.missing_of_insert = made
+            if images.missing is None or images.missing_of_delete is None or images.missing_of_insert is None:
+                raise TypeError("bytes are missing")
+            if images.rows is None or images.rows.has_two_sides != (role == ROLE_UPDATE):
+                raise ValueError("a kernel for other images")
+            images.before, images.after = key[1], key[2]
+            if len(table.images) >= MOST_IMAGES:
+                table.images.clear()
+            table.images[key] = images
+        table.last[role - ROLE_WRITE] = images
+        return images
+
+    cdef Py_ssize_t _place_of(self, TableWriter table) except -2:
+        """Give the number of a table in this transaction; -1 where they are too many."""
+        cdef Py_ssize_t index
+        for index in range(len(self._tables)):
+            if (<TableWriter>self._tables[index]) is table or (<TableWriter>self._tables[index]).name == table.name:
+                return index
+        if len(self._tables) >= MOST_TABLES:
+            return -1
+        self._counts[len(self._tables)] = 0
+        self._tables.append(table)
+        return len(self._tables) - 1
+
+    cdef int _place(self, TableWriter table, list records) except -1:
+        """Note records for the partitions to which they go."""
+        cdef uint32_t partitions = <uint32_t>len(table.targets)
+        if partitions == 1:
+            self._parts.append((table.targets[0], records))
+            return 0
+        for record in records:
+            target = table.targets[partition_of((<tuple>record)[0], table.prefix_size, partitions)]
+            self._parts.append((target, [record]))
+        return 0
+
+    # -- what is written -----------------------------------------------------------------------------------
+
+    cdef int _write_frames(self, TableWriter table, Images images, const Source* source, const Head* head, int role,
+                           Frame* frames) except -1:
+        """Write what the records of an event have around images and numbers: see RowEncoder.start, EventWriter."""
+        cdef Output* out = &self._out
+        cdef Py_ssize_t rest, ends
+        cdef Py_ssize_t end[3]
+        cdef int status, index
+        cdef int count = 3 if role == ROLE_UPDATE else 1
+        cdef const char* operations = b"udc"
+        cdef bytes missing
+        if role == ROLE_WRITE:
+            operations = b"c"
+        elif role == ROLE_DELETE:
+            operations = b"d"
+        out.size = 0
+        status = put_piece(out, table.origin) or put_long(out, head.timestamp * 1000) or put_piece(out, table.place)
+        status = status or put_long(out, head.server_id) or put_byte(out, 2 if self._has_gtid else 0)
+        if self._has_gtid:
+            status = status or put_text(out, self._id)
+        status = status or put_span(out, source, &head.log_file) or put_long(out, head.position)
+        for index in range(count):
+            end[index] = out.size
+            status = status or put_byte(out, 2 if self._has_thread else 0)
+            if self._has_thread:
+                status = status or put_long(out, self._thread)
+            status = status or put_byte(out, 0)  # the statement's text
+            status = status or put_long(out, head.epoch) or put_long(out, head.sub_index)
+            status = status or put_piece(out, table.schema_source)
+            status = status or put_byte(out, 2) or put_byte(out, <uint8_t>operations[index])
+            status = status or put_byte(out, 2) or put_long(out, self._now_ms)
+            status = status or put_byte(out, 2) or put_text(out, self._id)
+        if status:
+            raise MemoryError
+        for index in range(count):
+            ends = end[index + 1] if index + 1 < count else out.size
+            missing = images.missing if index == 0 else images.missing_of_delete if index == 1 else \
+                images.missing_of_insert
+            frames[index].start.data, frames[index].start.size = out.data, end[0]
+            frames[index].end.data, frames[index].end.size = out.data + end[index], ends - end[index]
+            frames[index].missing.data = <const uint8_t*>PyBytes_AS_STRING(missing)
+            frames[index].missing.size = PyBytes_GET_SIZE(missing)
+        return 0
+
+    cdef int _finish(self, tuple first, tuple last, Py_ssize_t count) except -1:
+        """Write BEGIN and END around what was written of the transaction, which is whole now."""
+        cdef Py_ssize_t index
+        cdef int status
+        cdef Output* out = &self._out
+        cdef bytes begin, end
+        out.size = 0
+        status = put_piece(out, self._begin) or put_text(out, self._id) or put_byte(out, 0) or put_byte(out, 0)
+        status = status or self._put_boundary(<bytes>first[VALUE], &self._heads[0]) or put_byte(out, 0)
+        if status:
+            raise MemoryError
+        begin = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+        out.size = 0
+        status = put_piece(out, self._end) or put_text(out, self._id) or put_byte(out, 2)
+        status = status or put_long(out, self._records) or put_byte(out, 2) or put_long(out, len(self._tables))
+        for index in range(len(self._tables)):
+            status = status or put_piece(out, (<TableWriter>self._tables[index]).label)
+            status = status or put_long(out, self._counts[index])
+        status = status or put_byte(out, 0)
+        status = status or self._put_boundary(<bytes>last[VALUE], &self._heads[count - 1])
+        status = status or put_byte(out, 2) or put_long(out, 0)  # non_row_changes
+        if status:
+            raise MemoryError
+        end = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+        self._boundaries.append((self._id, begin, first[TIMESTAMP], None))
+        for target, records in self._parts:
+            group = self.groups.get(target)
+            if group is None:
+                self.groups[target] = records
+            else:
+                (<list>group).extend(records)
+        self._boundaries.append((self._id, end, last[TIMESTAMP], None))
+        self.count += self._records + 2
+        self.size += self._written + PyBytes_GET_SIZE(begin) + PyBytes_GET_SIZE(end)
+        self.rows += self._records
+        self.transactions += 1
+        return 0
+
+    cdef int _put_boundary(self, bytes value, const Head* head) noexcept:
+        """Write what both records say of the place: see TransactionSerializer."""
+        cdef Output* out = &self._out
+        cdef Source source = source_of(value, 0, PyBytes_GET_SIZE(value))
+        return put_long(out, head.timestamp * 1000) or put_long(out, head.server_id) or put_long(out, head.epoch) \
+            or put_span(out, &source, &head.log_file) or put_long(out, head.position)
+
+
+cdef int remember(dict known, bytes content, made) except -1:
+    if PyBytes_GET_SIZE(content) <= REMEMBERED_SIZE:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[content] = made
+    return 0
+
+
+cdef bint starts_with(Source* source, bytes prefix) noexcept:
+    """Step over the prefix."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
+    cdef Py_ssize_t at = skip(source, size)
+    return not source.bad and memcmp(source.data + at, PyBytes_AS_STRING(prefix), size) == 0
+
+
+cdef bint ends_with(bytes value, bytes end) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(end)
+    cdef Py_ssize_t at = PyBytes_GET_SIZE(value) - size
+    return at >= 0 and memcmp(PyBytes_AS_STRING(value) + at, PyBytes_AS_STRING(end), size) == 0
+
+
+cdef Span read_span(Source* source) noexcept:
+    """Read where bytes of Avro lie."""
+    cdef Span span
+    span.size = <Py_ssize_t>read_long(source)
+    span.at = skip(source, span.size)
+    return span
+
+
+cdef bint read_name(Source* source) noexcept:
+    """Step over a name that may be null, and say whether it is text as the reference reads it."""
+    cdef Span span
+    if read_branch(source):
+        span = read_span(source)
+        return not source.bad and is_utf8(source.data + span.at, span.size, 0xF4)
+    return not source.bad
+
+
+cdef bint read_head(Source* source, Head* head) noexcept:
+    """Read the head of a record, as HeadReader does; False for what is not ordinary in it."""
+    cdef int64_t type_code
+    cdef bint named
+    cdef Span end
+    head.log_file = read_span(source)
+    head.position = read_long(source)
+    head.sub_index = read_long(source)
+    skip(source, <Py_ssize_t>read_long(source))  # the type's name
+    head.timestamp = read_long(source)
+    type_code = read_long(source)
+    head.server_id = read_long(source)
+    read_long(source)  # event_size
+    read_long(source)  # next_position
+    read_long(source)  # flags
+    expect(source, read_long(source), 0)  # extra_headers
+    if read_branch(source):
+        expect(source, read_long(source), CHECKSUM_LENGTH)
+        skip(source, CHECKSUM_LENGTH)
+    read_flag(source)  # artificial
+    expect(source, read_long(source), 0)  # post_header_extra
+    head.epoch = read_long(source)
+    named = read_branch(source)
+    head.transaction = read_span(source)
+    read_long(source)  # ordinal
+    head.begins = read_flag(source)
+    head.ends = read_branch(source)
+    if head.ends:
+        end = read_span(source)
+        if source.bad or end.size != 6 or memcmp(source.data + end.at, b"commit", 6) != 0:
+            return False
+    if read_branch(source) or not read_name(source) or not read_name(source):  # xid; database and table
+        return False
+    if not named or not 0 <= type_code < 256 or head.timestamp >> 40 or not head.transaction.size:
+        return False
+    head.type_code = <int>type_code
+    head.event = source.at
+    return is_ascii(source, head.log_file.at, head.log_file.size) and \
+        is_ascii(source, head.transaction.at, head.transaction.size)
+
+
+cdef inline int put_piece(Output* out, bytes data) noexcept:
+    return put(out, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline int put_text(Output* out, bytes data) noexcept:
+    return put_sized(out, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline int put_span(Output* out, const Source* source, const Span* span) noexcept:
+    """Write bytes that were stepped over, behind their size."""
+    return put_sized(out, source.data + span.at, span.size)

@@ -1,0 +1,99 @@
+# cython: language_level=3
+"""How the kernel writes Avro's binary form: into an :c:type:`Output`, which grows, through :func:`room` alone."""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
+
+cdef enum Status:
+    DONE = 0
+    UNUSUAL = 1  # the value, or the row, is left to the reference
+    TRUNCATED = 2
+    NO_MEMORY = 3
+
+
+cdef struct Output:
+    uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef inline uint8_t* room(Output* out, Py_ssize_t size) noexcept nogil:
+    """Make the output ``size`` bytes longer and give the first of them; NULL where memory is short."""
+    cdef uint8_t* found
+    if size < 0 or (size > out.capacity - out.size and not grow(out, size)):
+        return NULL
+    found = out.data + out.size
+    out.size += size
+    return found
+
+
+cdef inline bint grow(Output* out, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t wanted
+    cdef uint8_t* data
+    if size > PY_SSIZE_T_MAX // 4 - out.size:
+        return False
+    wanted = (out.size + size) * 2
+    data = <uint8_t*>realloc(out.data, wanted)
+    if data == NULL:
+        return False
+    out.data = data
+    out.capacity = wanted
+    return True
+
+
+cdef inline int put(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append bytes that the caller has proven to be there."""
+    cdef uint8_t* into
+    if size == 0:
+        return DONE
+    into = room(out, size)
+    if into == NULL:
+        return NO_MEMORY
+    memcpy(into, data, size)
+    return DONE
+
+
+cdef inline int put_byte(Output* out, uint8_t value) noexcept nogil:
+    cdef uint8_t* into = room(out, 1)
+    if into == NULL:
+        return NO_MEMORY
+    into[0] = value
+    return DONE
+
+
+cdef inline int write_varint(uint8_t* into, uint64_t number) noexcept nogil:
+    """Write a varint into 10 bytes; returns how many it took."""
+    cdef int size = 0
+    while number > 127:
+        into[size] = <uint8_t>(number & 127 | 128)
+        number >>= 7
+        size += 1
+    into[size] = <uint8_t>number
+    return size + 1
+
+
+cdef inline int write_long(uint8_t* into, int64_t value) noexcept nogil:
+    """Write a long of Avro into 10 bytes; returns how many it took."""
+    return write_varint(into, (<uint64_t>value << 1) ^ (0 - <uint64_t>(value < 0)))
+
+
+cdef inline int put_long(Output* out, int64_t value) noexcept nogil:
+    cdef uint8_t* into = room(out, 10)
+    if into == NULL:
+        return NO_MEMORY
+    out.size += write_long(into, value) - 10
+    return DONE
+
+
+cdef inline int put_sized(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Append bytes or a string of Avro."""
+    cdef uint8_t* into = room(out, 10)
+    if into == NULL:
+        return NO_MEMORY
+    out.size += write_long(into, size) - 10
+    return put(out, data, size)

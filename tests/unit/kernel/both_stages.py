@@ -1,0 +1,153 @@
+"""The row mapper's stage run with the kernel for transactions and without it, over the same events."""
+
+import json
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from millrace import kernel
+from millrace.avro.service_state import RowMapperState
+from millrace.kafka.topics import TableTopicInfo
+from millrace.stage import Output, OutputRecord, Record, Target
+from tests.unit.rowmapper.harness import Registry, World
+
+__all__ = ["Committed", "PartitionedWorld", "run", "run_with_crashes"]
+
+
+class PartitionedWorld(World):
+    """A world whose tables' topics have several partitions."""
+
+    partitions = 5
+
+    def ensure_topics(self, ids: dict[str, str | None]) -> dict[str, Any]:
+        found = super().ensure_topics(ids)
+        return {
+            name: TableTopicInfo(self.partitions, info.max_message_bytes, id=info.id)
+            if isinstance(info, TableTopicInfo)
+            else info
+            for name, info in found.items()
+        }
+
+
+class Committed:
+    """What lies in the topics, by partition, and the state with it; how many transactions the kernel took."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Target, list[OutputRecord]] = {}
+        self.state: bytes = b""
+        self.compiled = 0
+
+    @property
+    def certain(self) -> RowMapperState:
+        """The state, without the counters of what makes no output, which may count again after a crash."""
+        state = RowMapperState.from_bytes(self.state)
+        doubtful = ("undone_events", "transactions_rolled_back")
+        return replace(
+            state, counters={name: count for name, count in state.counters.items() if name not in doubtful}
+        )
+
+    def note(self, groups: dict[Target, list[OutputRecord]]) -> None:
+        for target, records in groups.items():
+            self.groups.setdefault(target, []).extend(records)
+
+
+def cuts(records: Sequence[Record], chance: random.Random | None) -> Iterator[list[Record]]:
+    """Cut records into batches, at random or all alike."""
+    at = 0
+    while at < len(records):
+        size = 100 if chance is None else chance.choice((1, 2, 3, 7, 30, 100, 200))
+        yield list(records[at : at + size])
+        at += size
+
+
+class _Registry(Registry):
+    """Gives ids that do not depend on which schema came first."""
+
+    def register(self, subject: str, schema: dict[str, Any]) -> int:
+        super().register(subject, schema)
+        return zlib.crc32(json.dumps(schema, sort_keys=True).encode()) >> 1
+
+
+def start(world: World, *, compiled: bool) -> Any:
+    world.registry = _Registry()
+    with patch.object(kernel, "_enabled", compiled):
+        stage = world.start()
+    assert (stage._compiled is not None) == (compiled and not world.settings.rows.include_query)
+    if stage._compiled is not None:
+        stage._compiled = _Counting(stage._compiled)
+    return stage
+
+
+class _Counting:
+    """Counts the transactions that the kernel takes."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.taken = 0
+
+    def take(self, *arguments: Any) -> int:
+        index: int = self._inner.take(*arguments)
+        self.taken += self._inner.transactions
+        return index
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def run(world: World, *, compiled: bool, chance: random.Random | None = None) -> Committed:
+    """Let a stage take all events and commit at the end."""
+    committed = Committed()
+    stage = start(world, compiled=compiled)
+    with patch.object(kernel, "_enabled", compiled):
+        for batch in cuts(world.events.records, chance):
+            for _ in stage.take(batch):
+                committed.note(stage.output.groups)
+                stage.output.clear()
+    committed.state = stage.state().to_bytes()
+    committed.compiled = 0 if stage._compiled is None else stage._compiled.taken
+    return committed
+
+
+def run_with_crashes(world: World, chance: random.Random) -> Committed:
+    """Commit and crash at random yields, with the kernel and without it in turns; give what is committed."""
+    committed = Committed()
+    fresh = False
+    with patch.object(Output, "settle_bytes", chance.choice((0, 0, 500, 1 << 20))):
+        for crashes_left in reversed(range(20)):
+            compiled = chance.random() < 0.7
+            stage = start(world, compiled=compiled)
+            waiting = Committed()
+            crashed = False
+            with patch.object(kernel, "_enabled", compiled):
+                for batch in cuts(world.events.since(stage.next_offset), chance):
+                    for _ in stage.take(batch):
+                        waiting.note(stage.output.groups)
+                        stage.output.clear()
+                        if chance.random() < 0.3 or not fresh:
+                            fresh = True
+                            _commit(world, stage, waiting, committed)
+                        if crashes_left and chance.random() < 0.03:
+                            crashed = True
+                            break
+                    if crashed:
+                        break
+            if not crashed:
+                _commit(world, stage, waiting, committed)
+                committed.state = stage.state().to_bytes()
+                return committed
+    raise AssertionError("it never comes to an end")
+
+
+def _commit(world: World, stage: Any, waiting: Committed, committed: Committed) -> None:
+    state = stage.state()
+    assert world.ledger.state is None or not state.precedes(world.ledger.state)
+    world.ledger.state = type(state).from_bytes(state.to_bytes())
+    for (topic, _), records in waiting.groups.items():
+        # For the notes of tables' topics, which a stage reads when it starts.
+        world.ledger.topics.setdefault(topic, []).extend((topic, *record) for record in records)
+    committed.note(waiting.groups)
+    waiting.groups.clear()
+    world.ledger.commits += 1
