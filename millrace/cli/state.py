@@ -101,14 +101,15 @@ def rebuild(
         module = _MODULES[service]
         settings = load_settings(module.Settings, **values)
         topics = Topics(settings.source)
-        check_topics(settings, topics.of_service(service).own, topics.state)
+        ours = topics.of_service(service)
+        check_topics(settings, ours.input or ours.own)
+        admin = connect(settings.kafka)
+        ensure_topics(admin, settings.topics, {**ours.kinds, topics.state: "state"})
         click.echo(f"taking over from the {service}: one that runs ends with code 6")
         kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
         with TransactionalProducer(kafka, settings.source, service) as producer:
             stored = producer.open()
             value = None if stored is None else stored.value
-            admin = connect(settings.kafka)
-            ensure_topics(admin, settings.topics, topics.of_service(service).kinds)
             rebuilt = module.rebuild(settings, producer, click.echo)
             _say(rebuilt, value)
             if not yes:

@@ -42,6 +42,8 @@ _NO_LEADER_YET: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stubs have no types
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]

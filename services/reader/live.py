@@ -117,7 +117,9 @@ class LiveSource:
         for self._at in [(last + step) % count for step in range(count)]:
             self._beat()
             try:
-                attempt(self._addresses[self._at])
+                _LOG.info("connecting", server=str(self))
+                with self._nonsense_in_words():
+                    attempt(self._addresses[self._at])
             except DuplicateReplicaError:
                 raise
             except SourceError as error:
@@ -135,14 +137,8 @@ class LiveSource:
         raise kind("no server can be read: " + "; ".join(map(str, failures)))
 
     def _open(self, address: MysqlAddress) -> None:
-        _LOG.info("connecting", server=str(address))
         with self._anonymous_in_words():
-            try:
-                self._find_place(address)
-            except BinlogError as error:
-                raise ProtocolError(
-                    f"{address}: what it says of its log and its GTIDs cannot be read: {error}"
-                ) from error
+            self._find_place(address)
 
     def _examine(self, address: MysqlAddress) -> None:
         with MysqlConnection(address, self._beat) as connection:
@@ -227,6 +223,15 @@ class LiveSource:
             if warning not in self._warned:
                 self._warned.add(warning)
                 _LOG.warning("the source could be set up better", advice=warning)
+
+    @contextmanager
+    def _nonsense_in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except BinlogError as error:
+            raise ProtocolError(
+                f"{self}: what it says of its log and its GTIDs cannot be read: {error}"
+            ) from error
 
     @contextmanager
     def _anonymous_in_words(self) -> Iterator[None]:

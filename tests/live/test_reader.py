@@ -593,7 +593,7 @@ def test_who_cannot_read_fences_nobody(
     mysql.execute("FLUSH BINARY LOGS")
     start = f"{mysql.binlog_files[-1].name}:4"
     world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_START=start)
-    write_some(mysql, "before", 1)
+    write_some(mysql, "early", 1)
     with world.reader() as process:
         world.wait_until_at(mysql, process)
         refused = world.run(MILLRACE_MYSQL_PASSWORD="wrong")
@@ -601,7 +601,7 @@ def test_who_cannot_read_fences_nobody(
         other = ReaderWorld.of(kafka, source_name, mariadb).run()
         _one_line(other.stderr, "this is not the log that was read so far")
         assert (refused.returncode, other.returncode) == (3, 7)
-        write_some(mysql, "after", 1)
+        write_some(mysql, "late", 1)
         world.wait_until_at(mysql, process)
     assert {record.key.epoch for record in world.raw()} == {0}
 
