@@ -85,7 +85,8 @@ class ContinuityGuard:
     def adopt(self) -> Continuity:
         """Give what the topics are and end with now, for a state that is written on purpose."""
         self.begin(None)
-        last = last_record(self._settings, self.topics.own)
+        own = self.topics.own
+        last = last_record(self._settings, own) if own in self.continuity.topics else None
         if last is not None:
             self.note(None, (last.key, last.value))
         return self.continuity

@@ -147,7 +147,7 @@ class LiveSource:
             if state is None or state.reset is not None:
                 return
             other = another_log(connection, None, server_names(connection), state, self._beat)
-            if other is not None and self._has_gtids(connection, state, other) and other.other_server:
+            if other is not None and self._has_gtids(connection, state, other):
                 self._check_history(connection, state, other.reason, executed(connection))
 
     def _find_place(self, address: MysqlAddress) -> None:
