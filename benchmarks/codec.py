@@ -209,7 +209,7 @@ class _Measured(Generic[_T]):
 
 
 class _Stages:
-    """The stages of the three services, one behind the other."""
+    """The stages of the three services, one after the other."""
 
     def __init__(self, log: Path, pool: ThreadPoolExecutor) -> None:
         topics, registry = Topics(_SOURCE), cast("SchemaRegistry", Registry())

@@ -9,7 +9,7 @@ stage yields; it is committed as soon as the input pauses, else at the limits of
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -199,7 +199,7 @@ class Committer(Generic[S]):
             own = output.groups.get(self._own)
             if own:
                 self._last = own[-1][0], own[-1][1]
-            with _explained(self._guard, self._producer):
+            with self.explained():
                 self._producer.send(output)
             output.clear()
         self._settled = self._state()
@@ -210,10 +210,7 @@ class Committer(Generic[S]):
         A state that goes back is refused, unless ``rewind`` says that it is meant to.
         """
         state, before = self._settled, self._committed
-        if state is None:
-            with _explained(self._guard, self._producer):
-                self._producer.commit(None, wonder=self.explain)
-        else:
+        if state is not None:
             if not rewind and before is not None and state.precedes(before):
                 raise RuntimeError(
                     f"the state would go back from {before.place} to {state.place}: nothing was committed"
@@ -222,8 +219,8 @@ class Committer(Generic[S]):
             self._guard.note(None if reader is None else reader.last, self._last)
             self._last = None
             state = replace(state, continuity=self._guard.continuity)
-            with _explained(self._guard, self._producer):
-                self._producer.commit(state.to_bytes(), wonder=self.explain)
+        with self.explained():
+            self._producer.commit(None if state is None else state.to_bytes(), wonder=self.explain)
         self._committed = state
         self._guard.look()
 
@@ -247,6 +244,10 @@ class Committer(Generic[S]):
         """
         _explain(self._guard, self._producer)
 
+    def explained(self) -> AbstractContextManager[None]:
+        """Do so where Kafka refuses within a block."""
+        return _explained(self._guard, self._producer)
+
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""
         reader = self._reader
@@ -267,7 +268,7 @@ def run_stage(
 ) -> None:
     """Move records from ``reader`` through ``stage`` until ``stop`` is set; end with a commit."""
     health.set_ready()
-    try:
+    with suppress(StopRequestedError), committer.explained():
         while not stop.is_set():
             records = reader.read(batch, _PAUSE_S if committer.pending else wait_s)
             health.beat()
@@ -284,13 +285,6 @@ def run_stage(
             else:
                 committer.idle()
                 reader.tell_lag_tools()
-    except StopRequestedError:
-        pass
-    except TopicsRefusedError:
-        raise
-    except BrokerError:
-        committer.explain()
-        raise
     if committer.pending:
         _commit(reader, committer, stage, now=True)
     reader.tell_lag_tools()
