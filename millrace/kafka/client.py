@@ -3,9 +3,12 @@
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
 from millrace.kafka.errors import BrokerError
@@ -33,6 +36,41 @@ TRANSACTION_TIMEOUT_S: Final = 30.0
 """How long a transaction may be open before its coordinator ends it."""
 
 _POLL_S = 0.2
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """Raise the client's fatal error where it called back with that error set, which is a SystemError."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
+class Producer(confluent_kafka.Producer):
+    """The client's producer, whose calls that serve callbacks raise a KafkaException and nothing else."""
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve callbacks, for ``timeout`` seconds at most; negative: until there is one."""
+        with _one_error():
+            return super().poll(timeout)
+
+    def flush(self, timeout: float = -1) -> int:
+        """Wait for deliveries; the number of those that are still to come."""
+        with _one_error():
+            return super().flush(timeout)
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Flush, and commit the open transaction."""
+        with _one_error():
+            super().commit_transaction(timeout)
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Give up the open transaction."""
+        with _one_error():
+            super().abort_transaction(timeout)
 
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:

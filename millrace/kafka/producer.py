@@ -171,7 +171,7 @@ class TransactionalProducer:
             self._send(topic, partition, records)
         self._records += output.count
         self._bytes += output.size
-        self._producer.poll(0)
+        self._poll(0)
 
     def _send(self, topic: str, partition: int, records: Sequence[OutputRecord]) -> None:
         produce = self._producer.produce

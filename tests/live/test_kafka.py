@@ -247,6 +247,23 @@ def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topic
     assert values(settings, topics.raw) == []
 
 
+def test_fencing_is_found_by_the_next_poll(settings: KafkaSettings, topics: Topics) -> None:
+    """The client raises its fatal error from within a call that also reports records as not delivered."""
+    with TransactionalProducer(settings, topics.source, "reader") as second:
+
+        def send_and_poll() -> None:
+            with TransactionalProducer(settings, topics.source, "reader") as first:
+                first.open()
+                second.open()
+                send(first, topics.raw, b"1", b"zombie", 0)
+                while True:
+                    first.send(Output())
+                    time.sleep(0.05)
+
+        with pytest.raises(FencedError):
+            send_and_poll()
+
+
 def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, topics: Topics) -> None:
     """The last stable offset stands still at another service's open transaction: our state lies behind it."""
     with TransactionalProducer(settings, topics.source, "decoder") as other:
