@@ -75,7 +75,7 @@ kernel: $(READY) ## Build the compiled hot path; else this happens by itself whe
 	@$(BIN)/python -m millrace.kernel.build
 	@touch $(KERNEL)
 
-pins: ## Write requirements.txt anew, with the newest packages that pyproject.toml allows
+pins: ## Write requirements.txt again, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
 	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,dev]'
 	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace-cdc; } > .make/requirements.txt
