@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -14,6 +14,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
     AdminClient,
+    ListOffsetsResultInfo,
     OffsetSpec,
     TopicMetadata,
 )
@@ -23,6 +24,9 @@ from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Headers, Record
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = [
     "earliest_offsets",
@@ -191,23 +195,32 @@ def earliest_offsets(admin: AdminClient, partitions: Iterable[TopicPartition]) -
 def latest_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
-    """Return the offset behind the last record of each partition; raises KafkaException."""
+    """Return the offset after the last record of each partition; raises KafkaException."""
     return _list_offsets(admin, partitions, _LATEST, isolation)
 
 
 def _list_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], which: OffsetSpec, isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
-    """Look up offsets. A partition of a topic just created may have no leader yet; that is waited for."""
+    """Look up offsets. A partition of a topic just created may have no leader yet; that is waited for.
+
+    The client gives OFFSET_INVALID (-1001) and no error for a partition of which a broker that has just
+    started did not answer. That is waited for too: it must never be taken for an end.
+    """
     wanted = dict.fromkeys(partitions, which)
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
         try:
-            return {
-                partition: int(answer_of(future, _TIMEOUT_S).offset) for partition, future in futures.items()
-            }
+            return {partition: _answered(future) for partition, future in futures.items()}
         except KafkaException as error:
             if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_S)
+
+
+def _answered(future: "Future[ListOffsetsResultInfo]") -> int:
+    offset = int(answer_of(future, _TIMEOUT_S).offset)
+    if offset < 0:
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no offset in the answer"))
+    return offset
