@@ -21,11 +21,15 @@ from pathlib import Path
 from millrace.local import MariaDB, MySQL
 from tests.chaos.campaign import Campaign, StuckError
 from tests.chaos.faults import Fault, random_faults
+from tests.chaos.lost_tail import lost_tail
 from tests.chaos.report import report_lines
 from tests.chaos.stack import Stack
 
 _TOGETHER = (1, 2, 3, 3, 4)
 """How many faults may come together."""
+
+_LOST_TAIL = 10
+"""One round of so many is the loss of a topic's end, alone: people have to help."""
 
 
 def main() -> int:
@@ -78,6 +82,9 @@ def _suffer(
     source = random_faults(stack, chance, payloads=payloads)
     until = time.monotonic() + minutes * 60
     while not enough.is_set() and (time.monotonic() < until or campaign.report.faults < faults):
+        if chance.randrange(_LOST_TAIL) == 0:
+            campaign.suffer([lost_tail(stack, chance)])
+            continue
         together: dict[str, Fault] = {}
         for _ in range(chance.choice(_TOGETHER)):
             fault = next(source)

@@ -42,10 +42,10 @@ def check(stack: Stack, say: Callable[[str], None]) -> Verdict:
     _events(stack, verdict)
     say("reading the row topics")
     _rows(stack, verdict)
-    letters = len(list(read_topic(stack.settings, stack.topics.deadletter)))
-    verdict.counts["dead letters"] = letters
-    if letters:
-        verdict.note(f"there are {letters} dead letters")
+    dead_letters = len(list(read_topic(stack.settings, stack.topics.deadletter)))
+    verdict.counts["dead letters"] = dead_letters
+    if dead_letters:
+        verdict.note(f"there are {dead_letters} dead letters")
     if not verdict.counts["records of aborted transactions"]:
         verdict.note("no transaction of Kafka was aborted")
     return verdict

@@ -69,9 +69,11 @@ class Supervised:
 
     def __init__(self, name: str, environment: dict[str, str], log: Path) -> None:
         self.name = name
+        self.environment = environment
         self.exits: Counter[int] = Counter()
         self.unexpected: list[str] = []
-        self._environment = environment
+        self._also_expected: int | None = None
+        self._paused = False
         self._log = log
         self._next: list[str] | None = None
         self._lock = threading.Lock()
@@ -104,6 +106,23 @@ class Supervised:
             self._next = list(command)
             self._process.signal(signal.SIGKILL)
 
+    def may_end_with(self, code: int | None) -> None:
+        """Take another exit code for expected; None for none."""
+        self._also_expected = code
+
+    def pause(self) -> None:
+        """Kill it, and do not start it again until :meth:`resume`."""
+        with self._lock:
+            self._paused = True
+            self._process.signal(signal.SIGKILL)
+            self._process.wait(60)
+
+    def resume(self) -> None:
+        """Start it again."""
+        with self._lock:
+            self._process = self._launch(self._ordinary)
+            self._paused = False
+
     def stop(self) -> int:
         """Ask it to end for good; give its exit code."""
         self._ending.set()
@@ -114,21 +133,22 @@ class Supervised:
         return self._process.log_tail(lines)
 
     def _launch(self, command: Sequence[str]) -> Process:
-        return Process(self.name, command, log=self._log, env=self._environment, cwd=PROJECT)
+        return Process(self.name, command, log=self._log, env=self.environment, cwd=PROJECT)
 
     def _watch(self) -> None:
         while not self._ending.wait(_POLL_S):
             code = self._process.poll()
-            if code is None:
+            if code is None or self._paused:
                 continue
             self.exits[code] += 1
-            if code not in EXPECTED_EXITS:
+            if code not in EXPECTED_EXITS and code != self._also_expected:
                 self.unexpected.append(f"{self.name} ended with {code}: {self._process.log_tail(4)}")
             if self._next is None:
                 time.sleep(_BACKOFF_S)
             with self._lock:
-                command, self._next = self._next, None
-                self._process = self._launch(command or self._ordinary)
+                if not self._paused:
+                    command, self._next = self._next, None
+                    self._process = self._launch(command or self._ordinary)
 
 
 class Stack:

@@ -9,6 +9,7 @@ import pytest
 from millrace.local import MissingLibraryError, MySQL
 from tests.chaos.campaign import Campaign
 from tests.chaos.faults import Disturbed, Down, Fault, Placed, Second, Signalled
+from tests.chaos.lost_tail import LostTail
 from tests.chaos.stack import Stack
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3000)]
@@ -40,6 +41,7 @@ def rounds(stack: Stack) -> list[list[Fault]]:
             Second(stack, decoder),
         ],
         [Down("broker0", stack.kafka, stack.kafka.kill, 0.5), Signalled(reader, signal.SIGTERM)],
+        [LostTail(stack, "raw", 2)],
     ]
 
 
