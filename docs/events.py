@@ -19,11 +19,12 @@ __all__ = ["events_text"]
 def events_text() -> str:
     """Write the list of types, a section for each, and one for each structure inside their fields."""
     structures: dict[str, type] = {}
-    parts = ["| code | type | class | vector |\n| ---: | --- | --- | --- |"]
+    parts = ["| code | type | class | role | vector |\n| ---: | --- | --- | --- | --- |"]
     for code in sorted(EVENTS):
-        name = EVENTS[code].event_class.__name__
+        event_class = EVENTS[code].event_class
+        name, role = event_class.__name__, event_class.role.name
         vector = "server" if _servers(code) else "by hand"
-        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) | {vector} |")
+        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) | {role} | {vector} |")
     parts.append("")
     for code in sorted(EVENTS):
         declaration = EVENTS[code]

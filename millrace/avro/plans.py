@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from millrace.binlog.declaration import EVENTS, Declaration, DeclaredField, Event, declared_fields
 from millrace.binlog.events import (
-    AnonymousGtidLogEvent,
     MariadbGtidEvent,
     QueryEvent,
     RowsEvent,
@@ -20,13 +19,13 @@ from millrace.binlog.events.gtid import GtidEvent
 from millrace.binlog.events.query import VARIABLES
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.fields import FieldType
+from millrace.binlog.grammar import Role
 from millrace.binlog.state import LogFormat
-from millrace.binlog.transaction import HANDLERS, TransactionTracker
 
 __all__ = ["EventPlan", "event_plans", "field_kinds", "variable_plans"]
 
 EventPlan = tuple[int, int, int, tuple[int, int, int], bytes, bytes, bytes]
-"""Layout, action, post-header length; version of a rows event and which images it has; wires of the fields;
+"""Layout, role, post-header length; version of a rows event and which images it has; wires of the fields;
 the type's name and the branch of the union, as Avro has them."""
 
 
@@ -39,19 +38,6 @@ class Layout(IntEnum):
     QUERY = 4
     TABLE_MAP = 5
     ROWS = 6
-
-
-class Action(IntEnum):
-    """What an event means for its transaction."""
-
-    STEP = 0
-    WITHIN = 1
-    COMMIT = 2
-    ROWS = 3
-    GTID = 4
-    ANONYMOUS_GTID = 5
-    MARIADB_GTID = 6
-    QUERY = 7
 
 
 _WIRES: Final = {
@@ -81,15 +67,8 @@ _LAYOUTS: Final[tuple[tuple[type[Event], Layout], ...]] = (
     (TableMapEvent, Layout.TABLE_MAP),
     (RowsEvent, Layout.ROWS),
 )
-_ACTIONS: Final = {
-    TransactionTracker._setting: Action.WITHIN,
-    TransactionTracker._xid_event: Action.COMMIT,
-    TransactionTracker._rows: Action.ROWS,
-    TransactionTracker._gtid: Action.GTID,
-    TransactionTracker._mariadb_gtid: Action.MARIADB_GTID,
-    TransactionTracker._query: Action.QUERY,
-    None: Action.STEP,
-}
+_LEFT: Final = (Role.START, Role.PREPARE)
+"""Roles that the kernel does not look into."""
 
 
 def _wires(fields: Sequence[DeclaredField]) -> bytes | None:
@@ -103,17 +82,14 @@ def _wires(fields: Sequence[DeclaredField]) -> bytes | None:
     return bytes(wires)
 
 
-def _plan(declaration: Declaration) -> tuple[Layout, Action, tuple[int, int, int], bytes] | None:
+def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int], bytes] | None:
     """Make what of a plan does not depend on the log's format."""
     event_class = declaration.event_class
-    action = _ACTIONS.get(HANDLERS.get(event_class))
-    if action is None:
+    if event_class.role in _LEFT:
         return None
     layout = next((each for base, each in _LAYOUTS if issubclass(event_class, base)), Layout.FIELDS)
     sides = 0, 0, 0
     wires: bytes | None = b""
-    if issubclass(event_class, AnonymousGtidLogEvent):
-        action = Action.ANONYMOUS_GTID
     if issubclass(event_class, RowsEvent):
         operation = event_class.operation
         sides = (
@@ -124,7 +100,7 @@ def _plan(declaration: Declaration) -> tuple[Layout, Action, tuple[int, int, int
     if layout is Layout.FIELDS:
         own = hasattr(declaration.decode, "__self__")  # a method of the class, not made from its fields
         wires = None if own else _wires(declaration.fields)
-    return None if wires is None else (layout, action, sides, wires)
+    return None if wires is None else (layout, event_class.role, sides, wires)
 
 
 _BY_DECODER: Final = {
@@ -145,8 +121,8 @@ def event_plans(
         if plan is None or excess or (observed and plan[0] not in _OBSERVED):
             plans.append(None)
             continue
-        layout, action, sides, wires = plan
-        plans.append((layout, action, known, sides, wires, type_names[code], branches[event_class]))
+        layout, role, sides, wires = plan
+        plans.append((layout, role, known, sides, wires, type_names[code], branches[event_class]))
     return plans
 
 

@@ -1,7 +1,7 @@
 """What the kernel for transactions needs to know of events and tables, as numbers and bytes.
 
 :mod:`millrace.kernel.transactions` has the meaning of the numbers; they are spelled here as they are there.
-What has no role is left to the reference, and its transaction with it.
+What has no use is left to the reference, and its transaction with it.
 """
 
 from collections.abc import Callable
@@ -17,31 +17,26 @@ from millrace.avro.row_records import RowEncoder
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.events import (
     AnnotateRowsEvent,
-    AnonymousGtidLogEvent,
-    GtidLogEvent,
-    GtidTaggedLogEvent,
-    MariadbGtidEvent,
     QueryEvent,
     RowsQueryLogEvent,
     TableMapEvent,
-    TransactionPayloadEvent,
-    XidEvent,
 )
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent, RowsOperation
+from millrace.binlog.grammar import GTIDS, SILENT
 
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
 
-__all__ = ["Images", "RolePlan", "role_plans", "table_writer", "transaction_writer"]
+__all__ = ["Images", "UsePlan", "table_writer", "transaction_writer", "use_plans"]
 
-RolePlan = tuple[int, int, bytes]
-"""Role, branch of the union of events, kinds of the event's fields."""
+UsePlan = tuple[int, int, bytes]
+"""Use, branch of the union of events, kinds of the event's fields."""
 
 Images = Callable[[int, bytes, bytes], Any]
 """From type code and the bitmaps of both images to what writes such rows; see TableWriter."""
 
 
-class Role(IntEnum):
+class Use(IntEnum):
     """What the rows of a transaction need an event for."""
 
     NONE = 0
@@ -55,40 +50,38 @@ class Role(IntEnum):
     DELETE = 8
 
 
-_ROLES: Final[dict[type[Event], Role]] = {
-    GtidLogEvent: Role.GTID,
-    GtidTaggedLogEvent: Role.GTID,
-    MariadbGtidEvent: Role.GTID,
-    AnonymousGtidLogEvent: Role.SILENT,
-    XidEvent: Role.SILENT,
-    TransactionPayloadEvent: Role.SILENT,
-    QueryEvent: Role.QUERY,
-    TableMapEvent: Role.TABLE_MAP,
-    RowsQueryLogEvent: Role.COMMENT,
-    AnnotateRowsEvent: Role.COMMENT,
+_USES_OF_ROLES: Final = {
+    **dict.fromkeys(GTIDS, Use.GTID),
+    **dict.fromkeys(SILENT - GTIDS, Use.SILENT),
+}
+_USES: Final[dict[type[Event], Use]] = {
+    QueryEvent: Use.QUERY,
+    TableMapEvent: Use.TABLE_MAP,
+    RowsQueryLogEvent: Use.COMMENT,
+    AnnotateRowsEvent: Use.COMMENT,
 }
 _OPERATIONS: Final = {
-    RowsOperation.WRITE: Role.WRITE,
-    RowsOperation.UPDATE: Role.UPDATE,
-    RowsOperation.DELETE: Role.DELETE,
+    RowsOperation.WRITE: Use.WRITE,
+    RowsOperation.UPDATE: Use.UPDATE,
+    RowsOperation.DELETE: Use.DELETE,
 }
 
 
-def _role(event_class: type[Event]) -> Role:
+def _use(event_class: type[Event]) -> Use:
     if issubclass(event_class, PlainRowsEvent) and not issubclass(event_class, PartialUpdateRowsEvent):
         return _OPERATIONS[event_class.operation]
-    return _ROLES.get(event_class, Role.NONE)
+    return _USES.get(event_class) or _USES_OF_ROLES.get(event_class.role, Use.NONE)
 
 
-def role_plans() -> list[RolePlan]:
+def use_plans() -> list[UsePlan]:
     """Make the plans of all events, by type code."""
     branches = event_branches()
-    plans: list[RolePlan] = [(Role.NONE, 0, b"")] * 256
+    plans: list[UsePlan] = [(Use.NONE, 0, b"")] * 256
     for code, declaration in EVENTS.items():
-        role = _role(declaration.event_class)
-        if role is not Role.NONE:
+        use = _use(declaration.event_class)
+        if use is not Use.NONE:
             kinds, _ = field_kinds(declaration.event_class, lambda _: None)
-            plans[code] = role, branches[declaration.event_class], bytes(kinds)
+            plans[code] = use, branches[declaration.event_class], bytes(kinds)
     return plans
 
 
@@ -103,7 +96,7 @@ def transaction_writer(
         return None
     from millrace.kernel.transactions import TransactionWriter  # noqa: PLC0415 - only where it is built
 
-    return TransactionWriter(role_plans(), read, topic, begin, end)
+    return TransactionWriter(use_plans(), read, topic, begin, end)
 
 
 def table_writer(

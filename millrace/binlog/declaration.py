@@ -2,17 +2,18 @@
 
 ::
 
-    @event(EventType.ROTATE_EVENT)
+    @event(EventType.ROTATE_EVENT, role=Role.BETWEEN)
     class RotateEvent(Event):
         "The log ends here; the next one follows."
 
         position: U64 = post_header()
         new_log_ident: RestText = body()
 
-From the declaration follow the frozen slotted class, the decoder, the encoder, the Avro record and the row in
-``docs/events.md``. An event whose layout the field types cannot say (a field that is there only under a
-condition, a length that stands elsewhere) still declares its fields and brings two methods, ``decode_fields``
-and ``encode_fields``; the rest follows as well.
+``role`` is what the event is to its transaction (:mod:`millrace.binlog.grammar`). From the declaration follow
+the frozen slotted class, the decoder, the encoder, the Avro record and the row in ``docs/events.md``. An
+event whose layout the field types cannot say (a field that is there only under a condition, a length that
+stands elsewhere) still declares its fields and brings two methods, ``decode_fields`` and ``encode_fields``;
+the rest follows as well.
 
 A post-header has the length that the log's format description gives. ``post_header_lengths`` lists the
 lengths for which a layout is known; a longer one than these has its excess kept beside the event (see
@@ -29,6 +30,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from millrace.binlog.errors import TrailingBytesError, UnsupportedError
 from millrace.binlog.fields import FieldType, Read, Write, truncated
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 from millrace.binlog.values import value
 
@@ -59,6 +61,8 @@ class Event:
     __slots__ = ()
 
     event_type: ClassVar[EventType] = EventType.UNKNOWN_EVENT
+    role: ClassVar[Role] = Role.PART
+    """What it is to the transaction that it stands in."""
     rest_field: ClassVar[str | None] = None
     """The field that takes all bytes up to the end of the event, where it may be very large."""
 
@@ -298,13 +302,17 @@ def abstract_event(declared: type[C]) -> type[C]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
 def event(
-    event_type: EventType, *, post_header_lengths: tuple[int, ...] = (), extensible: bool = True
+    event_type: EventType,
+    *,
+    role: Role,
+    post_header_lengths: tuple[int, ...] = (),
+    extensible: bool = True,
 ) -> Callable[[type[E]], type[E]]:
     """Declare the event of a type code; see the module's docstring."""
 
     def declare(declared: type[E]) -> type[E]:
         event_class = value(declared)
-        event_class.event_type = event_type
+        event_class.event_type, event_class.role = event_type, role
         fields = declared_fields(event_class)
         decode: DecodeFields
         encode: EncodeFields

@@ -1,73 +1,41 @@
-"""Where transactions begin and end in a log.
+"""Follows where transactions begin and end in a log, by the grammar of :mod:`millrace.binlog.grammar`."""
 
-The grammar of a log, of all servers and versions::
-
-    log     = (group | between)*
-    group   = gtid? (bounded | prepared | single)
-    gtid    = GTID_LOG | GTID_TAGGED_LOG | ANONYMOUS_GTID_LOG | MariaDB's GTID
-    bounded = begin, change*, (XID | QUERY "COMMIT" | QUERY "ROLLBACK")
-    begin   = QUERY "BEGIN" | nothing, behind MariaDB's GTID without STANDALONE
-    prepared = QUERY "XA START …" (or nothing, as above), change*, QUERY "XA END …", XA_PREPARE_LOG
-    single  = setting*, one event: any other QUERY, EXECUTE_LOAD_QUERY, EXEC_LOAD or DELETE_FILE,
-              or TABLE_MAP*, rows event* and one with STMT_END_F (MySQL 5.1 without BEGIN)
-    change  = setting | TABLE_MAP | rows event | any QUERY, "SAVEPOINT …" and "ROLLBACK TO …" among them
-    setting = INTVAR | RAND | USER_VAR | ROWS_QUERY | ANNOTATE_ROWS | BEGIN_LOAD_QUERY | APPEND_BLOCK | …
-    between = FORMAT_DESCRIPTION | ROTATE | STOP | PREVIOUS_GTIDS | GTID_LIST | BINLOG_CHECKPOINT | heartbeats
-
-``XA COMMIT`` and ``XA ROLLBACK`` are a single of their own, any time after the prepared group. A
-TRANSACTION_PAYLOAD stands in place of a bounded group, and the events inside are fed behind it. A log ends in
-mid-group only when its server died; the FORMAT_DESCRIPTION of the next start, whose ``created`` is not 0,
-undoes what was open. Relay logs change files in mid-group. MySQL 5.0 writes an XID behind a single as well,
-which counts as standing between groups here.
-"""
-
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     EVENTS,
-    AnnotateRowsEvent,
-    AnonymousGtidLogEvent,
-    AppendBlockEvent,
-    BeginLoadQueryEvent,
-    BinlogCheckpointEvent,
-    DeleteFileEvent,
-    ExecLoadEvent,
-    ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
-    GtidEvent,
     GtidLogEvent,
     GtidTaggedLogEvent,
-    HeartbeatLogEvent,
-    HeartbeatLogEventV2,
-    IntvarEvent,
     MariadbGtidEvent,
     MariadbGtidFlag,
-    MariadbGtidListEvent,
-    PreviousGtidsLogEvent,
-    QueryCompressedEvent,
-    QueryEvent,
-    RandEvent,
-    RotateEvent,
     RowsEvent,
-    RowsQueryLogEvent,
     StartEventV3,
-    StopEvent,
-    TableMapEvent,
-    TransactionPayloadEvent,
-    UserVarEvent,
     XaPrepareLogEvent,
-    XidEvent,
 )
+from millrace.binlog.events.query import StatementEvent
+from millrace.binlog.grammar import GTIDS, TRANSITIONS, Effect, Mode, Role
 from millrace.binlog.header import EventHeader
 from millrace.binlog.statement import Statement, StatementKind, classify, xid_text
 from millrace.binlog.types import HeaderFlag
 from millrace.binlog.values import value
 
-__all__ = ["HANDLERS", "TransactionEnd", "TransactionStep", "TransactionTracker"]
+__all__ = [
+    "CONTROL_HEADS",
+    "ROLES",
+    "STATEMENT_ROLES",
+    "Standing",
+    "TransactionEnd",
+    "TransactionStep",
+    "TransactionTracker",
+    "role_of_statement",
+]
+
+ROLES: Final = {code: EVENTS[code].event_class.role if code in EVENTS else Event.role for code in range(256)}
+"""The role of each type of event, by its code."""
 
 
 class TransactionEnd(Enum):
@@ -100,45 +68,37 @@ class TransactionStep:
     interrupts: str | None = None
 
 
-class _Mode(Enum):
-    """What the open group still waits for."""
-
-    NONE = "none"
-    HEAD = "head"
-    BODY = "body"
-
-
-_BETWEEN = (
-    FormatDescriptionEvent,
-    StartEventV3,
-    RotateEvent,
-    StopEvent,
-    PreviousGtidsLogEvent,
-    MariadbGtidListEvent,
-    BinlogCheckpointEvent,
-    HeartbeatLogEvent,
-    HeartbeatLogEventV2,
-)
-_SETTING = (
-    TableMapEvent,
-    IntvarEvent,
-    RandEvent,
-    UserVarEvent,
-    RowsQueryLogEvent,
-    AnnotateRowsEvent,
-    BeginLoadQueryEvent,
-    AppendBlockEvent,
-    TransactionPayloadEvent,
-)
-_SINGLE = (ExecuteLoadQueryEvent, ExecLoadEvent, DeleteFileEvent)
-_END_OF_STATEMENT = {
-    StatementKind.COMMIT: TransactionEnd.COMMIT,
-    StatementKind.ROLLBACK: TransactionEnd.ROLLBACK,
-    StatementKind.XA_PREPARE: TransactionEnd.XA_PREPARE,
-    StatementKind.XA_COMMIT: TransactionEnd.XA_COMMIT,
-    StatementKind.XA_ROLLBACK: TransactionEnd.XA_ROLLBACK,
+_STATEMENTS: Final = {
+    StatementKind.BEGIN: (Role.BEGIN, TransactionEnd.COMMIT),
+    StatementKind.XA_START: (Role.BEGIN, TransactionEnd.COMMIT),
+    StatementKind.COMMIT: (Role.COMMIT, TransactionEnd.COMMIT),
+    StatementKind.ROLLBACK: (Role.ROLLBACK, TransactionEnd.ROLLBACK),
+    StatementKind.XA_PREPARE: (Role.DECISION, TransactionEnd.XA_PREPARE),
+    StatementKind.XA_COMMIT: (Role.DECISION, TransactionEnd.XA_COMMIT),
+    StatementKind.XA_ROLLBACK: (Role.DECISION, TransactionEnd.XA_ROLLBACK),
 }
-_BEGIN_KINDS = (StatementKind.BEGIN, StatementKind.XA_START)
+"""The role of a statement, and how it ends a transaction, if it does."""
+_OTHER_STATEMENT: Final = Role.SINGLE, TransactionEnd.COMMIT
+
+STATEMENT_ROLES: Final = {b"BEGIN": Role.BEGIN, b"COMMIT": Role.COMMIT, b"ROLLBACK": Role.ROLLBACK}
+"""What most statements of a log are, in the spelling of the servers."""
+
+CONTROL_HEADS: Final = frozenset({b"BE", b"CO", b"RO", b"SE", b"ST", b"XA"})
+"""How statements begin that may have another role than SINGLE, among those that begin with a letter."""
+
+
+def role_of_statement(text: bytes) -> Role:
+    """Tell the role of a statement; the beginning of its text is enough."""
+    role = STATEMENT_ROLES.get(text)
+    if role is not None:
+        return role
+    if text[:1].isalpha() and text[:2].upper() not in CONTROL_HEADS:
+        return Role.SINGLE
+    return _STATEMENTS.get(classify(text).kind, _OTHER_STATEMENT)[0]
+
+
+Standing = tuple[str | None, int, int, str | None]
+"""The id of the open transaction, the ordinal of its next event, the Mode, and its XID if it has one."""
 
 
 class TransactionTracker:
@@ -146,191 +106,121 @@ class TransactionTracker:
 
     __slots__ = ("_mode", "_ordinal", "_transaction", "_xid")
 
-    def __init__(self) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        self._transaction: str | None = None
-        self._ordinal = 0
-        self._mode = _Mode.NONE
-        self._xid: str | None = None
+    def __init__(self, standing: Standing = (None, 0, Mode.NONE, None)) -> None:
+        self._transaction, self._ordinal, self._mode, self._xid = standing
 
     @property
     def transaction(self) -> str | None:
         """Id of the transaction that is open, if one is."""
         return self._transaction
 
-    def feed(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
-        """Take the next event of the log, which starts at ``position`` of ``log_file``."""
-        handle = HANDLERS.get(type(event))
-        if handle is None:
-            return self._step()
-        return handle(self, header, event, log_file, position)
+    @property
+    def standing(self) -> Standing:
+        """What is known, for another tracker, or the kernel."""
+        return self._transaction, self._ordinal, self._mode, self._xid
 
     def save(self) -> dict[str, Any]:
         """Give what is known as plain values."""
         return {
             "transaction": self._transaction,
             "ordinal": self._ordinal,
-            "mode": self._mode.value,
+            "mode": ("none", "head", "body", "body")[self._mode],
             "xid": self._xid,
         }
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> "TransactionTracker":
-        """Go on from what :meth:`save` gave."""
-        tracker = cls()
-        tracker._transaction = saved["transaction"]
-        tracker._ordinal = saved["ordinal"]
-        tracker._mode = _Mode(saved["mode"])
-        tracker._xid = saved["xid"]
-        return tracker
+        """Resume from what :meth:`save` gave."""
+        mode = {"none": Mode.NONE, "head": Mode.HEAD, "body": Mode.BODY}[saved["mode"]]
+        if mode is Mode.BODY and saved["ordinal"] == 1:
+            mode = Mode.OPENED
+        return cls((saved["transaction"], saved["ordinal"], mode, saved["xid"]))
 
-    def _gtid(
-        self, header: EventHeader, event: GtidEvent | GtidTaggedLogEvent, log_file: str, position: int
-    ) -> TransactionStep:
-        anonymous = isinstance(event, AnonymousGtidLogEvent)
-        return self._open(f"{log_file}:{position}" if anonymous else event.gtid, _Mode.HEAD)
-
-    def _mariadb_gtid(
-        self, header: EventHeader, event: MariadbGtidEvent, log_file: str, position: int
-    ) -> TransactionStep:
-        mode = _Mode.HEAD if event.flags2 & MariadbGtidFlag.STANDALONE else _Mode.BODY
-        xid = None
-        if event.xid is not None:
-            xid = xid_text(event.xid.format_id, event.xid.gtrid, event.xid.bqual)
-        return self._open(event.gtid(header.server_id), mode, xid)
-
-    def _xid_event(
-        self, header: EventHeader, event: XidEvent, log_file: str, position: int
-    ) -> TransactionStep:
-        return self._step(ends=TransactionEnd.COMMIT)
-
-    def _xa_prepare(
-        self, header: EventHeader, event: XaPrepareLogEvent, log_file: str, position: int
-    ) -> TransactionStep:
-        if event.one_phase:
-            return self._step(ends=TransactionEnd.COMMIT)
-        xid = xid_text(event.format_id, event.gtrid, event.bqual)
-        return self._step(ends=TransactionEnd.XA_PREPARE, xid=xid)
-
-    def _rows(self, header: EventHeader, event: RowsEvent, log_file: str, position: int) -> TransactionStep:
-        if self._mode is _Mode.BODY:
-            return self._step()
-        ends = TransactionEnd.COMMIT if event.ends_statement else None
-        return self._within(log_file, position, ends=ends)
-
-    def _single(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
-        ends = TransactionEnd.COMMIT if self._mode is not _Mode.BODY else None
-        return self._within(log_file, position, ends=ends)
-
-    def _setting(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
-        return self._within(log_file, position)
-
-    def _open(
-        self, transaction: str, mode: _Mode, xid: str | None = None, statement: Statement | None = None
-    ) -> TransactionStep:
-        interrupts = self._transaction
-        self._transaction, self._ordinal, self._mode, self._xid = transaction, 1, mode, xid
-        return TransactionStep(transaction, 0, begins=True, statement=statement, interrupts=interrupts)
-
-    def _step(
-        self,
-        *,
-        ends: TransactionEnd | None = None,
-        xid: str | None = None,
-        statement: Statement | None = None,
-    ) -> TransactionStep:
-        """Count an event of the open transaction, or one that stands between transactions."""
-        transaction, ordinal = self._transaction, self._ordinal
-        if transaction is None:
-            return TransactionStep(None, 0, statement=statement)
-        self._ordinal = ordinal + 1
-        if ends is not None:
-            self._close()
-        return TransactionStep(transaction, ordinal, ends=ends, xid=xid, statement=statement)
-
-    def _within(
-        self,
-        log_file: str,
-        position: int,
-        *,
-        ends: TransactionEnd | None = None,
-        xid: str | None = None,
-        statement: Statement | None = None,
-    ) -> TransactionStep:
-        """Count an event that opens a transaction where none is open."""
-        if self._transaction is not None:
-            return self._step(ends=ends, xid=xid, statement=statement)
-        opened = self._open(f"{log_file}:{position}", _Mode.HEAD)
-        if ends is not None:
-            self._close()
-        return TransactionStep(opened.transaction, 0, begins=True, ends=ends, xid=xid, statement=statement)
-
-    def _between(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
-        restarted = isinstance(event, FormatDescriptionEvent | StartEventV3) and event.created
-        if restarted and self._transaction is not None and not header.flags & HeaderFlag.ARTIFICIAL_F:
+    def feed(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
+        """Take the next event of the log, which starts at ``position`` of ``log_file``."""
+        role, end, xid, statement = _reading(header, event)
+        entry = TRANSITIONS[role * len(Mode) + self._mode]
+        interrupts = None
+        if entry & (Effect.OPENS | Effect.CUTS):
             interrupts = self._transaction
             self._close()
-            return TransactionStep(None, 0, interrupts=interrupts)
-        return TransactionStep(None, 0)
+        if entry & Effect.OPENS:
+            self._transaction = _id(header, event, log_file, position)
+        if not entry & Effect.COUNTS:
+            return TransactionStep(None, 0, statement=statement, interrupts=interrupts)
+        if role in _NAMING_XID:
+            self._xid, xid = xid or self._xid, None
+        elif role is Role.DECISION:
+            xid = self._xid or xid
+        transaction, ordinal = self._transaction, self._ordinal
+        self._ordinal, self._mode = ordinal + 1, entry & _MODE
+        if entry & Effect.ENDS:
+            self._close()
+        return TransactionStep(
+            transaction,
+            ordinal,
+            begins=bool(entry & Effect.OPENS),
+            ends=end if entry & Effect.ENDS else None,
+            xid=xid,
+            statement=statement,
+            interrupts=interrupts,
+        )
 
-    def _query(
-        self,
-        header: EventHeader,
-        event: QueryEvent | QueryCompressedEvent,
-        log_file: str,
-        position: int,
-    ) -> TransactionStep:
-        statement = classify(_text_of(event))
-        kind = statement.kind
-        if kind in _BEGIN_KINDS:
-            return self._begin(statement, log_file, position)
-        if kind in (StatementKind.COMMIT, StatementKind.ROLLBACK):
-            return self._step(ends=_END_OF_STATEMENT[kind], statement=statement)
-        if kind in _END_OF_STATEMENT:
-            ends = _END_OF_STATEMENT[kind]
-            if statement.one_phase:
-                ends = TransactionEnd.COMMIT
-            xid = self._xid or statement.name
-            return self._within(log_file, position, ends=ends, xid=xid, statement=statement)
-        if self._mode is _Mode.BODY:
-            return self._step(statement=statement)
-        return self._within(log_file, position, ends=TransactionEnd.COMMIT, statement=statement)
-
-    def _begin(self, statement: Statement, log_file: str, position: int) -> TransactionStep:
-        xid = statement.name
-        if self._mode is _Mode.HEAD or (self._mode is _Mode.BODY and self._ordinal == 1):
-            self._mode = _Mode.BODY
-            self._xid = xid or self._xid
-            return self._step(statement=statement)
-        return self._open(f"{log_file}:{position}", _Mode.BODY, xid, statement)
+    def _close(self) -> None:
+        self._transaction, self._ordinal, self._mode, self._xid = None, 0, Mode.NONE, None
 
 
-def _text_of(event: QueryEvent | QueryCompressedEvent) -> bytes:
+_MODE: Final = max(Mode)
+_NAMING_XID: Final = frozenset({*GTIDS, Role.BEGIN})
+"""Roles of events that may say which XA transaction it is."""
+
+_Reading = tuple[Role, TransactionEnd, str | None, Statement | None]
+"""The role that an event turns out to have, how it ends a transaction, its XID, what a QUERY says."""
+
+
+def _reading(header: EventHeader, event: Event) -> _Reading:
+    """Look into an event."""
+    role = event.role
+    match event:
+        case RowsEvent():
+            return (Role.SINGLE if event.ends_statement else Role.SETTING), TransactionEnd.COMMIT, None, None
+        case StatementEvent() if role is Role.QUERY:
+            return _statement(classify(_text_of(event)))
+        case MariadbGtidEvent():
+            of = event.xid
+            xid = None if of is None else xid_text(of.format_id, of.gtrid, of.bqual)
+            standalone = event.flags2 & MariadbGtidFlag.STANDALONE
+            return (Role.GTID if standalone else role), TransactionEnd.COMMIT, xid, None
+        case XaPrepareLogEvent() if not event.one_phase:
+            xid = xid_text(event.format_id, event.gtrid, event.bqual)
+            return role, TransactionEnd.XA_PREPARE, xid, None
+        case FormatDescriptionEvent() | StartEventV3():
+            if event.created and not header.flags & HeaderFlag.ARTIFICIAL_F:
+                role = Role.RESTART
+    return role, TransactionEnd.COMMIT, None, None
+
+
+def _statement(statement: Statement) -> _Reading:
+    role, end = _STATEMENTS.get(statement.kind, _OTHER_STATEMENT)
+    if statement.one_phase:
+        end = TransactionEnd.COMMIT
+    xid = statement.name if role in (Role.BEGIN, Role.DECISION) else None
+    return role, end, xid, statement
+
+
+def _id(header: EventHeader, event: Event, log_file: str, position: int) -> str:
+    """Name the transaction that an event begins."""
+    match event:
+        case GtidLogEvent() | GtidTaggedLogEvent():
+            return event.gtid
+        case MariadbGtidEvent():
+            return event.gtid(header.server_id)
+    return f"{log_file}:{position}"
+
+
+def _text_of(event: StatementEvent) -> bytes:
     """Give a statement's text; none where it cannot be unpacked: what ends a transaction is never packed."""
     try:
         return event.query
     except BinlogError:
         return b""
-
-
-HANDLERS: dict[type[Event], Callable[..., TransactionStep]] = {
-    GtidLogEvent: TransactionTracker._gtid,
-    AnonymousGtidLogEvent: TransactionTracker._gtid,
-    GtidTaggedLogEvent: TransactionTracker._gtid,
-    MariadbGtidEvent: TransactionTracker._mariadb_gtid,
-    QueryEvent: TransactionTracker._query,
-    QueryCompressedEvent: TransactionTracker._query,
-    XidEvent: TransactionTracker._xid_event,
-    XaPrepareLogEvent: TransactionTracker._xa_prepare,
-    **dict.fromkeys(_BETWEEN, TransactionTracker._between),
-    **dict.fromkeys(_SETTING, TransactionTracker._setting),
-    **dict.fromkeys(_SINGLE, TransactionTracker._single),
-    **{
-        declaration.event_class: TransactionTracker._rows
-        for declaration in EVENTS.values()
-        if issubclass(declaration.event_class, RowsEvent)
-    },
-}
-"""What is done with each event; any other counts as part of what is open."""

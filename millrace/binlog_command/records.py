@@ -10,11 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from millrace.binlog.errors import BinlogError, ChecksumError, TooLargeError
 from millrace.binlog.events import (
-    AnonymousGtidLogEvent,
     CompressedRowsEvent,
-    GtidEvent,
-    GtidTaggedLogEvent,
-    MariadbGtidEvent,
     QueryCompressedEvent,
 )
 from millrace.binlog.events.compressed import unpacked_size
@@ -22,6 +18,7 @@ from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import MAGIC
 from millrace.binlog.fragments import PartialRowsAssembler
+from millrace.binlog.grammar import GTIDS
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
@@ -34,8 +31,6 @@ MAX_EVENT_SIZE: Final = 1 << 30
 
 _LARGEST: Final = 0xFFFFFFFF
 """What the size of an event in its header can say at most."""
-
-_GTID = (GtidEvent, GtidTaggedLogEvent, MariadbGtidEvent)
 
 
 class RawEvent(NamedTuple):
@@ -211,7 +206,6 @@ class LogDecoder:
         event = decoded.event
         step = self._tracker.feed(decoded.header, event, raw.file, raw.position)
         if step.begins:
-            named = isinstance(event, _GTID) and not isinstance(event, AnonymousGtidLogEvent)
-            self._gtid = step.transaction if named else None
+            self._gtid = step.transaction if event.role in GTIDS else None
         gtid = self._gtid if step.transaction is not None else None
         return LogRecord(raw.path, raw.file, raw.position, data, sub_index, decoded, gtid, step, state)

@@ -1,11 +1,12 @@
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import BinlogEvent
-from millrace.binlog.transaction import TransactionEnd
+from millrace.binlog.transaction import Standing, TransactionEnd
 
 OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, int, Sequence[tuple[str, bytes]] | None]
 """As millrace.stage has it."""
@@ -22,7 +23,7 @@ class EventWriter:
         write_table_map: Callable[[Any], bytes],
         write_variables: Callable[[bytes], bytes],
     ) -> None: ...
-    def tracker(self) -> dict[str, Any]: ...
+    def standing(self) -> Standing: ...
     def take(
         self,
         records: list[Any],
@@ -30,7 +31,7 @@ class EventWriter:
         head: bytes,
         scope: tuple[int, str],
         stream: StreamState,
-        tracker: dict[str, Any],
+        standing: Standing,
         limit: int,
         most: int,
         out: list[OutputRecord],
@@ -40,9 +41,11 @@ class RawTaker:
     position: int
     last_ms: int
     size: int
+    mode: int
+    open_gtid: Any
     ended: bool
     finished: list[Any]
-    def __init__(self, notes: bytes) -> None: ...
+    def __init__(self, roles: bytes, left: AbstractSet[int]) -> None: ...
     def take(
         self,
         pieces: list[Any],
@@ -54,7 +57,8 @@ class RawTaker:
         limit: int,
         checksums: bool,
         prefix: bytes,
-        progress: Any,
+        mode: int,
+        open_gtid: Any,
         stop_at_end: bool,
         out: list[OutputRecord],
     ) -> int: ...

@@ -37,6 +37,8 @@ from struct import error as StructError
 from zlib import crc32
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.grammar import TRANSITIONS, Effect, Mode, Role
+from millrace.binlog.transaction import CONTROL_HEADS, STATEMENT_ROLES
 
 __all__ = ["EventHead", "EventWriter", "HeadReader", "RawTaker", "RecordReader"]
 
@@ -73,16 +75,6 @@ cdef enum Layout:
     LAYOUT_TABLE_MAP = 5
     LAYOUT_ROWS = 6
 
-cdef enum Action:
-    ACTION_STEP = 0
-    ACTION_WITHIN = 1
-    ACTION_COMMIT = 2
-    ACTION_ROWS = 3
-    ACTION_GTID = 4
-    ACTION_ANONYMOUS_GTID = 5
-    ACTION_MARIADB_GTID = 6
-    ACTION_QUERY = 7
-
 cdef enum Wire:
     # 1 to 8: an unsigned integer of as many bytes.
     WIRE_INT32 = 9
@@ -100,15 +92,68 @@ cdef enum Kind:
     KIND_OTHER = 5
     KIND_OPTIONAL = 16
 
-cdef enum Mode:
-    MODE_NONE = 0
-    MODE_HEAD = 1
-    MODE_BODY = 2
-
 cdef enum End:
     END_NONE = 0
     END_COMMIT = 1
     END_ROLLBACK = 2
+
+
+# ------------------------------------------------------------------------------------------- the grammar
+
+# As millrace.binlog.grammar has it: the roles that are looked into, the modes, the effects, the table.
+cdef int ROLE_PART = Role.PART
+cdef int ROLE_GTID = Role.GTID
+cdef int ROLE_GROUP_GTID = Role.GROUP_GTID
+cdef int ROLE_ANONYMOUS_GTID = Role.ANONYMOUS_GTID
+cdef int ROLE_QUERY = Role.QUERY
+cdef int ROLE_SETTING = Role.SETTING
+cdef int ROLE_SINGLE = Role.SINGLE
+cdef int ROLE_ROLLBACK = Role.ROLLBACK
+cdef int MODES = len(Mode)
+cdef int MODE_NONE = Mode.NONE
+cdef int MODE_MASK = max(Mode)
+cdef int COUNTS = Effect.COUNTS
+cdef int OPENS = Effect.OPENS
+cdef int ENDS = Effect.ENDS
+cdef int CHANGES = Effect.OPENS | Effect.ENDS | Effect.CUTS
+cdef bytes TABLE = TRANSITIONS
+cdef bytes HEADS = b"".join(CONTROL_HEADS)
+cdef list STATEMENTS = [(text, int(role)) for text, role in STATEMENT_ROLES.items()]
+
+
+cdef inline int transition(int role, int mode) noexcept:
+    """Give the effect of a role in a mode, and the mode that follows; nothing for what is neither."""
+    cdef int place = role * MODES + mode
+    if role < 0 or not 0 <= mode < MODES or place >= PyBytes_GET_SIZE(TABLE):
+        return 0
+    return <uint8_t> PyBytes_AS_STRING(TABLE)[place]
+
+
+cdef int role_of_query(Source* source, int known) except -2:
+    """Tell the role of a QUERY, from its post-header on; -1 where the reference must look at its text."""
+    cdef Py_ssize_t size, at, index
+    cdef uint8_t first, second
+    skip(source, 8)
+    size = <Py_ssize_t> read_uint(source, 1) + 1
+    skip(source, 2)
+    if known > 11:
+        size += <Py_ssize_t> read_uint(source, 2)
+    skip(source, size)
+    size = source.end - source.at
+    at = skip(source, size)
+    if source.bad or size < 2:
+        return -1
+    for text, role in STATEMENTS:
+        if size == PyBytes_GET_SIZE(<bytes> text) and \
+                memcmp(source.data + at, PyBytes_AS_STRING(<bytes> text), size) == 0:
+            return role
+    first, second = source.data[at] & 0xDF, source.data[at + 1] & 0xDF
+    if not 65 <= first <= 90:
+        return -1
+    for index in range(0, PyBytes_GET_SIZE(HEADS), 2):
+        if first == <uint8_t> HEADS[index] and second == <uint8_t> HEADS[index + 1]:
+            return -1
+    return ROLE_SINGLE
 
 
 # ------------------------------------------------------------------------------------ memory, with its bounds
@@ -183,7 +228,7 @@ cdef inline void put_some_long(Sink* sink, int64_t value) noexcept:
 
 cdef struct Plan:
     int layout
-    int action
+    int role
     int known  # length of the post-header
     int version  # of rows events; how wide a table id is
     int before
@@ -201,26 +246,23 @@ cdef struct Variable:
 
 cdef struct Step:
     # Where an event stands in its transaction, and what is open behind it.
-    bint known  # a transaction is open or begins
-    bint begins
+    bint known  # it belongs to a transaction
+    bint begins  # ``_new_name`` is that of the transaction
     int ends
     int64_t ordinal
     int mode
-    int64_t next_ordinal
-    bint named  # ``name`` is that of a new transaction
-    bint closes
 
 
 cdef class EventWriter:
     """Makes records of the events topic of raw events, as long as these are of the ordinary kinds.
 
     ``plans(log_format)`` gives what is needed to read a log of that format: per type code None, or (layout,
-    action, post-header length, (version, before, after), wires, the type's name, the union's branch).
+    role, post-header length, (version, before, after), wires, the type's name, the union's branch).
     ``variables`` does so for the status variables by code: (place, wires). ``write_text``, ``write_table_map``
     and ``write_variables`` are the reference's, for what is not plain, and give bytes of Avro.
 
     After :meth:`take`, ``taken_bytes`` is the size of the events that were taken, ``written_bytes`` that of
-    their records, and :meth:`tracker` tells where the transaction stands.
+    their records, and :meth:`standing` tells where the transaction stands.
     """
 
     cdef readonly Py_ssize_t taken_bytes
@@ -307,10 +349,10 @@ cdef class EventWriter:
             plan = plans[code]
             if plan is None:
                 continue
-            layout, action, known, (version, before, after), wires, name, branch = plan
+            layout, role, known, (version, before, after), wires, name, branch = plan
             if len(wires) > MOST_FIELDS or not 0 <= known < 256:
                 raise ValueError("an event that has no plan")
-            self._plans[code].layout, self._plans[code].action = layout, action
+            self._plans[code].layout, self._plans[code].role = layout, role
             self._plans[code].known, self._plans[code].version = known, version
             self._plans[code].before, self._plans[code].after = before, after
             self._plans[code].count = len(wires)
@@ -333,12 +375,9 @@ cdef class EventWriter:
         self._scope = scope
         return 0
 
-    cdef bint _use_tracker(self, dict saved) except -1:
+    cdef bint _use_standing(self, tuple standing) except -1:
         cdef bytes name
-        transaction = saved["transaction"]
-        self._ordinal = saved["ordinal"]
-        self._mode = ("none", "head", "body").index(saved["mode"])
-        self._xid = saved["xid"]
+        transaction, self._ordinal, self._mode, self._xid = standing
         if transaction is None:
             self._transaction = None
             self._name_size = 0
@@ -351,26 +390,21 @@ cdef class EventWriter:
             self._transaction = transaction
         return True
 
-    def tracker(self) -> dict:
-        """Give where the transaction stands, in the form of TransactionTracker.save."""
+    def standing(self) -> tuple:
+        """Give where the transaction stands, as the TransactionTracker does."""
         if self._transaction is None and self._name_size:
             self._transaction = PyUnicode_DecodeASCII(<const char*> self._name, self._name_size, NULL)
-        return {
-            "transaction": self._transaction,
-            "ordinal": self._ordinal,
-            "mode": ("none", "head", "body")[self._mode],
-            "xid": self._xid,
-        }
+        return self._transaction, self._ordinal, self._mode, self._xid
 
     # -- the batch -------------------------------------------------------------------------------------
 
     def take(self, list records not None, Py_ssize_t index, bytes head not None, tuple scope not None, stream,
-             dict tracker not None, Py_ssize_t limit, Py_ssize_t most, list out not None):
+             tuple standing not None, Py_ssize_t limit, Py_ssize_t most, list out not None):
         """Take the raw records from ``index`` on; give the index of the first that is not taken.
 
         ``head`` is a key without its position, whose epoch and file those of all must be. What is written is appended
         to ``out``, as millrace.stage.OutputRecord; none is larger than ``limit``, and it ends beyond ``most`` bytes.
-        ``stream`` is the StreamState, which is kept; ``tracker`` what TransactionTracker.save gives.
+        ``stream`` is the StreamState, which is kept; ``standing`` where the TransactionTracker stands.
         """
         cdef Py_ssize_t count = len(records)
         self.taken_bytes = self.written_bytes = 0
@@ -381,7 +415,7 @@ cdef class EventWriter:
             self._use_format(log_format)
         if scope != self._scope:
             self._use_scope(scope)
-        if not self._use_tracker(tracker):
+        if not self._use_standing(standing):
             return index
         cdef dict table_maps = stream.table_maps
         while index < count and self.written_bytes <= most:
@@ -497,86 +531,55 @@ cdef class EventWriter:
                     Step* step) except -1:
         """Do what the TransactionTracker does with an event, without noting it; False: it must do so itself."""
         cdef Source source = event[0]
-        cdef int action = plan.action
-        cdef int ends = END_NONE
-        cdef int verb
-        cdef uint64_t flags, number
-        step.known, step.begins, step.ends, step.ordinal = self._name_size > 0, False, END_NONE, self._ordinal
-        step.mode, step.next_ordinal, step.named, step.closes = self._mode, self._ordinal + 1, False, False
-        if action == ACTION_GTID:
-            skip(&source, 1)
-            self._name_gtid(&source)
-            return not source.bad and self._open(step, MODE_HEAD)
-        if action == ACTION_ANONYMOUS_GTID:
-            return self._name_place(position) and self._open(step, MODE_HEAD)
-        if action == ACTION_MARIADB_GTID:
+        cdef int role = plan.role
+        cdef int entry
+        cdef uint64_t number, domain
+        if plan.layout == LAYOUT_ROWS:
+            role = ROLE_SINGLE if ends_statement else ROLE_SETTING
+        elif plan.layout == LAYOUT_QUERY:
+            role = role_of_query(&source, plan.known)
+        elif plan.layout == LAYOUT_MARIADB_GTID:
             number = read_uint(&source, 8)
-            self._new_name_size = 0
-            self._name_number(read_uint(&source, 4))
-            self._name_byte(MINUS)
-            self._name_number(server_id)
-            self._name_byte(MINUS)
-            self._name_number(number)
-            flags = read_uint(&source, 1)
-            return not source.bad and self._open(step, MODE_HEAD if flags & 1 else MODE_BODY)
-        if action == ACTION_QUERY:
-            verb = query_verb(&source, plan.known)
-            if verb <= 0 or source.bad:
-                return False
-            if verb == 1:
-                if self._mode == MODE_HEAD or (self._mode == MODE_BODY and self._ordinal == 1):
-                    step.mode = MODE_BODY
-                    return self._count(step, END_NONE)
-                return self._name_place(position) and self._open(step, MODE_BODY)
-            return self._count(step, END_COMMIT if verb == 2 else END_ROLLBACK)
-        if action == ACTION_COMMIT:
-            return self._count(step, END_COMMIT)
-        if action == ACTION_STEP or (action == ACTION_ROWS and self._mode == MODE_BODY):
-            return self._count(step, END_NONE)
-        if action == ACTION_ROWS and ends_statement:
-            ends = END_COMMIT
-        if self._name_size:
-            return self._count(step, ends)
-        if not self._name_place(position):
+            domain = read_uint(&source, 4)
+            if read_uint(&source, 1) & 1:
+                role = ROLE_GTID
+        if role < 0 or source.bad:
             return False
-        self._open(step, MODE_HEAD)
-        step.ends = ends
-        step.closes = ends != END_NONE
-        return True
-
-    cdef bint _count(self, Step* step, int ends):
-        # TransactionTracker._step
-        if not step.known:
-            step.ordinal = step.next_ordinal = 0
-        else:
-            step.ends = ends
-            step.closes = ends != END_NONE
-        return True
-
-    cdef bint _open(self, Step* step, int mode):
-        # TransactionTracker._open; the name is in _new_name.
-        step.known = step.begins = step.named = True
-        step.ordinal, step.next_ordinal, step.mode = 0, 1, mode
-        return True
+        entry = transition(role, self._mode)
+        step.known, step.begins = (entry & COUNTS) != 0, (entry & OPENS) != 0
+        step.mode = entry & MODE_MASK
+        step.ordinal, step.ends = self._ordinal if step.known else 0, END_NONE
+        if step.begins:
+            step.ordinal = 0
+            if plan.layout == LAYOUT_MARIADB_GTID:
+                self._name_mariadb_gtid(domain, server_id, number)
+            elif plan.layout == LAYOUT_GTID and role == ROLE_GTID:
+                skip(&source, 1)
+                self._name_gtid(&source)
+            elif not self._name_place(position):
+                return False
+        if step.known and entry & ENDS:
+            step.ends = END_ROLLBACK if role == ROLE_ROLLBACK else END_COMMIT
+        return not source.bad
 
     cdef void _note_step(self, Step* step) noexcept:
-        if step.named:
+        if not step.known:
+            return
+        if step.begins:
             memcpy(self._name, self._new_name, self._new_name_size)
             self._name_size = self._new_name_size
             self._transaction = self._xid = None
-        if step.closes:
+        if step.ends != END_NONE:
             self._name_size = 0
             self._transaction = self._xid = None
             self._ordinal, self._mode = 0, MODE_NONE
-        elif step.known:
-            self._ordinal, self._mode = step.next_ordinal, step.mode
         else:
-            self._mode = step.mode
+            self._ordinal, self._mode = step.ordinal + 1, step.mode
 
     cdef void _put_step(self, Sink* sink, Step* step) noexcept:
-        cdef int size = self._new_name_size if step.named else self._name_size
+        cdef int size = self._new_name_size if step.begins else self._name_size
         cdef const uint8_t* name = self._name
-        if step.named:
+        if step.begins:
             name = self._new_name
         if not step.known:
             put_byte(sink, 0)
@@ -623,6 +626,14 @@ cdef class EventWriter:
         self._name_byte(COLON)
         self._name_number(<uint64_t> position)
         return True
+
+    cdef void _name_mariadb_gtid(self, uint64_t domain, uint64_t server_id, uint64_t number) noexcept:
+        self._new_name_size = 0
+        self._name_number(domain)
+        self._name_byte(MINUS)
+        self._name_number(server_id)
+        self._name_byte(MINUS)
+        self._name_number(number)
 
     cdef void _name_gtid(self, Source* source) noexcept:
         # The uuid, a colon, and the number, which has a sign.
@@ -848,31 +859,6 @@ cdef inline void put_checksum(Sink* sink, bytes data) noexcept:
     put_slice(sink, &source, end - CHECKSUM_LENGTH, CHECKSUM_LENGTH)
 
 
-cdef int query_verb(Source* source, int known) noexcept nogil:
-    """Tell a QUERY that is BEGIN (1), COMMIT (2) or ROLLBACK (3), to the letter, from one that could be of XA
-    (-1) and all others (0)."""
-    cdef Py_ssize_t size, at
-    skip(source, 8)
-    size = <Py_ssize_t> read_uint(source, 1) + 1
-    skip(source, 2)
-    if known > 11:
-        size += <Py_ssize_t> read_uint(source, 2)
-    skip(source, size)
-    size = source.end - source.at
-    at = skip(source, size)
-    if source.bad:
-        return 0
-    if size == 5 and memcmp(source.data + at, b"BEGIN", 5) == 0:
-        return 1
-    if size == 6 and memcmp(source.data + at, b"COMMIT", 6) == 0:
-        return 2
-    if size == 8 and memcmp(source.data + at, b"ROLLBACK", 8) == 0:
-        return 3
-    if size >= 2 and memcmp(source.data + at, b"XA", 2) == 0:
-        return -1
-    return 0
-
-
 cdef void put_rows(Sink* sink, Source* source, Plan* plan) noexcept:
     cdef Py_ssize_t size = 0, at = source.at, before, after
     cdef uint64_t count
@@ -996,31 +982,24 @@ cdef void put_mariadb_gtid(Sink* sink, Source* source) noexcept:
 
 # ------------------------------------------------------------------------------------------ raw records
 
-cdef enum Note:
-    # What an event means for where transactions begin and end; see services.reader.progress.
-    NOTE_NOTHING = 0
-    NOTE_LEAVE = 1  # for the reader itself
-    NOTE_END = 2
-    NOTE_QUERY = 3
-    NOTE_GTID = 4
-    NOTE_ANONYMOUS_GTID = 5
-    NOTE_MARIADB_GTID = 6
-
-
 cdef class RawTaker:
     """Makes records of the raw topic of whole events that come one behind the other.
 
-    ``notes`` has, per type code, a number of Note. After :meth:`take`: ``position`` and ``last_ms`` as the
-    next event finds them, ``size``, the bytes of the events, ``ended``, whether the last one ends a
-    transaction, and ``finished``, the GTIDs of those that are whole.
+    ``roles`` has the role of each type of event, by its code; those of ``left`` are left to the reader. After
+    :meth:`take`: ``position`` and ``last_ms`` as the next event finds them, ``size``, the bytes of the events,
+    ``mode`` and ``open_gtid`` of the transaction that is open, ``ended``, whether the last event ends one, and
+    ``finished``, the GTIDs of those that are whole.
     """
 
     cdef readonly int64_t position
     cdef readonly int64_t last_ms
     cdef readonly Py_ssize_t size
+    cdef readonly int mode
+    cdef readonly object open_gtid
     cdef readonly bint ended
     cdef readonly list finished
-    cdef uint8_t _notes[256]
+    cdef uint8_t _roles[256]
+    cdef bint _left[256]
     cdef Sink _sink
 
     def __cinit__(self):
@@ -1032,28 +1011,30 @@ cdef class RawTaker:
     def __dealloc__(self):
         PyMem_Free(self._sink.data)
 
-    def __init__(self, bytes notes not None):
+    def __init__(self, bytes roles not None, left):
         cdef int code
-        if len(notes) != 256:
-            raise ValueError("not a note per type code")
+        if len(roles) != 256:
+            raise ValueError("not a role per type code")
         for code in range(256):
-            self._notes[code] = notes[code]
+            self._roles[code] = roles[code]
+            self._left[code] = code in left
 
     def take(self, list pieces not None, Py_ssize_t index, int64_t position, bint zero_allowed, int64_t last_ms,
-             int64_t now_ms, Py_ssize_t limit, bint checksums, bytes prefix not None, progress, bint stop_at_end,
-             list out not None):
+             int64_t now_ms, Py_ssize_t limit, bint checksums, bytes prefix not None, int mode, open_gtid,
+             bint stop_at_end, list out not None):
         """Append records, as millrace.stage.OutputRecord, to ``out``; give the index of the first piece left.
 
         It ends before what the reader must look at itself (what is no whole event, does not stand at ``position``,
-        is larger than ``limit``, has a bad checksum), and with ``stop_at_end`` after the end of a transaction. What
-        is noted of transactions is kept in ``progress``.
+        is larger than ``limit``, has a bad checksum), and with ``stop_at_end`` after the end of a transaction.
+        ``mode`` and ``open_gtid`` are those of the transaction that is open.
         """
         cdef Py_ssize_t count = len(pieces), end
         cdef Source source
         cdef uint64_t timestamp, server_id, event_size, next_position
         cdef int64_t timestamp_ms
-        cdef int note
+        cdef int type_code, role
         cdef bytes data
+        self.mode, self.open_gtid = mode, open_gtid
         self.position, self.last_ms, self.size, self.ended, self.finished = position, last_ms, 0, False, []
         while index < count and not (stop_at_end and self.ended):
             piece = pieces[index]
@@ -1065,12 +1046,13 @@ cdef class RawTaker:
                 break
             source = source_of(data, 0, end)
             timestamp = read_uint(&source, 4)
-            note = self._notes[read_uint(&source, 1)]
+            type_code = <int> read_uint(&source, 1)
+            role = self._roles[type_code]
             server_id = read_uint(&source, 4)
             event_size = read_uint(&source, 4)
             next_position = read_uint(&source, 4)
             skip(&source, 2)
-            if source.bad or note == NOTE_LEAVE or event_size != <uint64_t> end or end > limit:
+            if source.bad or self._left[type_code] or event_size != <uint64_t> end or end > limit:
                 break
             if next_position != (<uint64_t> (self.position + end) & 0xFFFFFFFF) and (
                 next_position != 0 or not zero_allowed
@@ -1080,7 +1062,7 @@ cdef class RawTaker:
                 if end < HEADER_LENGTH + CHECKSUM_LENGTH or crc32(data) != CRC32_RESIDUE:
                     break
                 source.end = end - CHECKSUM_LENGTH
-            if note != NOTE_NOTHING and not self._note(note, server_id, &source, progress):
+            if role != ROLE_PART and not self._note(role, server_id, &source):
                 break
             timestamp_ms = <int64_t> timestamp * 1000
             if timestamp_ms < self.last_ms:
@@ -1103,72 +1085,37 @@ cdef class RawTaker:
             raise MemoryError()
         return PyBytes_FromStringAndSize(<const char*> self._sink.data, self._sink.size)
 
-    cdef bint _note(self, int note, uint64_t server_id, Source* source, progress) except -1:
-        """Note where a transaction begins or ends; False, and nothing noted, where the reader must do so."""
-        cdef Py_ssize_t size
-        cdef int verb
-        cdef uint64_t number, domain, flags
-        if note == NOTE_END:
-            self._end(progress)
-            return True
-        if note == NOTE_QUERY:
-            verb = query_verb(source, 13)
-            if source.bad or verb < 0:
-                return False
-            if progress._standalone or verb == 2 or verb == 3:
-                self._end(progress)
-            elif verb == 1:
-                if not progress.inside:
-                    begin(progress, None, False, True)
-                progress._explicit = True
-            elif not progress._explicit:
-                self._end(progress)
-            return True
-        if note == NOTE_MARIADB_GTID:
+    cdef bint _note(self, int role, uint64_t server_id, Source* source) except -1:
+        """Note what an event is to its transaction; False, and nothing noted, where the reader must do so."""
+        cdef Py_ssize_t at
+        cdef uint64_t number, domain
+        cdef int entry
+        gtid = None
+        if role == ROLE_QUERY:
+            role = role_of_query(source, 13)
+        elif role == ROLE_GROUP_GTID:
             number = read_uint(source, 8)
             domain = read_uint(source, 4)
-            flags = read_uint(source, 1)
-            if source.bad:
-                return False
-            self._cut(progress)
-            begin(progress, (domain, server_id, number), flags & 1, not flags & 1)
-            return True
-        if note == NOTE_GTID:
+            gtid = domain, server_id, number
+            if read_uint(source, 1) & 1:
+                role = ROLE_GTID
+        elif role == ROLE_GTID:
             skip(source, 1)
-            size = skip(source, 16)
+            at = skip(source, 16)
             number = read_uint(source, 8)
-            if source.bad:
-                return False
-            self._cut(progress)
-            begin(progress, (slice_of(source, size, 16), number), False, False)
-            return True
-        self._cut(progress)
-        begin(progress, None, False, False)
+            if not source.bad:
+                gtid = slice_of(source, at, 16), number
+        if role < 0 or source.bad:
+            return False
+        entry = transition(role, self.mode)
+        if entry & CHANGES:
+            # Where one begins, the one before is whole; that is no end at which to stop.
+            if self.open_gtid is not None:
+                self.finished.append(self.open_gtid)
+            self.open_gtid = gtid
+        self.mode = entry & MODE_MASK
+        self.ended = (entry & ENDS) != 0
         return True
-
-    cdef int _end(self, progress) except -1:
-        gtid = progress.open_gtid
-        if gtid is not None:
-            self.finished.append(gtid)
-        progress.open_gtid = None
-        progress.inside = progress._explicit = progress._standalone = False
-        self.ended = True
-        return 0
-
-    cdef int _cut(self, progress) except -1:
-        # A transaction begins, so the one before is whole; that is no end at which to stop.
-        if progress.inside:
-            self._end(progress)
-            self.ended = False
-        return 0
-
-
-cdef int begin(progress, gtid, bint standalone, bint explicit) except -1:
-    progress.inside = True
-    progress.open_gtid = gtid
-    progress._standalone = standalone
-    progress._explicit = explicit
-    return 0
 
 
 cdef void put_number(Sink* sink, uint64_t number) noexcept:

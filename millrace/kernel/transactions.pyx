@@ -52,16 +52,16 @@ cdef enum:
     FIELDS = 5
 
 # What is made of an event: see millrace.avro.transactions, which has the same numbers.
-cdef enum Role:
-    ROLE_NONE = 0  # left to the reference
-    ROLE_GTID = 1
-    ROLE_SILENT = 2
-    ROLE_QUERY = 3
-    ROLE_TABLE_MAP = 4
-    ROLE_COMMENT = 5
-    ROLE_WRITE = 6
-    ROLE_UPDATE = 7
-    ROLE_DELETE = 8
+cdef enum Use:
+    USE_NONE = 0  # left to the reference
+    USE_GTID = 1
+    USE_SILENT = 2
+    USE_QUERY = 3
+    USE_TABLE_MAP = 4
+    USE_COMMENT = 5
+    USE_WRITE = 6
+    USE_UPDATE = 7
+    USE_DELETE = 8
 
 cdef enum Kind:
     KIND_LONG = 1
@@ -194,7 +194,7 @@ cdef class Mapped:
 cdef class TransactionWriter:
     """Writes transactions, as long as they are ordinary.
 
-    ``plans`` has, per type code, a number of Role, the branch of the union, and the kinds of the fields; ``read``
+    ``plans`` has, per type code, a number of Use, the branch of the union, and the kinds of the fields; ``read``
     reads the event of a record as the reference does, for what comes again and again. ``begin`` and ``end`` stand
     in front of the two records of ``topic``.
 
@@ -215,7 +215,7 @@ cdef class TransactionWriter:
     cdef tuple _target
     cdef bytes _begin
     cdef bytes _end
-    cdef uint8_t _roles[256]
+    cdef uint8_t _uses[256]
     cdef int _branches[256]
     cdef list _kinds
     cdef dict _table_maps
@@ -252,8 +252,8 @@ cdef class TransactionWriter:
         if len(plans) != 256:
             raise ValueError("not a plan per type code")
         self._kinds = []
-        for code, (role, branch, kinds) in enumerate(plans):
-            self._roles[code], self._branches[code] = role, branch
+        for code, (use, branch, kinds) in enumerate(plans):
+            self._uses[code], self._branches[code] = use, branch
             self._kinds.append(<bytes?>kinds)
         self._read = read
         self._target = topic, 0
@@ -299,7 +299,7 @@ cdef class TransactionWriter:
         cdef Py_ssize_t count = self._survey(records, index, prefix, limit)
         cdef Py_ssize_t number
         cdef Head* head
-        cdef int role
+        cdef int use
         if count == 0:
             return 0
         self._has_thread = False
@@ -307,17 +307,17 @@ cdef class TransactionWriter:
         self._records = self._written = 0
         for number in range(count):
             head = &self._heads[number]
-            role = self._roles[head.type_code]
-            if role == ROLE_GTID or role == ROLE_SILENT:
+            use = self._uses[head.type_code]
+            if use == USE_GTID or use == USE_SILENT:
                 continue
             record = <tuple>records[index + number]
-            if role >= ROLE_WRITE:
-                if not self._rows_event(<bytes>record[VALUE], head, role, record[TIMESTAMP]):
+            if use >= USE_WRITE:
+                if not self._rows_event(<bytes>record[VALUE], head, use, record[TIMESTAMP]):
                     return 0
-            elif role == ROLE_TABLE_MAP:
+            elif use == USE_TABLE_MAP:
                 if not self._table_map(<bytes>record[VALUE], head):
                     return 0
-            elif role == ROLE_QUERY:
+            elif use == USE_QUERY:
                 if not self._query(<bytes>record[VALUE], head):
                     return 0
             elif not self._comment(<bytes>record[VALUE], head):
@@ -361,9 +361,9 @@ cdef class TransactionWriter:
             elif head.begins or head.epoch != self._heads[0].epoch or \
                     not equals(self._id, &source, &head.transaction):
                 return 0
-            if self._roles[head.type_code] == ROLE_NONE:
+            if self._uses[head.type_code] == USE_NONE:
                 return 0
-            if self._roles[head.type_code] == ROLE_GTID:
+            if self._uses[head.type_code] == USE_GTID:
                 self._has_gtid = True
             number += 1
             if head.ends:
@@ -456,7 +456,7 @@ cdef class TransactionWriter:
                 return False
         return not source.bad and source.at == source.end
 
-    cdef bint _rows_event(self, bytes value, const Head* head, int role, timestamp_ms) except -1:
+    cdef bint _rows_event(self, bytes value, const Head* head, int use, timestamp_ms) except -1:
         cdef Source source
         cdef Span before, after, rows
         cdef int64_t table_id, flags
@@ -484,13 +484,13 @@ cdef class TransactionWriter:
         table = self._table(mapped, &source, head)
         if table is None:
             return False
-        images = self._images(table, &source, role, head.type_code, &before, &after)
+        images = self._images(table, &source, use, head.type_code, &before, &after)
         if images is None:
             return False
         place = self._place_of(table)
         if place < 0:
             return False
-        self._write_frames(table, images, &source, head, role, frames)
+        self._write_frames(table, images, &source, head, use, frames)
         try:
             written = images.rows.write_rows(
                 source.data + rows.at, rows.size, records, frames, self._records + 1, self._counts[place] + 1, None,
@@ -535,14 +535,14 @@ cdef class TransactionWriter:
             mapped.call = self._call
         return mapped.table
 
-    cdef Images _images(self, TableWriter table, const Source* source, int role, int type_code, const Span* before,
+    cdef Images _images(self, TableWriter table, const Source* source, int use, int type_code, const Span* before,
                         const Span* after):
-        cdef Images images = <Images>table.last[role - ROLE_WRITE]
+        cdef Images images = <Images>table.last[use - USE_WRITE]
         if images is not None and equals(images.before, source, before) and equals(images.after, source, after):
             return images
-        if (role == ROLE_WRITE and before.size) or (role == ROLE_DELETE and after.size):
+        if (use == USE_WRITE and before.size) or (use == USE_DELETE and after.size):
             return None
-        key = role, slice_of(source, before.at, before.size), slice_of(source, after.at, after.size)
+        key = use, slice_of(source, before.at, before.size), slice_of(source, after.at, after.size)
         images = table.images.get(key)
         if images is None:
             made = table.make_images(type_code, key[1], key[2])
@@ -552,13 +552,13 @@ cdef class TransactionWriter:
             images.rows, images.missing, images.missing_of_delete, images.missing_of_insert = made
             if images.missing is None or images.missing_of_delete is None or images.missing_of_insert is None:
                 raise TypeError("bytes are missing")
-            if images.rows is None or images.rows.has_two_sides != (role == ROLE_UPDATE):
+            if images.rows is None or images.rows.has_two_sides != (use == USE_UPDATE):
                 raise ValueError("a kernel for other images")
             images.before, images.after = key[1], key[2]
             if len(table.images) >= MOST_IMAGES:
                 table.images.clear()
             table.images[key] = images
-        table.last[role - ROLE_WRITE] = images
+        table.last[use - USE_WRITE] = images
         return images
 
     cdef Py_ssize_t _place_of(self, TableWriter table) except -2:
@@ -586,19 +586,19 @@ cdef class TransactionWriter:
 
     # -- what is written -----------------------------------------------------------------------------------
 
-    cdef int _write_frames(self, TableWriter table, Images images, const Source* source, const Head* head, int role,
+    cdef int _write_frames(self, TableWriter table, Images images, const Source* source, const Head* head, int use,
                            Frame* frames) except -1:
         """Write what the records of an event have around images and numbers: see RowEncoder.start, EventWriter."""
         cdef Output* out = &self._out
         cdef Py_ssize_t rest, ends
         cdef Py_ssize_t end[3]
         cdef int status, index
-        cdef int count = 3 if role == ROLE_UPDATE else 1
+        cdef int count = 3 if use == USE_UPDATE else 1
         cdef const char* operations = b"udc"
         cdef bytes missing
-        if role == ROLE_WRITE:
+        if use == USE_WRITE:
             operations = b"c"
-        elif role == ROLE_DELETE:
+        elif use == USE_DELETE:
             operations = b"d"
         out.size = 0
         status = put_piece(out, table.origin) or put_long(out, head.timestamp * 1000) or put_piece(out, table.place)

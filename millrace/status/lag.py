@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.avro.events import EventDeserializer
+from millrace.binlog.grammar import GTIDS, Role
 from millrace.binlog.gtid import GtidSet
+from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER
 from millrace.kafka.client import Message
@@ -24,14 +26,7 @@ _LIMIT_S: Final = 5.0
 _HEADER_SIZE: Final = 19
 _TYPE: Final = 4
 _CHECKSUM: Final = 4
-_GTIDS: Final = frozenset(
-    {
-        EventType.GTID_LOG_EVENT,
-        EventType.ANONYMOUS_GTID_LOG_EVENT,
-        EventType.GTID_TAGGED_LOG_EVENT,
-        EventType.MARIADB_GTID_EVENT,
-    }
-)
+_GTIDS: Final = GTIDS | {Role.ANONYMOUS_GTID}
 _INTERVAL: Final = re.compile(r":(\d+)(?:-(\d+))?(?=[:,]|$)")
 
 
@@ -65,7 +60,7 @@ def raw_step(message: Message) -> Step:
         return Step(0, False)
     if _is_continued(headers) or len(value) < _HEADER_SIZE:
         return Step(len(value), False)
-    if value[_TYPE] in _GTIDS:
+    if ROLES[value[_TYPE]] in _GTIDS:
         return Step(len(value), True)
     begin = value[_TYPE] == EventType.QUERY_EVENT and b"BEGIN" in value[-len(b"BEGIN") - _CHECKSUM :]
     return Step(len(value), begin, gtid=False)

@@ -207,14 +207,14 @@ class DecoderStage:
             self._head,
             scope.name,
             scope.stream,
-            scope.tracker.save(),
+            scope.tracker.standing,
             self._form.events_limit,
             self.output.settle_bytes,
             out,
         )
         if after > index:
             self.output.extend(self._form.topics.events, out, writer.written_bytes)
-            scope.tracker = TransactionTracker.restore(writer.tracker())
+            scope.tracker = TransactionTracker(writer.standing())
             self.events += after - index
             self.bytes += writer.taken_bytes
             self.next_offset = records[after - 1].offset + 1
@@ -369,7 +369,7 @@ class DecoderStage:
         tracker = TransactionTracker()
         if self._scopes and self._scopes[0].epoch == raw_key.epoch:
             # A relay log changes files within a transaction.
-            tracker = TransactionTracker.restore(self._scopes[0].tracker.save())
+            tracker = TransactionTracker(self._scopes[0].tracker.standing)
         return _Scope(*name, StreamState(), tracker)
 
     def _adopt(self, scope: _Scope, head: bytes) -> None:

@@ -15,8 +15,10 @@ from typing import Final
 
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.grammar import GTIDS, Role
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
+from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import ChecksumAlgorithm, EventType
 from services.reader.gtids import GtidProgress
 from services.reader.progress import WATCHED, TransactionProgress
@@ -24,33 +26,11 @@ from services.reader.progress import WATCHED, TransactionProgress
 __all__ = ["Place", "PlaceFinder", "moved_on_purpose", "seconds_of"]
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
+_STOP: Final = int(EventType.STOP_EVENT)
 _QUERY: Final = int(EventType.QUERY_EVENT)
 _PREVIOUS: Final = {int(EventType.PREVIOUS_GTIDS_LOG_EVENT), int(EventType.MARIADB_GTID_LIST_EVENT)}
-_BETWEEN: Final = _PREVIOUS | set(
-    map(
-        int,
-        (
-            EventType.START_EVENT_V3,
-            EventType.FORMAT_DESCRIPTION_EVENT,
-            EventType.ROTATE_EVENT,
-            EventType.STOP_EVENT,
-            EventType.BINLOG_CHECKPOINT_EVENT,
-            EventType.START_ENCRYPTION_EVENT,
-        ),
-    )
-)
-"""Types of events that are part of no transaction."""
-_GTIDS: Final = set(
-    map(
-        int,
-        (
-            EventType.GTID_LOG_EVENT,
-            EventType.ANONYMOUS_GTID_LOG_EVENT,
-            EventType.GTID_TAGGED_LOG_EVENT,
-            EventType.MARIADB_GTID_EVENT,
-        ),
-    )
-)
+_BETWEEN: Final = {Role.BETWEEN, Role.START}
+_GTIDS: Final = GTIDS | {Role.ANONYMOUS_GTID}
 _TYPE: Final = 4
 _SERVER_ID: Final = slice(5, 9)
 _CHECKSUM_LENGTH: Final = 4
@@ -123,10 +103,10 @@ class PlaceFinder:
     def feed(self, log_file: str, position: int, data: bytes) -> Place | None:
         """Take the next event, or its first piece; return the place, once it is found."""
         type_code = data[_TYPE]
-        if type_code in _BETWEEN:
+        if ROLES[type_code] in _BETWEEN:
             self._between(type_code, data)
             return None
-        by_gtid = type_code in _GTIDS
+        by_gtid = ROLES[type_code] in _GTIDS
         begins = by_gtid or (type_code == _QUERY and not self._by_gtid and self._is_begin(data))
         if begins and self._cut:
             # What was cut is no transaction.
@@ -147,7 +127,7 @@ class PlaceFinder:
 
     def _between(self, type_code: int, data: bytes) -> None:
         """Learn from an event between transactions."""
-        if type_code in WATCHED:
+        if type_code in (_FORMAT_DESCRIPTION, _STOP):
             self._cut = self._begin is not None
         if type_code == _FORMAT_DESCRIPTION:
             decode_event(data, self._stream, verify=False)

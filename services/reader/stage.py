@@ -24,7 +24,7 @@ from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, Other
 from services.reader.gtids import GtidProgress
 from services.reader.log_progress import LogProgress
 from services.reader.metrics import ReaderMetrics
-from services.reader.progress import NOTES, WATCHED
+from services.reader.progress import FOLLOWED, WATCHED
 
 if TYPE_CHECKING:
     from millrace.kernel.events import RawTaker
@@ -42,6 +42,15 @@ _NOTED: Final = WATCHED | {_PREVIOUS_GTIDS, _GTID_LIST}
 
 _SPECIAL: Final = _HEARTBEATS | {_FORMAT_DESCRIPTION, int(EventType.ROTATE_EVENT)}
 """Types that may be in no file, or in another one after them; GTID_LIST, which may as well, is in _NOTED."""
+
+_LEFT: Final = _SPECIAL | {
+    int(EventType.START_EVENT_V3),
+    _PREVIOUS_GTIDS,
+    _GTID_LIST,
+    _INCIDENT,
+    int(EventType.GTID_TAGGED_LOG_EVENT),
+}
+"""Types that the kernel leaves to the stage."""
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 _CRC_RESIDUE: Final = 0x2144DF1C
@@ -244,12 +253,14 @@ class RawStage:
             self._record_limit,
             log.checksums,
             RawKey(0, log.epoch, placer.log_file, 0).encode()[1:-1],
-            log.transaction,
+            log.transaction.mode,
+            log.transaction.open_gtid,
             stop_at_end,
             records,
         )
         if after > index:
             placer.position, log.last_ms = taker.position, taker.last_ms
+            log.transaction.mode, log.transaction.open_gtid = taker.mode, taker.open_gtid
             self.output.extend(self._topic, records, taker.size)
             self._count(after - index, taker.size)
             for gtid in taker.finished:
@@ -437,5 +448,4 @@ def _kernel() -> "RawTaker | None":
         return None
     from millrace.kernel.events import RawTaker  # noqa: PLC0415 - only where it is built
 
-    left = _NOTED | _SPECIAL
-    return RawTaker(bytes(NOTES.get(code, code in left) for code in range(256)))
+    return RawTaker(FOLLOWED, _LEFT)

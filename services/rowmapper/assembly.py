@@ -14,8 +14,9 @@ from typing import Final
 from millrace.avro.service_state import OffsetRange
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
+from millrace.binlog.grammar import GTIDS, SILENT, Role
 from millrace.binlog.statement import Statement, StatementKind, classify
-from millrace.binlog.transaction import TransactionEnd
+from millrace.binlog.transaction import ROLES, TransactionEnd
 from millrace.binlog.types import EventType
 from millrace.contract import GAP
 from millrace.runtime.logging import get_logger
@@ -30,17 +31,6 @@ _OVERHEAD: Final = 1500
 _MOST_TABLE_MAPS: Final = 10_000
 """Table maps of a transaction that are bound ahead of its rows; others are with their first row."""
 
-_GTIDS: Final = set(
-    map(int, (EventType.GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT, EventType.MARIADB_GTID_EVENT))
-)
-_WITHOUT_OUTPUT: Final = _GTIDS | {
-    int(EventType.ANONYMOUS_GTID_LOG_EVENT),
-    int(EventType.XID_EVENT),
-    int(EventType.TRANSACTION_PAYLOAD_EVENT),
-}
-"""Events of which no output is made."""
-
-_QUERIES: Final = {int(EventType.QUERY_EVENT), int(EventType.QUERY_COMPRESSED_EVENT)}
 _TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 
@@ -197,15 +187,16 @@ class Assembler:
     def _take(self, transaction: Transaction, incoming: Incoming) -> None:
         event = incoming.event
         type_code = event.type_code
-        if type_code in _WITHOUT_OUTPUT:
-            if type_code in _GTIDS:
+        role = ROLES.get(type_code, Role.PART)
+        if role in SILENT:
+            if role in GTIDS:
                 transaction.gtid = event.transaction
             return
         if type_code == _TABLE_MAP:
             transaction.tables.add((event.database or "", event.table or ""))
             if len(transaction.table_maps) < _MOST_TABLE_MAPS:
                 transaction.table_maps.append(incoming)
-        elif type_code in _QUERIES:
+        elif role is Role.QUERY:
             _note_savepoint(transaction, incoming)
         self._keep(transaction, incoming)
 

@@ -16,6 +16,8 @@ from millrace.avro.events import EventDeserializer, EventRecord
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import GtidEvent, GtidTaggedLogEvent, RowsEvent, TableMapEvent
 from millrace.binlog.events.rows import RowsOperation
+from millrace.binlog.grammar import Role
+from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
 from spark_jobs.common.kafka import cut_events, read_records
@@ -55,13 +57,10 @@ _OPERATIONS: Final = {
     RowsOperation.UPDATE: "update",
     RowsOperation.DELETE: "delete",
 }
-_ROWS_TYPES: Final = frozenset(t for t in EventType if "_ROWS_" in t.name and "QUERY" not in t.name) - {
-    EventType.ANNOTATE_ROWS_EVENT
+_READ_WHOLE: Final = CONTENT_TYPES | {
+    EventType.TABLE_MAP_EVENT,
+    *(code for code, role in ROLES.items() if role in {Role.ROWS, Role.GTID, Role.ANONYMOUS_GTID}),
 }
-_GTID_TYPES: Final = frozenset(
-    {EventType.GTID_LOG_EVENT, EventType.ANONYMOUS_GTID_LOG_EVENT, EventType.GTID_TAGGED_LOG_EVENT}
-)
-_READ_WHOLE: Final = _ROWS_TYPES | _GTID_TYPES | CONTENT_TYPES | {EventType.TABLE_MAP_EVENT}
 TABLE_MAP_POST_HEADER: Final = 8
 """Length of the post-header of table maps in the column ``definition``."""
 

@@ -1,6 +1,7 @@
 """Who may import whom, walked over every module of the project."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,14 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {"spark_jobs.common.job": ("millra
 
 VERSION = "millrace.__version__"
 
+SUFFIXES = {".py", ".pyx", ".pxd"}
+
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+[\w.]+[ \t]+c?import[ \t]+(?:\([^)]*\)|[^\n#(]+)|c?import[ \t]+[^\n#]+)",
+    re.MULTILINE,
+)
+"""An import statement of Cython."""
+
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("millrace.kafka",),
     "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo"),
@@ -89,9 +98,14 @@ def within(name: str, package: str) -> bool:
 
 def modules() -> Iterator[tuple[str, Path]]:
     for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
+        for path in sorted(path for path in (ROOT / package).rglob("*") if path.suffix in SUFFIXES):
             parts = path.relative_to(ROOT).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def plain(source: str) -> str:
+    """Give the imports of a module of Cython, ``cimport`` among them, as Python has them."""
+    return "\n".join(found[0].strip().replace("cimport", "import") for found in IMPORT.finditer(source))
 
 
 def imports(module: str, source: str) -> set[str]:
@@ -143,8 +157,27 @@ def test_the_rules_hold() -> None:
     seen = dict(modules())
     assert set(STAGES) <= seen.keys()
     assert {"millrace.contract", "millrace.kafka.producer", "millrace.binlog.errors"} <= seen.keys()
-    found = [breach for module, path in seen.items() for breach in breaches(module, path.read_text("utf-8"))]
+    assert {path.suffix for path in ROOT.glob("millrace/kernel/*.p*")} >= SUFFIXES
+    found = [breach for module, path in modules() for breach in breaches(module, source_of(path))]
     assert not found, "\n".join(found)
+
+
+def source_of(path: Path) -> str:
+    source = path.read_text("utf-8")
+    return source if path.suffix == ".py" else plain(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "cimport millrace.avro.plans",
+        "from millrace.avro cimport plans",
+        "cdef f():\n    from services.reader.progress import (\n        WATCHED,\n        Gtid,\n    )",
+        "from libc.stdint cimport (  # numbers\n    uint8_t,\n)\nfrom millrace.avro.plans import Layout",
+    ],
+)
+def test_a_breach_of_the_kernel_is_found(source: str) -> None:
+    assert breaches("millrace.kernel.events", plain(source))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import Self
 from millrace.binlog.declaration import Event, body, event
 from millrace.binlog.errors import InvalidValueError, TrailingBytesError
 from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32, decode_text, encode_text, truncated
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = ["IntvarEvent", "RandEvent", "UserVarEvent"]
 
 
-@event(EventType.INTVAR_EVENT)
+@event(EventType.INTVAR_EVENT, role=Role.SETTING)
 class IntvarEvent(Event):
     """A number that the next statement uses: ``type`` 1 is LAST_INSERT_ID, 2 is INSERT_ID."""
 
@@ -22,7 +23,7 @@ class IntvarEvent(Event):
     value: U64 = body()
 
 
-@event(EventType.RAND_EVENT)
+@event(EventType.RAND_EVENT, role=Role.SETTING)
 class RandEvent(Event):
     """The two seeds of RAND() in the next statement."""
 
@@ -30,7 +31,7 @@ class RandEvent(Event):
     seed2: U64 = body()
 
 
-@event(EventType.USER_VAR_EVENT, post_header_lengths=(0,))
+@event(EventType.USER_VAR_EVENT, role=Role.SETTING, post_header_lengths=(0,))
 class UserVarEvent(Event):
     """A user variable that the next statement reads.
 

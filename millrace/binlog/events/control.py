@@ -24,6 +24,7 @@ from millrace.binlog.fields import (
     pack_lenenc,
     read_lenenc,
 )
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
@@ -57,7 +58,7 @@ class UnknownEvent(Event):
         return self.body
 
 
-@event(EventType.START_EVENT_V3, post_header_lengths=(56,))
+@event(EventType.START_EVENT_V3, role=Role.START, post_header_lengths=(56,))
 class StartEventV3(Event):
     """First event of a log of MySQL 3.23 to 4.1."""
 
@@ -71,12 +72,12 @@ class StartEventV3(Event):
         return _version_text(self.server_version)
 
 
-@event(EventType.STOP_EVENT)
+@event(EventType.STOP_EVENT, role=Role.BETWEEN)
 class StopEvent(Event):
     """The server was shut down, or a replica stopped; it has neither post-header nor body."""
 
 
-@event(EventType.ROTATE_EVENT, post_header_lengths=(0, 8))
+@event(EventType.ROTATE_EVENT, role=Role.BETWEEN, post_header_lengths=(0, 8))
 class RotateEvent(Event):
     """The log goes on in another file, at ``position`` (4 in a v1 log, which does not say it)."""
 
@@ -99,7 +100,7 @@ class RotateEvent(Event):
         return self.position.to_bytes(8, "little")[:post_header_length] + encode_text(self.new_log_ident)
 
 
-@event(EventType.SLAVE_EVENT)
+@event(EventType.SLAVE_EVENT, role=Role.BETWEEN)
 class SlaveEvent(Event):
     """Declared by MySQL 4.0 and 4.1 and never written by any of them."""
 
@@ -126,7 +127,7 @@ def has_checksum_algorithm(server_version: str) -> bool:
     return tuple(map(int, match.groups())) >= first
 
 
-@event(EventType.FORMAT_DESCRIPTION_EVENT, post_header_lengths=(57,))
+@event(EventType.FORMAT_DESCRIPTION_EVENT, role=Role.START, post_header_lengths=(57,))
 class FormatDescriptionEvent(Event):
     """First event of a log since MySQL 5.0: which server wrote it and in what format.
 
@@ -192,7 +193,7 @@ class FormatDescriptionEvent(Event):
         )
 
 
-@event(EventType.INCIDENT_EVENT)
+@event(EventType.INCIDENT_EVENT, role=Role.INCIDENT)
 class IncidentEvent(Event):
     """Something went wrong on the origin: events may be missing (``incident`` 1 is LOST_EVENTS)."""
 
@@ -203,7 +204,7 @@ class IncidentEvent(Event):
 _POSITION_SIZE = 8
 
 
-@event(EventType.HEARTBEAT_LOG_EVENT, post_header_lengths=(0,))
+@event(EventType.HEARTBEAT_LOG_EVENT, role=Role.BETWEEN, post_header_lengths=(0,))
 class HeartbeatLogEvent(Event):
     """The source is alive and stands at the header's next_position of this file; never in a file itself.
 
@@ -231,7 +232,7 @@ class HeartbeatLogEvent(Event):
         return written
 
 
-@event(EventType.IGNORABLE_LOG_EVENT)
+@event(EventType.IGNORABLE_LOG_EVENT, role=Role.PART)
 class IgnorableLogEvent(Event):
     """An event that a reader that does not know it may ignore."""
 
@@ -241,7 +242,7 @@ class IgnorableLogEvent(Event):
 _LOG_FILENAME, _LOG_POSITION = 1, 2
 
 
-@event(EventType.HEARTBEAT_LOG_EVENT_V2, post_header_lengths=(0,))
+@event(EventType.HEARTBEAT_LOG_EVENT_V2, role=Role.BETWEEN, post_header_lengths=(0,))
 class HeartbeatLogEventV2(Event):
     """A heartbeat with a 64-bit position (MySQL 8.0.26 on): type, length, value; 0 ends the list."""
 

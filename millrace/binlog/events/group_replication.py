@@ -20,6 +20,7 @@ from millrace.binlog.fields import (
     encode_text,
     truncated,
 )
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = ["CertificationItem", "TransactionContextEvent", "ViewChangeEvent", "WriteSetItem"]
@@ -61,7 +62,7 @@ class WriteSetItem:
         return len(self.value).to_bytes(2, "little") + self.value
 
 
-@event(EventType.TRANSACTION_CONTEXT_EVENT, post_header_lengths=(18,))
+@event(EventType.TRANSACTION_CONTEXT_EVENT, role=Role.BETWEEN, post_header_lengths=(18,))
 class TransactionContextEvent(Event):
     """What a member must know to certify a transaction.
 
@@ -141,7 +142,7 @@ class CertificationItem:
         return sizes[0] + self.key + sizes[1] + self.value
 
 
-@event(EventType.VIEW_CHANGE_EVENT, post_header_lengths=(52,))
+@event(EventType.VIEW_CHANGE_EVENT, role=Role.PART, post_header_lengths=(52,))
 class ViewChangeEvent(Event):
     """The membership of the group changed; ``view_id`` takes 40 bytes, filled up with zeros."""
 

@@ -28,6 +28,7 @@ from millrace.binlog.fields import (
     read_lenenc,
     truncated,
 )
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
@@ -178,12 +179,12 @@ def _pack_pair(immediate: int, original: int | None, size: int, flag: int) -> by
     return (immediate | flag).to_bytes(size, "little") + original.to_bytes(size, "little")
 
 
-@event(EventType.GTID_LOG_EVENT, post_header_lengths=(25, 42))
+@event(EventType.GTID_LOG_EVENT, role=Role.GTID, post_header_lengths=(25, 42))
 class GtidLogEvent(GtidEvent):
     """The transaction that follows has this identifier."""
 
 
-@event(EventType.ANONYMOUS_GTID_LOG_EVENT, post_header_lengths=(25, 42))
+@event(EventType.ANONYMOUS_GTID_LOG_EVENT, role=Role.ANONYMOUS_GTID, post_header_lengths=(25, 42))
 class AnonymousGtidLogEvent(GtidEvent):
     """The transaction that follows has no identifier."""
 
@@ -208,7 +209,7 @@ class GtidSetEntry:
 _UNTAGGED, _TAGGED = 0, 1
 
 
-@event(EventType.PREVIOUS_GTIDS_LOG_EVENT, post_header_lengths=(0,))
+@event(EventType.PREVIOUS_GTIDS_LOG_EVENT, role=Role.BETWEEN, post_header_lengths=(0,))
 class PreviousGtidsLogEvent(Event):
     """All identifiers in the logs before this one.
 
@@ -339,7 +340,7 @@ _NAMES = (
 )
 
 
-@event(EventType.GTID_TAGGED_LOG_EVENT, post_header_lengths=(0,))
+@event(EventType.GTID_TAGGED_LOG_EVENT, role=Role.GTID, post_header_lengths=(0,))
 class GtidTaggedLogEvent(Event):
     """Which transaction follows, with a tag (MySQL 8.3): the fields of GTID_LOG_EVENT in another format.
 

@@ -24,6 +24,7 @@ from millrace.binlog.fields import (
     decode_text,
     encode_text,
 )
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 
-@event(EventType.APPEND_BLOCK_EVENT)
+@event(EventType.APPEND_BLOCK_EVENT, role=Role.SETTING)
 class AppendBlockEvent(Event):
     """A further block of a file."""
 
@@ -48,21 +49,21 @@ class AppendBlockEvent(Event):
     block_data: RestBytes = body()
 
 
-@event(EventType.EXEC_LOAD_EVENT)
+@event(EventType.EXEC_LOAD_EVENT, role=Role.SINGLE)
 class ExecLoadEvent(Event):
     """The file is complete and is loaded as its CREATE_FILE said."""
 
     file_id: U32 = post_header()
 
 
-@event(EventType.DELETE_FILE_EVENT)
+@event(EventType.DELETE_FILE_EVENT, role=Role.SINGLE)
 class DeleteFileEvent(Event):
     """The load failed on the origin; the file is dropped."""
 
     file_id: U32 = post_header()
 
 
-@event(EventType.BEGIN_LOAD_QUERY_EVENT)
+@event(EventType.BEGIN_LOAD_QUERY_EVENT, role=Role.SETTING)
 class BeginLoadQueryEvent(Event):
     """The first block of a file."""
 
@@ -185,7 +186,7 @@ def _name(cursor: Cursor, size: int) -> str:
     return decode_text(name)
 
 
-@event(EventType.LOAD_EVENT, post_header_lengths=(_LOAD_HEADER,))
+@event(EventType.LOAD_EVENT, role=Role.SINGLE, post_header_lengths=(_LOAD_HEADER,))
 class LoadEvent(LoadDataEvent):
     """LOAD DATA as MySQL 3.23 logged it: each option is one byte.
 
@@ -205,12 +206,12 @@ class LoadEvent(LoadDataEvent):
         return b"".join(self._options()) + bytes((self.opt_flags, self.empty_flags))
 
 
-@event(EventType.NEW_LOAD_EVENT, post_header_lengths=(_LOAD_HEADER,))
+@event(EventType.NEW_LOAD_EVENT, role=Role.SINGLE, post_header_lengths=(_LOAD_HEADER,))
 class NewLoadEvent(LoadDataEvent):
     """LOAD DATA with options of any length, without the file."""
 
 
-@event(EventType.CREATE_FILE_EVENT, post_header_lengths=(4,))
+@event(EventType.CREATE_FILE_EVENT, role=Role.SETTING, post_header_lengths=(4,))
 class CreateFileEvent(LoadDataEvent):
     """LOAD DATA with the first block of its file.
 

@@ -10,6 +10,7 @@ from typing import Self
 from millrace.binlog.declaration import Event, body, event, item, post_header, structure
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.fields import U8, U32, U64, Bytes12, RestBytes, Text32, truncated
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
@@ -42,7 +43,7 @@ _XA = 64 | 128
 _MULTI_ENGINE, _ALTER_ENDS, _THREAD_ID = 1, 4 | 8, 16
 
 
-@event(EventType.BINLOG_CHECKPOINT_EVENT, post_header_lengths=(4,))
+@event(EventType.BINLOG_CHECKPOINT_EVENT, role=Role.BETWEEN, post_header_lengths=(4,))
 class BinlogCheckpointEvent(Event):
     """Crash recovery needs no log older than this one."""
 
@@ -58,7 +59,7 @@ class MariadbXid:
     bqual: RestBytes = item()
 
 
-@event(EventType.MARIADB_GTID_EVENT, post_header_lengths=(19,))
+@event(EventType.MARIADB_GTID_EVENT, role=Role.GROUP_GTID, post_header_lengths=(19,))
 class MariadbGtidEvent(Event):
     """Which transaction (or, with STANDALONE, which single event) follows.
 
@@ -169,7 +170,7 @@ class GtidListEntry:
     seq_no: U64 = item()
 
 
-@event(EventType.MARIADB_GTID_LIST_EVENT, post_header_lengths=(4,))
+@event(EventType.MARIADB_GTID_LIST_EVENT, role=Role.BETWEEN, post_header_lengths=(4,))
 class MariadbGtidListEvent(Event):
     """Where each domain stands at the start of this log.
 
@@ -218,7 +219,7 @@ class MariadbGtidListEvent(Event):
         )
 
 
-@event(EventType.START_ENCRYPTION_EVENT)
+@event(EventType.START_ENCRYPTION_EVENT, role=Role.BETWEEN)
 class StartEncryptionEvent(Event):
     """Everything behind this event is encrypted: see millrace.binlog.encryption.
 
@@ -233,7 +234,7 @@ class StartEncryptionEvent(Event):
 _ORIG_EVENT_SIZE = 1
 
 
-@event(EventType.PARTIAL_ROW_DATA_EVENT, post_header_lengths=(9,))
+@event(EventType.PARTIAL_ROW_DATA_EVENT, role=Role.PART, post_header_lengths=(9,))
 class PartialRowDataEvent(Event):
     """A piece of a rows event that was too large for one packet (12.3 on): see millrace.binlog.fragments.
 

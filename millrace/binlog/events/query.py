@@ -39,6 +39,7 @@ from millrace.binlog.fields import (
     encode_text,
     truncated,
 )
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
@@ -358,7 +359,7 @@ def _write_statement(
     )
 
 
-@event(EventType.QUERY_EVENT, post_header_lengths=(11, 13))
+@event(EventType.QUERY_EVENT, role=Role.QUERY, post_header_lengths=(11, 13))
 class QueryEvent(StatementEvent):
     """A statement that was run: DDL, transaction control, or a change logged as a statement."""
 
@@ -379,7 +380,7 @@ class QueryEvent(StatementEvent):
         return _write_statement(self, post_header_length, b"", self.query)
 
 
-@event(EventType.QUERY_COMPRESSED_EVENT, post_header_lengths=(13,))
+@event(EventType.QUERY_COMPRESSED_EVENT, role=Role.QUERY, post_header_lengths=(13,))
 class QueryCompressedEvent(StatementEvent):
     """A statement as MariaDB packs it; ``query`` unpacks it each time that it is asked for."""
 
@@ -405,7 +406,7 @@ class QueryCompressedEvent(StatementEvent):
         return _write_statement(self, post_header_length, b"", self.compressed_query)
 
 
-@event(EventType.EXECUTE_LOAD_QUERY_EVENT, post_header_lengths=(26,))
+@event(EventType.EXECUTE_LOAD_QUERY_EVENT, role=Role.SINGLE, post_header_lengths=(26,))
 class ExecuteLoadQueryEvent(StatementEvent):
     """A LOAD DATA statement whose file came in BEGIN_LOAD_QUERY and APPEND_BLOCK events.
 
@@ -452,7 +453,7 @@ class ExecuteLoadQueryEvent(StatementEvent):
         return _write_statement(self, post_header_length, more, self.query)
 
 
-@event(EventType.ROWS_QUERY_LOG_EVENT)
+@event(EventType.ROWS_QUERY_LOG_EVENT, role=Role.SETTING)
 class RowsQueryLogEvent(Event):
     """The statement that led to the row events that follow.
 
@@ -465,7 +466,7 @@ class RowsQueryLogEvent(Event):
     query: RestBytes = body()
 
 
-@event(EventType.ANNOTATE_ROWS_EVENT)
+@event(EventType.ANNOTATE_ROWS_EVENT, role=Role.SETTING)
 class AnnotateRowsEvent(Event):
     """The statement that led to the row events that follow (MariaDB)."""
 

@@ -28,6 +28,7 @@ from millrace.binlog.fields import (
     read_lenenc,
     truncated,
 )
+from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType, RowsFlag
 
 __all__ = [
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 
-@event(EventType.TABLE_MAP_EVENT, post_header_lengths=(6, 8))
+@event(EventType.TABLE_MAP_EVENT, role=Role.SETTING, post_header_lengths=(6, 8))
 class TableMapEvent(Event):
     """Binds ``table_id`` to a table and the types of its columns, for the rows events of one statement.
 
@@ -296,7 +297,7 @@ class CompressedRowsEvent(RowsEvent):
         return self.compressed_rows
 
 
-@event(EventType.PRE_GA_WRITE_ROWS_EVENT, post_header_lengths=(6, 8))
+@event(EventType.PRE_GA_WRITE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(6, 8))
 class PreGaWriteRowsEvent(PlainRowsEvent):
     """Rows written, in MySQL 5.1.5 to 5.1.17."""
 
@@ -304,7 +305,7 @@ class PreGaWriteRowsEvent(PlainRowsEvent):
     version = 0
 
 
-@event(EventType.PRE_GA_UPDATE_ROWS_EVENT, post_header_lengths=(6, 8))
+@event(EventType.PRE_GA_UPDATE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(6, 8))
 class PreGaUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, in MySQL 5.1.5 to 5.1.17; one bitmap serves both images."""
 
@@ -312,7 +313,7 @@ class PreGaUpdateRowsEvent(PlainRowsEvent):
     version = 0
 
 
-@event(EventType.PRE_GA_DELETE_ROWS_EVENT, post_header_lengths=(6, 8))
+@event(EventType.PRE_GA_DELETE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(6, 8))
 class PreGaDeleteRowsEvent(PlainRowsEvent):
     """Rows deleted, in MySQL 5.1.5 to 5.1.17."""
 
@@ -320,7 +321,7 @@ class PreGaDeleteRowsEvent(PlainRowsEvent):
     version = 0
 
 
-@event(EventType.WRITE_ROWS_EVENT_V1, post_header_lengths=(6, 8))
+@event(EventType.WRITE_ROWS_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
 class WriteRowsEventV1(PlainRowsEvent):
     """Rows written, version 1."""
 
@@ -328,7 +329,7 @@ class WriteRowsEventV1(PlainRowsEvent):
     version = 1
 
 
-@event(EventType.UPDATE_ROWS_EVENT_V1, post_header_lengths=(6, 8))
+@event(EventType.UPDATE_ROWS_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
 class UpdateRowsEventV1(PlainRowsEvent):
     """Rows updated, version 1."""
 
@@ -336,7 +337,7 @@ class UpdateRowsEventV1(PlainRowsEvent):
     version = 1
 
 
-@event(EventType.DELETE_ROWS_EVENT_V1, post_header_lengths=(6, 8))
+@event(EventType.DELETE_ROWS_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
 class DeleteRowsEventV1(PlainRowsEvent):
     """Rows deleted, version 1."""
 
@@ -344,7 +345,7 @@ class DeleteRowsEventV1(PlainRowsEvent):
     version = 1
 
 
-@event(EventType.WRITE_ROWS_EVENT, post_header_lengths=(10,))
+@event(EventType.WRITE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class WriteRowsEvent(PlainRowsEvent):
     """Rows written, version 2."""
 
@@ -352,7 +353,7 @@ class WriteRowsEvent(PlainRowsEvent):
     version = 2
 
 
-@event(EventType.UPDATE_ROWS_EVENT, post_header_lengths=(10,))
+@event(EventType.UPDATE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class UpdateRowsEvent(PlainRowsEvent):
     """Rows updated, version 2."""
 
@@ -360,7 +361,7 @@ class UpdateRowsEvent(PlainRowsEvent):
     version = 2
 
 
-@event(EventType.DELETE_ROWS_EVENT, post_header_lengths=(10,))
+@event(EventType.DELETE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class DeleteRowsEvent(PlainRowsEvent):
     """Rows deleted, version 2."""
 
@@ -368,7 +369,7 @@ class DeleteRowsEvent(PlainRowsEvent):
     version = 2
 
 
-@event(EventType.PARTIAL_UPDATE_ROWS_EVENT, post_header_lengths=(10,))
+@event(EventType.PARTIAL_UPDATE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class PartialUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, where an after image may hold JSON columns as differences from the before image."""
 
@@ -376,7 +377,7 @@ class PartialUpdateRowsEvent(PlainRowsEvent):
     version = 2
 
 
-@event(EventType.WRITE_ROWS_COMPRESSED_EVENT_V1, post_header_lengths=(6, 8))
+@event(EventType.WRITE_ROWS_COMPRESSED_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
 class WriteRowsCompressedEventV1(CompressedRowsEvent):
     """Rows written, version 1, compressed (MariaDB)."""
 
@@ -384,7 +385,7 @@ class WriteRowsCompressedEventV1(CompressedRowsEvent):
     version = 1
 
 
-@event(EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1, post_header_lengths=(6, 8))
+@event(EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
 class UpdateRowsCompressedEventV1(CompressedRowsEvent):
     """Rows updated, version 1, compressed (MariaDB)."""
 
@@ -392,7 +393,7 @@ class UpdateRowsCompressedEventV1(CompressedRowsEvent):
     version = 1
 
 
-@event(EventType.DELETE_ROWS_COMPRESSED_EVENT_V1, post_header_lengths=(6, 8))
+@event(EventType.DELETE_ROWS_COMPRESSED_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
 class DeleteRowsCompressedEventV1(CompressedRowsEvent):
     """Rows deleted, version 1, compressed (MariaDB)."""
 
@@ -400,7 +401,7 @@ class DeleteRowsCompressedEventV1(CompressedRowsEvent):
     version = 1
 
 
-@event(EventType.WRITE_ROWS_COMPRESSED_EVENT, post_header_lengths=(10,))
+@event(EventType.WRITE_ROWS_COMPRESSED_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class WriteRowsCompressedEvent(CompressedRowsEvent):
     """Rows written, version 2, compressed (MariaDB)."""
 
@@ -408,7 +409,7 @@ class WriteRowsCompressedEvent(CompressedRowsEvent):
     version = 2
 
 
-@event(EventType.UPDATE_ROWS_COMPRESSED_EVENT, post_header_lengths=(10,))
+@event(EventType.UPDATE_ROWS_COMPRESSED_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class UpdateRowsCompressedEvent(CompressedRowsEvent):
     """Rows updated, version 2, compressed (MariaDB)."""
 
@@ -416,7 +417,7 @@ class UpdateRowsCompressedEvent(CompressedRowsEvent):
     version = 2
 
 
-@event(EventType.DELETE_ROWS_COMPRESSED_EVENT, post_header_lengths=(10,))
+@event(EventType.DELETE_ROWS_COMPRESSED_EVENT, role=Role.ROWS, post_header_lengths=(10,))
 class DeleteRowsCompressedEvent(CompressedRowsEvent):
     """Rows deleted, version 2, compressed (MariaDB)."""
 

@@ -15,6 +15,7 @@ import zstandard
 from millrace.binlog.declaration import Event, body, event, item, structure
 from millrace.binlog.errors import InvalidValueError, TooLargeError, TruncatedError, UnsupportedError
 from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc, read_lenenc, truncated
+from millrace.binlog.grammar import Role
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.inflate import MAX_UNPACKED
 from millrace.binlog.types import EventType
@@ -31,14 +32,14 @@ __all__ = [
 ]
 
 
-@event(EventType.XID_EVENT)
+@event(EventType.XID_EVENT, role=Role.COMMIT)
 class XidEvent(Event):
     """Commit of a transaction in a transactional engine; ``xid`` is its number there."""
 
     xid: U64 = body()
 
 
-@event(EventType.XA_PREPARE_LOG_EVENT, post_header_lengths=(0,))
+@event(EventType.XA_PREPARE_LOG_EVENT, role=Role.PREPARE, post_header_lengths=(0,))
 class XaPrepareLogEvent(Event):
     """An XA transaction is prepared (or, with ``one_phase``, committed) under this name.
 
@@ -90,7 +91,7 @@ _ZSTD, _NONE = 0, 255
 _PIECE = 1 << 18
 
 
-@event(EventType.TRANSACTION_PAYLOAD_EVENT, post_header_lengths=(0,), extensible=False)
+@event(EventType.TRANSACTION_PAYLOAD_EVENT, role=Role.PAYLOAD, post_header_lengths=(0,), extensible=False)
 class TransactionPayloadEvent(Event):
     """The events of a whole transaction, compressed together.
 

@@ -1,26 +1,42 @@
 """The grammar of the log, group by group, and what is left open."""
 
-from millrace.binlog.declaration import Event
+import pytest
+
+from millrace.binlog.declaration import EVENTS, Event, event
 from millrace.binlog.events import (
     AnonymousGtidLogEvent,
+    AppendBlockEvent,
+    CreateFileEvent,
+    ExecLoadEvent,
     FormatDescriptionEvent,
     GtidLogEvent,
     GtidTaggedLogEvent,
+    IncidentEvent,
     IntvarEvent,
     MariadbGtidEvent,
     MariadbXid,
     QueryEvent,
     RotateEvent,
+    StartEncryptionEvent,
     StatusVariables,
+    StopEvent,
     TableMapEvent,
     TransactionPayloadEvent,
     WriteRowsEvent,
     XaPrepareLogEvent,
     XidEvent,
 )
+from millrace.binlog.grammar import GTIDS, TRANSITIONS, Mode, Role
 from millrace.binlog.header import EventHeader
 from millrace.binlog.statement import StatementKind
-from millrace.binlog.transaction import TransactionEnd, TransactionStep, TransactionTracker
+from millrace.binlog.transaction import (
+    ROLES,
+    TransactionEnd,
+    TransactionStep,
+    TransactionTracker,
+    role_of_statement,
+)
+from millrace.binlog.types import EventType
 
 SID = bytes(range(16))
 GTID = GtidLogEvent(0, SID, 7)
@@ -181,3 +197,70 @@ def test_saved_and_restored_between_any_two_events() -> None:
         restored = TransactionTracker.restore(tracker.save())
         assert restored.transaction == tracker.transaction
         assert steps + feed(*events[cut:], tracker=restored, start=100 + 10 * cut) == feed(*events)
+
+
+def test_an_incident_ends_its_group() -> None:
+    """With a GTID of its own, or without: so do the servers."""
+    incident = IncidentEvent(1, b"lost")
+    assert summary(feed(GTID, incident)) == whole(ID, 2, TransactionEnd.COMMIT)
+    assert summary(feed(incident)) == [(None, 0, False, None)]
+    assert summary(feed(GTID, incident, query("BEGIN")))[2] == ("log.1:120", 0, True, None)
+
+
+def test_the_file_of_an_old_load() -> None:
+    """MySQL 4.0 to 5.0.2: the event with the first block belongs to the statement."""
+    load = CreateFileEvent(1, 0, 0, b"", b"", b"", b"", b"", 0, (), "t", "d", "f", b"block", 1)
+    steps = feed(load, AppendBlockEvent(1, b"more"), ExecLoadEvent(1))
+    assert summary(steps) == whole("log.1:100", 3, TransactionEnd.COMMIT)
+
+
+def test_an_encrypted_relay_log_changes_files_in_mid_transaction() -> None:
+    created = FormatDescriptionEvent(4, "11.4.2-MariaDB", 0, 19, b"", None)
+    steps = feed(MariadbGtidEvent(5, 1, 4), StopEvent(), created, StartEncryptionEvent(1, 1, bytes(12)), XID)
+    assert summary(steps)[1:4] == [(None, 0, False, None)] * 3
+    assert summary(steps)[4] == ("1-3-5", 1, False, TransactionEnd.COMMIT)
+
+
+def test_an_event_type_has_a_role() -> None:
+    with pytest.raises(TypeError, match="role"):
+        event(EventType.SLAVE_EVENT)  # type: ignore[call-arg]  # what is tested
+    assert {code for code, role in ROLES.items() if role in GTIDS} == {33, 42, 162}
+    acted = {Role.RESTART, Role.BEGIN, Role.ROLLBACK, Role.DECISION}
+    assert {declaration.event_class.role for declaration in EVENTS.values()} == set(Role) - acted
+
+
+def test_the_table_is_whole() -> None:
+    assert len(TRANSITIONS) == len(Role) * len(Mode)
+    assert list(Role) == list(range(len(Role)))
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("BEGIN", Role.BEGIN),
+        ("start transaction", Role.BEGIN),
+        ("XA START 'a'", Role.BEGIN),
+        ("Commit", Role.COMMIT),
+        ("ROLLBACK", Role.ROLLBACK),
+        ("rollback work", Role.ROLLBACK),
+        ("ROLLBACK TO a", Role.SINGLE),
+        ("/* a */ COMMIT", Role.COMMIT),
+        ("SET STATEMENT a = 1 FOR COMMIT", Role.COMMIT),
+        ("XA COMMIT 'a'", Role.DECISION),
+        ("XA ROLLBACK 'a'", Role.DECISION),
+        ("XA END 'a'", Role.SINGLE),
+        ("SAVEPOINT a", Role.SINGLE),
+        ("INSERT INTO t VALUES (1)", Role.SINGLE),
+        ("CREATE TABLE t (a INT)", Role.SINGLE),
+        ("", Role.SINGLE),
+    ],
+)
+def test_the_role_of_a_statement(text: str, role: Role) -> None:
+    """Whoever reads bytes comes to what the tracker comes to."""
+    assert role_of_statement(text.encode()) is role
+    opened = feed(GTID, query("BEGIN"), XID, query(text))[-1]
+    assert (opened.begins, opened.ends is not None) == {
+        Role.BEGIN: (True, False),
+        Role.SINGLE: (True, True),
+        Role.DECISION: (True, True),
+    }.get(role, (False, False))

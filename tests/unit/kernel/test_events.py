@@ -1,7 +1,9 @@
 """The kernel for events gives what the reference gives: bytes, state, errors; also for damaged events."""
 
 import random
+import re
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,16 +12,19 @@ from hypothesis import strategies as st
 
 from millrace import kernel
 from millrace.avro.events import EventSerializer
+from millrace.avro.plans import Layout
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     GtidLogEvent,
+    IncidentEvent,
     MariadbGtidEvent,
     QueryEvent,
     RowsQueryLogEvent,
     StatusVariables,
+    StopEvent,
     TableMapEvent,
     WriteRowsEvent,
     XidEvent,
@@ -38,6 +43,12 @@ from tests.unit.kernel.both import NOT_BUILT, compare, decode, deserializer, raw
 pytestmark = pytest.mark.skipif(not kernel.built("events"), reason=NOT_BUILT)
 
 SID = bytes(range(16))
+
+
+def test_the_kernel_has_the_same_numbers() -> None:
+    source = Path(kernel.__file__).with_name("events.pyx").read_text("utf-8")
+    found = dict(re.findall(r"^    LAYOUT_(\w+) = (\d+)", source, re.MULTILINE))
+    assert found == {"NONE": "0", **{layout.name: str(int(layout)) for layout in Layout}}
 
 
 def placed(events: list[bytes]) -> list[tuple[int, bytes]]:
@@ -79,6 +90,19 @@ ROLLBACK = QueryEvent(1, 0, 0, None, "shop", b"ROLLBACK")
 DDL = QueryEvent(1, 0, 0, None, "shop", b"CREATE TABLE t (a INT)")
 XA_START = QueryEvent(1, 0, 0, None, "", b"XA START X'61',X'',1")
 XA_END = QueryEvent(1, 0, 0, None, "", b"XA END X'61',X'',1")
+XA_COMMIT = QueryEvent(1, 0, 0, None, "", b"XA COMMIT X'61',X'',1")
+STATEMENTS = [
+    QueryEvent(1, 0, 0, None, "", text)
+    for text in (
+        b"rollback",
+        b"ROLLBACK TO a",
+        b"REPLACE t VALUES (1)",
+        b"/* a */ COMMIT",
+        b"SET @a = 1",
+        b"",
+        b"c",
+    )
+]
 NOTE = RowsQueryLogEvent(5, b"hello")
 GTID = GtidLogEvent(0, SID, 5, 2, 0, 1, 1, None, 100, 80030)
 MAP = TableMapEvent(9, 1, "shop", "t", b"\x03", b"", b"\x01", b"")
@@ -88,9 +112,11 @@ LAST_ROWS = WriteRowsEvent(9, 1, b"", 1, b"", b"\xff", b"\x00abcd")
 OTHER_ROWS = WriteRowsEvent(10, 0, b"", 1, b"", b"\xff", b"\x00abcd")
 MARIA = MariadbGtidEvent(7, 0, 0, padding=b"\0" * 6)
 MARIA_SINGLE = MariadbGtidEvent(8, 0, 1, padding=b"\0" * 6)
+INCIDENT = IncidentEvent(1, b"lost")
+STOP = StopEvent()
 PIECES = [
     *(BEGIN, COMMIT, ROLLBACK, DDL, XA_START, XA_END, NOTE, GTID, MAP, OTHER_MAP, ROWS, LAST_ROWS),
-    *(OTHER_ROWS, MARIA, MARIA_SINGLE, XidEvent(3)),
+    *(OTHER_ROWS, MARIA, MARIA_SINGLE, XidEvent(3), XA_COMMIT, INCIDENT, STOP, *STATEMENTS),
 ]
 
 
@@ -109,9 +135,11 @@ def test_the_kernel_takes_what_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> N
         return decode_event(data, state)
 
     monkeypatch.setattr("services.decoder.stage.decode_event", count)
-    log = log_of([*[GTID, BEGIN, NOTE, MAP, OTHER_MAP, ROWS, OTHER_ROWS, LAST_ROWS, XidEvent(3)] * 3, DDL])
+    log = log_of(
+        [*[GTID, BEGIN, NOTE, MAP, OTHER_MAP, ROWS, OTHER_ROWS, LAST_ROWS, XidEvent(3)] * 3, DDL, XA_COMMIT]
+    )
     decode([raw_records(placed(log))], compiled=True)
-    assert left == [FormatDescriptionEvent.event_type, DDL.event_type]
+    assert left == [FormatDescriptionEvent.event_type, XA_COMMIT.event_type]
     left.clear()
     ring = raw_records(placed(log))
     ring = [
@@ -119,7 +147,7 @@ def test_the_kernel_takes_what_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> N
         for n, record in enumerate(ring)
     ]
     decode([ring], compiled=True)
-    assert left == [FormatDescriptionEvent.event_type, DDL.event_type]
+    assert left == [FormatDescriptionEvent.event_type, XA_COMMIT.event_type]
     compare(ring)
     for value in values():
         assert type(deserializers[True](value)).__name__ == (

@@ -39,6 +39,12 @@ def query(log: Log, number: int) -> None:
         b"XA COMMIT X'61'",
         b"XA",
         b"CREATE TABLE t",
+        b"rollback",
+        b"ROLLBACK TO a",
+        b"REPLACE t VALUES (1)",
+        b"(COMMIT",
+        b"",
+        b"c",
     ]
     log.add(2, QUERY_HEAD + texts[number % len(texts)])
 

@@ -1,6 +1,7 @@
 """The kernel for transactions gives what the reference gives: output by partition, counters, state."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from millrace import kernel
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.transactions import Use
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     DeleteRowsEvent,
@@ -29,7 +31,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 LOGS = Path(__file__).parents[1] / "binlog_command" / "logs"
+KERNEL = Path(kernel.__file__).with_name("transactions.pyx")
 TABLES = ("a", "b", "größe", "c.d")
+
+
+def test_the_kernel_has_the_same_numbers() -> None:
+    found = re.findall(r"^    USE_(\w+) = (\d+)", KERNEL.read_text("utf-8"), re.MULTILINE)
+    assert {name: int(number) for name, number in found} == {use.name: use for use in Use}
 
 
 def rows(chance: random.Random, count: int) -> list[tuple[int, str | None]]:

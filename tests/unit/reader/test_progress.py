@@ -9,7 +9,7 @@ from services.reader.gtids import gtid_text
 from services.reader.progress import WATCHED, TransactionProgress
 
 SID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562").bytes
-XID, XA_PREPARE, PAYLOAD, INCIDENT, FORMAT_DESCRIPTION, STOP = 16, 38, 40, 26, 15, 3
+XID, XA_PREPARE, PAYLOAD, INCIDENT = 16, 38, 40, 26
 
 Event = tuple[int, bytes]
 
@@ -63,6 +63,16 @@ def ends(events: list[Event]) -> list[bool]:
         [mariadb(1), query(b"XA END X'61',X'',1"), simple(XA_PREPARE)],
         [query(b"BEGIN"), query(b"UPDATE t SET a = 1"), simple(XID)],
         [query(b"CREATE TABLE t (a INT)")],
+        [gtid(1), query(b"BEGIN"), query(b"rollback")],
+        [
+            gtid(1),
+            query(b"BEGIN"),
+            query(b"ROLLBACK TO SAVEPOINT a"),
+            query(b"RELEASE SAVEPOINT a"),
+            simple(XID),
+        ],
+        [gtid(1), query(b"BEGIN"), query(b"REPLACE t VALUES (1)"), query(b"COMMIT")],
+        [query(b"BEGIN"), simple(INCIDENT)],
     ],
 )
 def test_a_group_ends_with_its_last_event(group: list[Event]) -> None:
@@ -107,12 +117,23 @@ def test_going_on_between_a_gtid_and_its_statement() -> None:
     assert progress.open_gtid == (SID, 6)
 
 
-@pytest.mark.parametrize("cut", [FORMAT_DESCRIPTION, STOP])
-def test_a_crash_in_mid_group(cut: int) -> None:
+def format_description(created: int) -> Event:
+    return 15, bytes(19) + struct.pack("<H50sIB", 4, b"8.0.46", created, 19)
+
+
+def test_a_crash_in_mid_group() -> None:
     progress = TransactionProgress()
-    for event in (gtid(5), query(b"BEGIN"), simple(cut)):
+    for event in (gtid(5), query(b"BEGIN"), format_description(1_700_000_000)):
         assert not progress.note(*_with_server(event))
     assert (progress.inside, progress.open_gtid, progress.finished) == (False, None, None)
+
+
+def test_a_relay_log_changes_files_in_mid_group() -> None:
+    progress = TransactionProgress()
+    for event in (gtid(5), query(b"BEGIN"), format_description(0)):
+        assert not progress.note(*_with_server(event))
+    assert progress.note(*_with_server(simple(XID)))
+    assert progress.finished == (SID, 5)
 
 
 def test_a_checksum_is_no_part_of_a_statement() -> None:
