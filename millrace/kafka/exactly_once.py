@@ -153,8 +153,11 @@ class Committer(Generic[S]):
         stop: threading.Event,
         health: Health,
         reader: InputReader | None = None,
+        table_id: Callable[[str], str | None] = lambda _: None,
     ) -> None:
+        """Commit for a stage; ``table_id`` gives the id that a topic of a table should have."""
         self._producer = producer
+        self._table_id = table_id
         self._guard = guard
         self._output = output
         self._state: Callable[[], S | None] = state
@@ -222,6 +225,8 @@ class Committer(Generic[S]):
         with self.explained():
             self._producer.commit(None if state is None else state.to_bytes(), wonder=self.explain)
         self._committed = state
+        ids = {topic: self._table_id(topic) for topic in self._producer.topics}
+        self._guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
         self._guard.look()
 
     def tick(self) -> None:
