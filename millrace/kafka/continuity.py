@@ -116,7 +116,7 @@ class ContinuityGuard:
         self._written.update(ids)
 
     def look(self, *, now: bool = False) -> None:
-        """Compare the ids of the topics if that was not done for a while, or ``now``.
+        """Compare the ids of the topics if that was not done for a while, or ``now``, then of all.
 
         Raises :class:`TopicChangedError` for one of the service's own, :class:`TopicsRefusedError` for those
         of tables. Where brokers do not answer, the next look tells: whoever writes or reads says so.
@@ -124,14 +124,14 @@ class ContinuityGuard:
         if now or time.monotonic() - self._looked >= _LOOK_EVERY_S:
             with suppress(BrokerError):
                 self._compare(self.continuity.topics, _LOOK_TIMEOUT_S)
-            changed = self._changed_tables()
+            changed = self._changed_tables(len(self._written) if now else _TABLES_AT_A_LOOK)
             self._looked = time.monotonic()
             if changed:
                 raise TopicsRefusedError(changed)
 
-    def _changed_tables(self) -> dict[str, str]:
-        """Compare the topics of tables whose turn it is; say of those that are others what that means."""
-        expected = dict(islice(self._written.items(), _TABLES_AT_A_LOOK))
+    def _changed_tables(self, count: int) -> dict[str, str]:
+        """Compare so many topics of tables; say of those that are others what that means."""
+        expected = dict(islice(self._written.items(), count))
         found = expected
         with suppress(BrokerError):
             found = topic_ids(self.admin, list(expected), _LOOK_TIMEOUT_S)

@@ -202,6 +202,8 @@ class Committer(Generic[S]):
             own = output.groups.get(self._own)
             if own:
                 self._last = own[-1][0], own[-1][1]
+            ids = {topic: self._table_id(topic) for topic, _ in output.groups}
+            self._guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
             with self.explained():
                 self._producer.send(output)
             output.clear()
@@ -225,8 +227,6 @@ class Committer(Generic[S]):
         with self.explained():
             self._producer.commit(None if state is None else state.to_bytes(), wonder=self.explain)
         self._committed = state
-        ids = {topic: self._table_id(topic) for topic in self._producer.topics}
-        self._guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
         self._guard.look()
 
     def tick(self) -> None:

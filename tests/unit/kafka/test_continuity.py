@@ -70,13 +70,14 @@ def test_a_table_topic_that_was_created_again(broker: Broker, guard: ContinuityG
 
 
 def test_a_look_asks_of_few_topics_and_of_each_once(
-    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard
+    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("millrace.kafka.continuity._LOOK_EVERY_S", -1.0)
     ids = written(broker, 250)
     guard.wrote(ids)
     admin.asked.clear()
     for _ in range(4):
-        guard.look(now=True)
+        guard.look()
     tables = [[name for name in asked if name in ids] for asked in admin.asked]
     assert max(map(len, tables)) == 100
     assert sorted(name for asked in tables for name in asked) == sorted(ids)
