@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -241,7 +242,9 @@ class Ports:
     def ensure_topics(self, ids: Mapping[str, str | None]) -> dict[str, TableTopicInfo | BinlogError]:
         """Create topics of tables unless they exist."""
         self.tick()
-        found = self._wait(self.pool.submit(ensure_table_topics, self.admin, self.settings.topics, ids))
+        found = self._wait(
+            self.pool.submit(copy_context().run, ensure_table_topics, self.admin, self.settings.topics, ids)
+        )
         return {
             name: TableRefusedError(str(outcome)) if isinstance(outcome, TopicRefusedError) else outcome
             for name, outcome in found.items()

@@ -1,6 +1,8 @@
 """Configuration of the Kafka clients, and Kafka's errors in words."""
 
+import threading
 from concurrent.futures import Future
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from millrace.kafka import client, inspect, read
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, answer_of, is_passing, translated
 from millrace.kafka.read import arrived, source_topics, topic_names
+from millrace.runtime.errors import StopRequestedError, stop_of_service
 from millrace.runtime.settings import KafkaSettings
 from tests.fake_broker import Broker, FakeAdmin
 
@@ -127,6 +130,17 @@ def test_no_answer_at_all() -> None:
     assert str(raised.value).startswith(
         "Kafka cannot be reached while looking up topics: no answer within 0.01 s; check that"
     )
+
+
+def test_a_service_that_is_told_to_stop_does_not_wait_for_an_answer() -> None:
+    def wait() -> None:
+        stop = threading.Event()
+        stop_of_service.set(stop)
+        stop.set()
+        with pytest.raises(StopRequestedError):
+            answer_of(Future[int](), 3600)
+
+    copy_context().run(wait)
 
 
 def test_brokers_that_have_gone_since_the_connection_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
