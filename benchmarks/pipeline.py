@@ -77,12 +77,20 @@ def median_result(results: Sequence[PipelineResult]) -> PipelineResult:
 
 
 def measure_pipeline(
-    stack: LocalStack, source: str, settings: Mapping[str, str], rows: int
+    stack: LocalStack,
+    source: str,
+    settings: Mapping[str, str],
+    rows: int,
+    *,
+    carried_before: int | None = None,
 ) -> PipelineResult:
     """Carry ``rows`` rows from the stack's server, or from files, to row topics.
 
     ``settings`` say where the reader begins: MILLRACE_START, or MILLRACE_FILES. It is started when decoder
     and row mapper are ready, so that it gets no lead.
+
+    With ``carried_before``, the rows that the source has carried until now, it is a restart that is measured:
+    all three are started at once, and counted from then.
     """
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
@@ -95,14 +103,14 @@ def measure_pipeline(
         for service in reversed(SERVICES):
             process = _service(service, ports[service], environment, folder)
             processes[service] = running.enter_context(process)
-            if service == "decoder":
+            if service == "decoder" and carried_before is None:
                 _wait_until_ready(processes, ports)
         return watch(
             stack,
             {service: processes[service] for service in SERVICES},
             rows,
-            begun=lambda: _counted(ports["reader"], _EVENTS) > 0,
-            written=lambda: _counted(ports["rowmapper"], _ROWS),
+            begun=lambda: carried_before is not None or _counted(ports["reader"], _EVENTS) > 0,
+            written=lambda: max(0, _counted(ports["rowmapper"], _ROWS) - (carried_before or 0)),
         )
 
 

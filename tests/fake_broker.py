@@ -378,7 +378,7 @@ class FakeAdmin:
             return kafka_error(KafkaError.UNKNOWN_TOPIC_OR_PART)
         return SimpleNamespace(topic_id=topic.id, partitions=[SimpleNamespace(leader=1)])
 
-    def describe_cluster(self) -> Future[Any]:
+    def describe_cluster(self, **_: Any) -> Future[Any]:
         return done(SimpleNamespace(nodes=[SimpleNamespace(id=1)]))
 
     def describe_configs(self, resources: Any) -> dict[Any, Future[Any]]:

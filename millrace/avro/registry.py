@@ -12,6 +12,7 @@ followed, and nothing of an answer is used before it is known to be what was ask
     └── SchemaRefusedError      it will not have this schema: the trouble of one table
 """
 
+import hashlib
 import json
 import random
 import ssl
@@ -158,7 +159,8 @@ class SchemaRegistry:
         self._retry_s = retry_s
         self._stop = stop or Event()
         self._met = False
-        self._ids: dict[tuple[str, str], int] = {}
+        # By subject and SHA-256 of the schema, which is larger than all else that is kept of a table.
+        self._ids: dict[tuple[str, bytes], int] = {}
         self._schemas: dict[int, dict[str, Any]] = {}
 
     def check(self) -> None:
@@ -174,7 +176,8 @@ class SchemaRegistry:
         where the schema is to blame.
         """
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
-        known = self._ids.get((subject, text))
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        known = self._ids.get((subject, digest))
         if known is not None:
             return known
         try:
@@ -189,7 +192,7 @@ class SchemaRegistry:
             path = f"/config/{quote(subject, safe='')}"
             self._ask(f"level of {subject}", path, _object, put=level, of_the_schema=_OF_THE_LEVEL)
             schema_id = self._register(subject, text)
-        self._ids[subject, text] = schema_id
+        self._ids[subject, digest] = schema_id
         return schema_id
 
     def _register(self, subject: str, text: str) -> int:

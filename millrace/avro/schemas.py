@@ -34,10 +34,19 @@ def schema_names() -> list[str]:
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Return the schema ``name`` (file name without suffix) with every record that it names written out."""
-    schema = _inline(_read(name), set())
+    """Return the schema ``name`` (file name without suffix) with every record that it names written out.
+
+    It is the caller's, who may change it.
+    """
+    schema = json.loads(_text(name))
     assert isinstance(schema, dict)
     return schema
+
+
+@cache
+def _text(name: str) -> str:
+    """Give the schema as text: each table needs a copy of the envelope's."""
+    return json.dumps(_inline(_read(name), set()))
 
 
 @cache

@@ -27,6 +27,7 @@ from millrace.cli.frame import (
 from millrace.contract import Topics
 from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
 from millrace.kafka.client import connect
+from millrace.kafka.continuity import topic_ids
 from millrace.kafka.state import read_state
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -205,7 +206,8 @@ deadletter.add_command(_retry, "retry")  # its name in an earlier version
 
 
 def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
-    if Topics(settings.source).state not in connect(settings.kafka).list_topics(timeout=30).topics:
+    state = Topics(settings.source).state
+    if state not in topic_ids(connect(settings.kafka), [state]):
         return ()
     stored = read_state(settings.kafka, settings.source, "rowmapper")
     if stored is None or stored.value is None:

@@ -20,10 +20,9 @@ from millrace.doctor.finding import Finding, Outcome, error, examine, ok, warnin
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
 from millrace.installation import install_command
-from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.inspect import look_at_cluster
-from millrace.kafka.read import topic_names
 from millrace.kafka.state import read_state
 from millrace.kernel import build
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
@@ -187,7 +186,8 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
         )
         topics = cluster.view.all_topics
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
-        state = _reader_state(admin, sides.kafka, sides.source)
+        if Topics(sides.source).state in topics:
+            state = _reader_state(sides.kafka, sides.source)
     except BrokerError as failure:
         found.append(
             Finding(_KAFKA, "connection", error(failure.message, "no service can start without Kafka"))
@@ -203,9 +203,7 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
     return found, state, topics
 
 
-def _reader_state(admin: AdminClient, settings: KafkaSettings, source: str) -> ReaderState | None:
-    if Topics(source).state not in topic_names(admin):
-        return None
+def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:
     stored = read_state(settings, source, "reader")
     return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
 

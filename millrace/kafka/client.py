@@ -11,7 +11,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
-from millrace.kafka.errors import BrokerError
+from millrace.kafka.errors import BrokerError, answer_of
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import KafkaSettings
 
@@ -36,6 +36,7 @@ TRANSACTION_TIMEOUT_S: Final = 30.0
 """How long a transaction may be open before its coordinator ends it."""
 
 _POLL_S = 0.2
+_END_MS: Final = 10
 
 
 @contextmanager
@@ -99,13 +100,14 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def consumer_config(
-    settings: KafkaSettings, group: str, *, isolation: str = "read_committed"
+    settings: KafkaSettings, group: str, *, isolation: str = "read_committed", follow: bool = True
 ) -> dict[str, Any]:
     """Give the configuration of a consumer that is assigned a partition and keeps its offsets itself.
 
     Kafka's own checksum of each batch is looked at: bytes that a broker's disk or the network has changed are
     an error. ``queued.max.messages.kbytes`` bounds what is read ahead; an empty queue is filled again within
-    ``fetch.queue.backoff.ms``.
+    ``fetch.queue.backoff.ms``. At the end of a partition a broker holds a request for ``fetch.wait.max.ms``,
+    and the client learns only then that it is the end: briefly for who does not ``follow`` what comes later.
     """
     return client_config(settings) | {
         "group.id": group,
@@ -114,7 +116,7 @@ def consumer_config(
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "check.crcs": True,
-        "fetch.wait.max.ms": 500,
+        "fetch.wait.max.ms": 500 if follow else _END_MS,
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
         "queued.max.messages.kbytes": 16 * 1024,
@@ -172,7 +174,9 @@ def connect(settings: KafkaSettings, stop: threading.Event | None = None) -> Adm
             raise StopRequestedError
         admin.poll(0)
         try:
-            admin.list_topics(timeout=min(_POLL_S * 10, settings.connect_timeout_s))
+            # The brokers alone: a cluster may have any number of topics.
+            within_s = min(_POLL_S * 10, settings.connect_timeout_s)
+            answer_of(admin.describe_cluster(request_timeout=within_s), within_s + _POLL_S)
         except KafkaException as error:
             if time.monotonic() < deadline:
                 admin.poll(_POLL_S)

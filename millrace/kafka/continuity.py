@@ -5,12 +5,16 @@ end) or restored from an older copy. A service that read or wrote on would lose 
 sign. So its state has the ids of its topics, the last record that it read, and the last that it wrote into
 its own topic: these are compared when it starts; ids also while it runs, now and then and whenever the client
 reports trouble.
+
+Topics of tables can be thousands. Of these the guard compares some at a time, and only those that were
+written.
 """
 
 import time
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -20,7 +24,9 @@ from millrace.avro.service_state import Continuity, InputRecord, OutputRecord
 from millrace.contract import Topics
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.kafka.input import InputReader
+from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
+from millrace.kafka.topics import another_topic
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
@@ -30,6 +36,7 @@ __all__ = ["ContinuityGuard", "TopicChangedError", "topic_ids"]
 _TIMEOUT_S: Final = 30.0
 _LOOK_EVERY_S: Final = 10.0
 _LOOK_TIMEOUT_S: Final = 5.0
+_TABLES_AT_A_LOOK: Final = 100
 _SECTION: Final = "docs/operations.md says what to do ('A topic that changed')"
 
 
@@ -65,6 +72,8 @@ class ContinuityGuard:
         self._service = service
         self.topics = Topics(source).of_service(service)
         self._looked = time.monotonic()
+        # Of topics of tables that were written and not compared since, the ids.
+        self._written: dict[str, str] = {}
 
     def check_ids(self, stored: Continuity) -> None:
         """Compare the topics with those that a state belongs to; raises :class:`TopicChangedError`."""
@@ -102,15 +111,37 @@ class ContinuityGuard:
             output = OutputRecord(key, zlib.crc32(value or b""))
         self.continuity = Continuity(known.topics, last_input or known.last_input, output)
 
-    def look(self, *, now: bool = False) -> None:
-        """Compare the ids of the topics if that was not done for a while, or ``now``.
+    def wrote(self, ids: Mapping[str, str]) -> None:
+        """Take note that topics of tables were written, by name and the id that each should have."""
+        self._written.update(ids)
 
-        Where brokers do not answer, the next look tells: whoever writes or reads says so.
+    def look(self, *, now: bool = False) -> None:
+        """Compare the ids of the topics if that was not done for a while, or ``now``, then of all.
+
+        Raises :class:`TopicChangedError` for one of the service's own, :class:`TopicsRefusedError` for those
+        of tables. Where brokers do not answer, the next look tells: whoever writes or reads says so.
         """
         if now or time.monotonic() - self._looked >= _LOOK_EVERY_S:
             with suppress(BrokerError):
                 self._compare(self.continuity.topics, _LOOK_TIMEOUT_S)
+            changed = self._changed_tables(len(self._written) if now else _TABLES_AT_A_LOOK)
             self._looked = time.monotonic()
+            if changed:
+                raise TopicsRefusedError(changed)
+
+    def _changed_tables(self, count: int) -> dict[str, str]:
+        """Compare so many topics of tables; say of those that are others what that means."""
+        expected = dict(islice(self._written.items(), count))
+        found = expected
+        with suppress(BrokerError):
+            found = topic_ids(self.admin, list(expected), _LOOK_TIMEOUT_S)
+        for name in expected:
+            del self._written[name]
+        return {
+            name: another_topic(name, gone=name not in found)
+            for name, id_ in expected.items()
+            if found.get(name) != id_
+        }
 
     def _compare(self, expected: Mapping[str, str], timeout_s: float = _TIMEOUT_S) -> None:
         found = topic_ids(self.admin, list(expected), timeout_s)

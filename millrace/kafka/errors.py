@@ -1,12 +1,13 @@
 """Kafka's errors in words: :class:`BrokerError` ends the process with code 4, :class:`FencedError` with 6."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from millrace.runtime.errors import UserError
+from millrace.runtime.errors import StopRequestedError, UserError, stop_of_service
 from millrace.runtime.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_STEP_S: Final = 0.2
 
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _UNREACHABLE = (
@@ -66,12 +68,20 @@ def is_passing(error: KafkaError) -> bool:
 
 
 def answer_of(future: "Future[T]", timeout_s: float) -> T:
-    """Wait for what an AdminClient was asked; raise KafkaException also where no answer comes in time."""
-    try:
-        return future.result(timeout_s)
-    except TimeoutError:
-        reason = f"no answer within {timeout_s:g} s"
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)) from None
+    """Wait for what an AdminClient was asked; raise KafkaException also where no answer comes in time.
+
+    Raises :class:`StopRequestedError` where the service that this context runs was told to stop.
+    """
+    stop, deadline = stop_of_service.get(), time.monotonic() + timeout_s
+    while True:
+        try:
+            return future.result(max(0.0, min(_STEP_S, deadline - time.monotonic())))
+        except TimeoutError:
+            if stop is not None and stop.is_set():
+                raise StopRequestedError from None
+            if time.monotonic() >= deadline:
+                reason = f"no answer within {timeout_s:g} s"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)) from None
 
 
 @contextmanager

@@ -153,8 +153,11 @@ class Committer(Generic[S]):
         stop: threading.Event,
         health: Health,
         reader: InputReader | None = None,
+        table_id: Callable[[str], str | None] = lambda _: None,
     ) -> None:
+        """Commit for a stage; ``table_id`` gives the id that a topic of a table should have."""
         self._producer = producer
+        self._table_id = table_id
         self._guard = guard
         self._output = output
         self._state: Callable[[], S | None] = state
@@ -199,6 +202,8 @@ class Committer(Generic[S]):
             own = output.groups.get(self._own)
             if own:
                 self._last = own[-1][0], own[-1][1]
+            ids = {topic: self._table_id(topic) for topic, _ in output.groups}
+            self._guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
             with self.explained():
                 self._producer.send(output)
             output.clear()

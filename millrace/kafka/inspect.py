@@ -1,8 +1,9 @@
 """What a cluster is like, for those who check it before they use it: nothing is created or changed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export them
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["ClusterView", "TopicView", "look_at_cluster"]
 
 _TIMEOUT_S: Final = 30.0
+_TOPICS_AT_A_TIME: Final = 500
+
+T = TypeVar("T")
 
 Config = Mapping[str, str]
 
@@ -64,10 +68,12 @@ def look_at_cluster(admin: AdminClient, prefix: str) -> ClusterView:
     names = [name for name in known if name.startswith(prefix)]
     refusals: list[str] = []
     brokers = [node.id for node in cluster.nodes]
+    # Of brokers, Kafka wants to be asked one by one.
     configs = _configs(
-        admin, [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers], refusals
+        admin, [[ConfigResource(ResourceType.BROKER, str(number))] for number in brokers], refusals
     )
-    topic_configs = _configs(admin, [ConfigResource(ResourceType.TOPIC, name) for name in names], refusals)
+    topics = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    topic_configs = _configs(admin, _batched(topics, _TOPICS_AT_A_TIME), refusals)
     operations = _topic_operations(admin, names, refusals)
     return ClusterView(
         brokers=len(brokers),
@@ -91,23 +97,31 @@ def look_at_cluster(admin: AdminClient, prefix: str) -> ClusterView:
 
 
 def _configs(
-    admin: AdminClient, resources: Iterable[ConfigResource], refusals: list[str]
+    admin: AdminClient, batches: Iterable[Sequence[ConfigResource]], refusals: list[str]
 ) -> dict[str, Config]:
-    """Return the settings of resources by their names, asked for one by one, as Kafka wants it of brokers."""
+    """Return the settings of resources by their names; those of a batch are asked for together."""
     found: dict[str, Config] = {}
-    futures: dict[str, Future[dict[str, Any]]] = {
-        resource.name: future
-        for resource in resources
-        for future in admin.describe_configs([resource]).values()
-    }
-    for name, future in futures.items():
-        try:
-            entries = answer_of(future, _TIMEOUT_S)
-        except KafkaException as error:
-            refusals.append(f"settings of {name}: {error.args[0].str()}")
-        else:
-            found[name] = {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
+    for batch in batches:
+        futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(list(batch))
+        for resource, future in futures.items():
+            name = resource.name
+            try:
+                entries = answer_of(future, _TIMEOUT_S)
+            except KafkaException as error:
+                refusals.append(f"settings of {name}: {error.args[0].str()}")
+            else:
+                # What all topics have is kept once: there may be thousands of them.
+                found[name] = {
+                    intern(key): intern(str(entry.value))
+                    for key, entry in entries.items()
+                    if entry.value is not None
+                }
     return found
+
+
+def _batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Cut a sequence into pieces of ``size``."""
+    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def _topic_operations(admin: AdminClient, names: list[str], refusals: list[str]) -> dict[str, frozenset[str]]:

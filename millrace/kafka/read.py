@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 __all__ = [
+    "arrived",
     "earliest_offsets",
     "end_offsets",
     "held_offsets",
@@ -53,6 +54,15 @@ _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _BATCH: Final = 10_000
 _READER = "millrace-read"
+_END_S: Final = 0.5
+
+
+def arrived(consumer: client.Consumer, count: int, wait_s: float) -> list[Message]:
+    """Give up to ``count`` messages that are there, else the first to come within ``wait_s``.
+
+    The client's own call waits until all of them have come, or the time is over.
+    """
+    return consumer.consume(count, 0) or consumer.consume(1, wait_s)
 
 
 def read_topic(
@@ -73,7 +83,7 @@ def read_topic(
     records. A topic that does not exist gives nothing. Raises :class:`BrokerError` when the topic cannot be
     read.
     """
-    config = consumer_config(settings, _READER, isolation=isolation)
+    config = consumer_config(settings, _READER, isolation=isolation, follow=follow)
     config |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
@@ -95,7 +105,7 @@ def read_topic(
             consumer.assign(partitions)
             heard = time.monotonic()
             while unfinished or follow:
-                for message in consumer.consume(_BATCH, 0.5):
+                for message in arrived(consumer, _BATCH, _END_S):
                     heard = time.monotonic()
                     error, number, offset = message.error(), message.partition(), message.offset()
                     assert number is not None

@@ -21,7 +21,7 @@ from millrace.contract import Topics
 from millrace.kafka import client
 from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, translated
-from millrace.kafka.read import earliest_offsets, held_offsets, latest_offsets, record_of
+from millrace.kafka.read import arrived, earliest_offsets, held_offsets, latest_offsets, record_of
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, Target
 
@@ -105,7 +105,7 @@ def last_records(
     backwards in growing strides, so that their length does not matter.
     """
     found: dict[Target, Record] = {}
-    config = consumer_config(settings, "millrace-read") | {"enable.partition.eof": True}
+    config = consumer_config(settings, "millrace-read", follow=False) | {"enable.partition.eof": True}
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated("reading the ends of topics"):
@@ -152,7 +152,7 @@ def _last_between(
     left = set(held)
     heard = time.monotonic()
     while left:
-        for message in consumer.consume(_BATCH, 0.5):
+        for message in arrived(consumer, _BATCH, 0.5):
             heard = time.monotonic()
             error = message.error()
             at = cast("str", message.topic()), cast("int", message.partition())

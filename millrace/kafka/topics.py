@@ -34,6 +34,7 @@ __all__ = [
     "TopicInfo",
     "TopicRefusedError",
     "TopicSpec",
+    "another_topic",
     "delete_records",
     "ensure_table_topics",
     "ensure_topics",
@@ -191,28 +192,38 @@ def ensure_table_topics(
     ``ids`` has the id that a topic must have, by its name; None where it may be any. What is wrong with one
     topic is given in its place. Raises :class:`BrokerError` where Kafka cannot be reached.
     """
-    known, refused = _describe(admin, [name for name, id_ in ids.items() if id_ is not None])
-    changed: dict[str, TableTopicInfo | TopicRefusedError] = dict(refused)
-    for name, id_ in ids.items():
-        found = known.get(name)
-        if name not in refused and id_ is not None and (found is None or found.id != id_):
-            what = "is gone" if found is None else "was deleted and created again"
-            changed[name] = TopicRefusedError(
-                f"the topic {name} {what}: the rows that were written to it until now are lost. 'millrace "
-                "reprocess' writes all rows again; 'millrace deadletter redrive' goes on with the topic as "
-                "it is, without them"
-            )
-    kinds = {name: "table" for name in ids if name not in changed}
-    return changed | _ensure(admin, settings, kinds, partitions=settings.table_partitions)
+    kinds = dict.fromkeys(ids, "table")
+    return _ensure(admin, settings, kinds, partitions=settings.table_partitions, ids=ids)
+
+
+def another_topic(name: str, *, gone: bool) -> str:
+    """Say that a table's topic is gone, or another one than its rows were written to."""
+    what = "is gone" if gone else "was deleted and created again"
+    return (
+        f"the topic {name} {what}: the rows that were written to it until now are lost. 'millrace reprocess' "
+        "writes all rows again; 'millrace deadletter redrive' goes on with the topic as it is, without them"
+    )
 
 
 def _ensure(
-    admin: AdminClient, settings: TopicsSettings, kinds: Mapping[str, str], *, partitions: int
+    admin: AdminClient,
+    settings: TopicsSettings,
+    kinds: Mapping[str, str],
+    *,
+    partitions: int,
+    ids: Mapping[str, str | None] | None = None,
 ) -> dict[str, TableTopicInfo | TopicRefusedError]:
-    """Create topics that are missing, check those that exist; give what they are like, or what is wrong."""
+    """Create topics that are missing, check those that exist; give what they are like, or what is wrong.
+
+    ``ids`` has those that topics must have.
+    """
     found, hidden = _describe(admin, list(kinds))
     outcomes: dict[str, TableTopicInfo | TopicRefusedError] = dict(hidden)
-    missing = {name: kind for name, kind in kinds.items() if name not in found and name not in hidden}
+    for name, id_ in (ids or {}).items():
+        there = found.get(name)
+        if id_ is not None and name not in hidden and (there is None or there.id != id_):
+            outcomes[name] = TopicRefusedError(another_topic(name, gone=found.pop(name, None) is None))
+    missing = {name: kind for name, kind in kinds.items() if name not in found and name not in outcomes}
     if missing:
         refused = _create(admin, settings, missing, partitions)
         outcomes |= refused

@@ -1,10 +1,13 @@
 """Errors that a user can act on: one line that says what happened and what to do, and an exit code."""
 
 from collections.abc import Sequence
+from contextvars import ContextVar
+from threading import Event
+from typing import Final
 
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["SettingsError", "StopRequestedError", "UserError"]
+__all__ = ["SettingsError", "StopRequestedError", "UserError", "stop_of_service"]
 
 
 class UserError(Exception):
@@ -36,3 +39,7 @@ class SettingsError(UserError):
 
 class StopRequestedError(Exception):
     """Long work is left, since the process was told to stop; it resumes where the last commit ended."""
+
+
+stop_of_service: Final[ContextVar[Event | None]] = ContextVar("stop_of_service", default=None)
+"""What tells the service that runs in this context to stop, for waits that are not told otherwise."""

@@ -31,7 +31,7 @@ from prometheus_client import CollectorRegistry
 
 from millrace import __version__, kernel
 from millrace.binlog.errors import BinlogError
-from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.errors import StopRequestedError, UserError, stop_of_service
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.logging import Logger, configure_logging, get_logger
@@ -76,6 +76,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         configure_logging(settings.log_level, when_unread=leave)
         structlog.contextvars.bind_contextvars(source=settings.source)
         service = Service(name, settings, log, stop)
+        stop_of_service.set(stop)
         ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())

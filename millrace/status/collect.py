@@ -16,7 +16,8 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
 from millrace.kafka.client import Message, connect
-from millrace.kafka.read import read_topic, source_topics, topic_names
+from millrace.kafka.continuity import topic_ids
+from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.state import StoredState, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
@@ -130,7 +131,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     topics = Topics(source)
     admin = connect(settings.kafka)
     stored: dict[str, StoredState] = {}
-    if topics.state in source_topics(admin, source):
+    if topics.state in topic_ids(admin, [topics.state]):
         for name in ("reader", "decoder", "rowmapper"):
             found = read_state(settings.kafka, source, name)
             if found is not None and found.value is not None:
@@ -138,7 +139,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | No
     else:
         status.problems.append(f"no service of {source} has run: there is no topic {topics.state}")
     # After the states: what these tell of is there by now.
-    known = source_topics(admin, source)
+    known = topic_ids(admin, [topics.raw, topics.events, topics.deadletter])
     reader = _reader(status, stored.get("reader"))
     if settings.mysql.host is not None and settings.source == source:
         status.server = _server(settings.mysql.addresses(), reader)

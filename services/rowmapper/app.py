@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -36,7 +37,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
-from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, Record
 from services.rowmapper.binding import Binder, TableRefusedError
 from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
@@ -156,6 +156,7 @@ def assembled(
             stop=service.stop,
             health=service.health,
             reader=reader,
+            table_id=publisher.binder.topic_id,
         )
         committer = committer_of(stage.state)
         reader.seek(stage.next_offset)
@@ -172,7 +173,7 @@ def make_stage(
 ) -> tuple[RowMapperStage, Publisher]:
     """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it."""
     settings, topics, infos = ports.settings, ports.topics, ports.infos
-    catalog = _CatalogTopic(settings.kafka, topics.catalog, ports.producer, ports.tick)
+    catalog = _CatalogTopic(ports, topics.catalog)
     serialize_transaction, serialize_ddl, serialize_dead_letter = _serializers(ports.registry, topics)
     publisher = Publisher(
         topics,
@@ -241,7 +242,9 @@ class Ports:
     def ensure_topics(self, ids: Mapping[str, str | None]) -> dict[str, TableTopicInfo | BinlogError]:
         """Create topics of tables unless they exist."""
         self.tick()
-        found = self._wait(self.pool.submit(ensure_table_topics, self.admin, self.settings.topics, ids))
+        found = self._wait(
+            self.pool.submit(copy_context().run, ensure_table_topics, self.admin, self.settings.topics, ids)
+        )
         return {
             name: TableRefusedError(str(outcome)) if isinstance(outcome, TopicRefusedError) else outcome
             for name, outcome in found.items()
@@ -329,15 +332,8 @@ def _without_schemas(topic: TableTopic) -> TableTopic:
 class _CatalogTopic:
     """Reads what the catalogue topic has beyond what was read before."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        topic: str,
-        producer: TransactionalProducer,
-        tick: Callable[[], None],
-    ) -> None:
-        self._settings, self._topic, self._producer, self._tick = settings, topic, producer, tick
-        self._admin = connect(settings)
+    def __init__(self, ports: Ports, topic: str) -> None:
+        self._ports, self._topic = ports, topic
         self._start = self._read_to = 0
         self._asked_after = -1
 
@@ -346,13 +342,13 @@ class _CatalogTopic:
 
         It is asked once in each Kafka transaction of ours, and whenever it ``must`` be.
         """
-        if not must and self._asked_after == self._producer.commits:
+        if not must and self._asked_after == self._ports.producer.commits:
             return False
-        self._asked_after = self._producer.commits
+        self._asked_after = self._ports.producer.commits
         return self._end() > self._read_to
 
     def _end(self) -> int:
-        return end_offsets(self._admin, [(self._topic, 1)])[self._topic]
+        return end_offsets(self._ports.admin, [(self._topic, 1)])[self._topic]
 
     def read(self) -> Iterator[CatalogEntry]:
         """Yield the definitions that have come, those of open Kafka transactions included."""
@@ -360,8 +356,8 @@ class _CatalogTopic:
         if end <= self._read_to:
             return
         self._read_to = end
-        for message in read_topic(self._settings, self._topic, start=self._start):
-            self._tick()
+        for message in read_topic(self._ports.settings.kafka, self._topic, start=self._start):
+            self._ports.tick()
             self._start = (message.offset() or 0) + 1
             value = message.value()
             if value is not None:

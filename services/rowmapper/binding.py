@@ -199,6 +199,8 @@ class Binder:
         self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
         self._metric_names = {metric_name(topic): topic for topic in self._known}
         self._bound: dict[Content, BoundTable] = {}
+        # Tables, with database, whose names of columns come from the catalogue.
+        self._named_by_catalog: set[tuple[str, str]] = set()
         self._failed: dict[Content, BinlogError] = {}
 
     # -- the catalogue --------------------------------------------------------------------------------
@@ -220,10 +222,7 @@ class Binder:
     def altered(self, database: str, table: str, place: Position) -> None:
         """Take note of a statement at ``place`` that may have changed the names of a table's columns."""
         self.look_again(must=True)
-        if any(
-            bound.table.schema_source == "catalog" and bound.name == (database, table)
-            for bound in self._bound.values()
-        ):
+        if (database, table) in self._named_by_catalog:
             self._look()
             if not any(found.later for found in self._catalog.since(database, table, place)):
                 _LOG.warning(
@@ -335,7 +334,10 @@ class Binder:
             else:
                 assert isinstance(info, TableTopicInfo)
                 assert isinstance(value_id, int)
-                self._bound[content] = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
+                bound = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
+                self._bound[content] = bound
+                if bound.table.schema_source == "catalog":
+                    self._named_by_catalog.add(bound.name)
 
     def _resolve(self, table_map: TableMapEvent, place: Position, version: str | None) -> _Resolved:
         found = self._find(table_map, place, version)
@@ -465,6 +467,11 @@ class Binder:
         return BoundTable(
             table, encoder, one.topic, info.partitions, one.schema_source, one.found, self._avro, known
         )
+
+    def topic_id(self, topic: str) -> str | None:
+        """Give the id of a table's topic; None where it is noted for none."""
+        known = self._known.get(topic)
+        return None if known is None else known.id
 
     def note(self, bound: BoundTable) -> TableTopic | None:
         """Give what is to be noted of a table's topic with its next rows; None where it is noted already."""

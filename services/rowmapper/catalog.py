@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
@@ -40,10 +41,18 @@ class Catalog:
         self._entries: defaultdict[tuple[str, str], list[CatalogEntry]] = defaultdict(list)
 
     def add(self, entry: CatalogEntry) -> None:
-        """Take a definition."""
+        """Take a definition.
+
+        The reader writes all of them at each start, each time for a later place in the log. Of readings that
+        say the same the first and the last are kept: what holds is the same between them.
+        """
         entries = self._entries[entry.definition.database, entry.definition.table]
-        entries.append(entry)
-        entries.sort(key=_order)
+        at = bisect_right(entries, _order(entry), key=_order)
+        if at and entries[at - 1].definition == entry.definition:
+            entry = replace(entry, definition=entries[at - 1].definition)
+        entries.insert(at, entry)
+        if at == len(entries) - 1 and at > 1 and entries[at - 2].definition is entry.definition:
+            del entries[at - 1]
 
     def find(self, database: str, table: str, place: Position) -> Found | None:
         """Return the last definition read at or before ``place``, else the first one read after it."""

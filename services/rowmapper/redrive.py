@@ -32,6 +32,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_REDRIVEN, Topics
 from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
 from millrace.kafka.exactly_once import Committer
+from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import read_state
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -74,36 +75,68 @@ def redrive(
 ) -> list[Redriven]:
     """Redrive the tables that are named, or all that are quarantined; ``say`` is told what is being done.
 
-    Raises :class:`UserError` where a name is that of no quarantined table, or a dead letter is missing.
+    A table whose topic takes no rows stays quarantined; it is begun again with the others. Raises
+    :class:`UserError` where a name is that of no quarantined table, or a dead letter is missing.
     """
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     stored = read_state(settings.kafka, settings.source, "rowmapper")
     value = None if stored is None else stored.value
     state = stored_state(RowMapperState, value, Topics(settings.source).state)
-    if stored is None or not _chosen(settings.source, () if state is None else state.quarantined, names):
+    chosen = _chosen(settings.source, () if state is None else state.quarantined, names)
+    if stored is None or not chosen:
         return []
     say(f"taking over from the row mapper, {stored.owner}: if it still runs, it ends with code 6")
-    outcomes: list[Redriven] = []
-    with suppress(StopRequestedError), assembled(service) as parts:
-        _settle(parts, stop)
-        binder = parts.publisher.binder
-        binder.trust_later = binder.accept_topics = True
-        for entry in _chosen(settings.source, parts.publisher.quarantine.tables, names):
-            outcome = Redriven(entry.name)
-            outcomes.append(outcome)
-            say(f"redriving {outcome.table}")
-            work = Redrive(entry, outcome, parts.stage, parts.publisher)
-            committer = parts.committer_of(work.state)
+    outcomes: dict[str, Redriven] = {}
+    refused: dict[str, str] = {}
+    own = Topics(settings.source).of_service("rowmapper").kinds
+    with suppress(StopRequestedError):
+        while True:
+            try:
+                with assembled(service, refused) as parts:
+                    _settle(parts, stop)
+                    left = [entry.name for entry in chosen if entry.name not in outcomes]
+                    _redrive(service, parts, left, say, outcomes)
+            except TopicsRefusedError as error:
+                if not own.keys().isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
+                    raise
+                refused |= error.topics
+            else:
+                break
+    return list(outcomes.values())
+
+
+def _redrive(
+    service: Service[RowMapperSettings],
+    parts: RowMapper,
+    names: Sequence[str],
+    say: Callable[[str], None],
+    outcomes: dict[str, Redriven],
+) -> None:
+    """Redrive tables one after the other; raises :class:`TopicsRefusedError` where one's topic refuses."""
+    binder, stop = parts.publisher.binder, service.stop
+    binder.trust_later = binder.accept_topics = True
+    for entry in parts.publisher.quarantine.tables:
+        if entry.name not in names:
+            continue
+        outcome = outcomes[entry.name] = Redriven(entry.name)
+        say(f"redriving {outcome.table}")
+        work = Redrive(entry, outcome, parts.stage, parts.publisher)
+        committer = parts.committer_of(work.state)
+        committed = replace(outcome)
+        try:
             for _ in work.run(_dead_letters_of(service, parts, entry, committer)):
                 committer.settle()
                 if committer.due:
                     committer.commit()
+                    committed = replace(outcome)
                 if stop.is_set():
                     committer.commit()
                     raise StopRequestedError
             committer.settle()
             committer.commit()
-    return outcomes
+        except TopicsRefusedError as error:
+            outcomes[entry.name] = replace(committed, failed=(entry.key, error.message))
+            raise
 
 
 def _chosen(
@@ -258,6 +291,7 @@ class Redrive:
                     self._publisher.quarantine.update(replace(self._entry, progress=rest))
                 break
             outcome.dead_letters += 1
+            outcome.rows = self._publisher.counters["rows"] - rows_before
             yield
         else:
             self._end(None)

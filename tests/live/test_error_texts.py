@@ -221,10 +221,15 @@ def test_a_definition_that_cannot_be_read(place: Place) -> None:
     with pytest.raises(UserError) as caught:
         list(
             _CatalogTopic(
-                place.settings,
+                cast(
+                    "Any",
+                    SimpleNamespace(
+                        settings=SimpleNamespace(kafka=place.settings),
+                        admin=connect(place.settings),
+                        tick=lambda: None,
+                    ),
+                ),
                 place.topics.catalog,
-                cast("Any", SimpleNamespace(commits=0)),
-                lambda: None,
             ).read()
         )
     assert caught.value.message == (

@@ -1,14 +1,17 @@
 """Topics of tables that take no rows: their tables are quarantined, all else flows, nothing is lost."""
 
 import os
+import time
 
 import pytest
 from confluent_kafka.admin import AclOperation
 
 from millrace.avro.service_state import RowMapperState
+from millrace.kafka.client import connect
 from millrace.kafka.state import read_state
-from millrace.kafka.topics import LEAST_MESSAGE_BYTES
+from millrace.kafka.topics import LEAST_MESSAGE_BYTES, ensure_topics
 from millrace.local import Kafka
+from millrace.runtime.settings import TopicsSettings
 from tests.shared import run_python
 
 from .broker_control import AUTHORIZER, Administrator
@@ -34,6 +37,12 @@ def write(world, number, size=100):
     world.wait_for_row("fine", number)
 
 
+def quarantined(world):
+    """Tables that are quarantined, and why."""
+    state = RowMapperState.from_bytes(read_state(world.settings, world.source, "rowmapper").value)
+    return {entry.table: entry.error for entry in state.quarantined}
+
+
 def test_topics_that_are_made_smaller_denied_and_deleted(world):
     administrator = Administrator(world.settings)
     topics = {table: world.topics.table(world.database, table) for table in TABLES}
@@ -52,8 +61,7 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
         assert rowmapper.poll() is None
     assert [row["after"]["id"] for row in world.rows("fine")] == [1, 2, 3, 4]
 
-    state = RowMapperState.from_bytes(read_state(world.settings, world.source, "rowmapper").value)
-    reasons = {entry.table: entry.error for entry in state.quarantined}
+    reasons = quarantined(world)
     assert reasons.keys() == set(TABLES) - {"fine"}
     for table, words in (
         ("gone", f"the topic {topics['gone']} is gone"),
@@ -66,6 +74,15 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
         assert reason.endswith("'millrace deadletter redrive' gives them back")
 
     administrator.alter(topics["small"], "max.message.bytes", str(8 << 20))
+    done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
+    assert done.returncode == 7, done.stderr
+    for table in ("small", "gone"):
+        assert f"{world.database}.{table}: 0 dead letters" not in done.stdout
+    assert f"{world.database}.denied: 0 dead letters mapped, 0 rows" in done.stdout
+    for table in ("hidden", "denied"):
+        assert f"{world.database}.{table} stays quarantined" in done.stderr
+    assert quarantined(world).keys() == {"hidden", "denied"}
+
     administrator.allow(topics["denied"])
     administrator.allow(topics["hidden"])
     done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
@@ -74,3 +91,30 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
     assert [row["after"]["id"] for row in world.rows("gone")] == [4]
     found = places(world)
     assert len(found) == len(set(found))
+
+
+def test_a_topic_that_is_created_again_while_rows_flow(world):
+    administrator = Administrator(world.settings)
+    topic = world.topics.table(world.database, "gone")
+    for table in TABLES:
+        run(world, f"CREATE TABLE {table} (id INT PRIMARY KEY, v MEDIUMBLOB)")
+    with world.services("reader", "decoder"), world.service("rowmapper") as rowmapper:
+        world.wait_for_start()
+        write(world, 1)
+        administrator.delete(topic)
+        ensure_topics(connect(world.settings), TopicsSettings(), {topic: "table"})
+        number, deadline = 1, time.monotonic() + 240
+        while not quarantined(world):
+            assert time.monotonic() < deadline, world.log("rowmapper")
+            number += 1
+            write(world, number)
+        assert rowmapper.poll() is None
+    ((table, reason),) = quarantined(world).items()
+    assert table == "gone"
+    assert f"the topic {topic} was deleted and created again" in reason
+    done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
+    assert done.returncode == 0, done.stderr
+    ids = [row["after"]["id"] for row in world.rows("gone")]
+    assert ids == sorted(set(ids)), "in their order, and none twice"
+    assert ids[-1] == number
+    assert differences(world).keys() == {"gone"}, "what its deletion has deleted"

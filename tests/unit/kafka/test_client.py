@@ -1,18 +1,23 @@
 """Configuration of the Kafka clients, and Kafka's errors in words."""
 
+import threading
 from concurrent.futures import Future
+from contextvars import copy_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pydantic import SecretStr
 
-from millrace.kafka import inspect, read
+from millrace.kafka import client, inspect, read
 from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, answer_of, is_passing, translated
-from millrace.kafka.read import source_topics, topic_names
+from millrace.kafka.read import arrived, source_topics, topic_names
+from millrace.runtime.errors import StopRequestedError, stop_of_service
 from millrace.runtime.settings import KafkaSettings
+from tests.fake_broker import Broker, FakeAdmin
 
 PLAIN = KafkaSettings(bootstrap_servers="a:1,b:2")
 SECURE = KafkaSettings(
@@ -55,6 +60,40 @@ def test_a_consumer_reads_committed_records_and_never_jumps() -> None:
     assert config["auto.offset.reset"] == "error"
 
 
+class Client:
+    """A consumer that notes what it is asked for, and has nothing but what comes while it is waited for."""
+
+    def __init__(self, there: list[str], later: list[str]) -> None:
+        self.asked: list[tuple[int, float]] = []
+        self._there, self._later = there, later
+
+    def consume(self, count: int, timeout_s: float) -> list[str]:
+        self.asked.append((count, timeout_s))
+        return self._later if timeout_s else self._there
+
+
+def test_nobody_waits_for_a_batch_to_be_full() -> None:
+    full, idle = Client(["a"], []), Client([], ["b"])
+    assert arrived(full, 1000, 0.5) == ["a"]  # type: ignore[arg-type, comparison-overlap]
+    assert full.asked == [(1000, 0)]
+    assert arrived(idle, 1000, 0.5) == ["b"]  # type: ignore[arg-type, comparison-overlap]
+    assert idle.asked == [(1000, 0), (1, 0.5)]
+
+
+def test_the_end_of_a_topic_is_not_waited_for_as_what_may_come_is() -> None:
+    waits = [consumer_config(PLAIN, "group", follow=follow)["fetch.wait.max.ms"] for follow in (False, True)]
+    assert waits[0] < waits[1]
+
+
+def test_reaching_a_cluster_does_not_list_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Admin(FakeAdmin):
+        def list_topics(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError
+
+    monkeypatch.setattr(client, "AdminClient", lambda *_, **__: Admin(Broker()))
+    assert isinstance(client.connect(PLAIN), Admin)
+
+
 def test_a_producer_is_transactional_and_waits_for_all_replicas() -> None:
     config = producer_config(PLAIN, "millrace-reader-shop")
     assert config["transactional.id"] == "millrace-reader-shop"
@@ -93,6 +132,17 @@ def test_no_answer_at_all() -> None:
     )
 
 
+def test_a_service_that_is_told_to_stop_does_not_wait_for_an_answer() -> None:
+    def wait() -> None:
+        stop = threading.Event()
+        stop_of_service.set(stop)
+        stop.set()
+        with pytest.raises(StopRequestedError):
+            answer_of(Future[int](), 3600)
+
+    copy_context().run(wait)
+
+
 def test_brokers_that_have_gone_since_the_connection_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "_TIMEOUT_S", 0.1)
     gone = AdminClient({"bootstrap.servers": "127.0.0.1:1"}, logger=KAFKA_LOG)
@@ -122,6 +172,6 @@ def test_what_a_cluster_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millrace.kafka.inspect._TIMEOUT_S", 0.1)
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1"}, logger=KAFKA_LOG)
     refusals: list[str] = []
-    assert inspect._configs(admin, [ConfigResource(ResourceType.BROKER, "1")], refusals) == {}
+    assert inspect._configs(admin, [[ConfigResource(ResourceType.BROKER, "1")]], refusals) == {}
     assert inspect._topic_operations(admin, ["shop.raw"], refusals) == {}
     assert refusals == ["settings of 1: no answer within 0.1 s", "rights on shop.raw: no answer within 0.1 s"]

@@ -1,10 +1,21 @@
 """Which settings of a topic are promises."""
 
+from typing import Any
+
 import pytest
 
 from millrace.kafka.client import producer_config
-from millrace.kafka.topics import CHUNK_BYTES, LEAST_MESSAGE_BYTES, TOPIC_SPECS, TopicInfo
-from millrace.runtime.settings import KafkaSettings
+from millrace.kafka.topics import (
+    CHUNK_BYTES,
+    LEAST_MESSAGE_BYTES,
+    TOPIC_SPECS,
+    TableTopicInfo,
+    TopicInfo,
+    TopicRefusedError,
+    ensure_table_topics,
+)
+from millrace.runtime.settings import KafkaSettings, TopicsSettings
+from tests.fake_broker import Broker, FakeAdmin
 
 ANY_TIME = "9223372036854775807"
 
@@ -67,3 +78,32 @@ def test_a_batch_that_cannot_be_compressed_fits_into_every_topic() -> None:
     config = producer_config(KafkaSettings(bootstrap_servers="localhost:1"), "t")
     assert config["batch.size"] < LEAST_MESSAGE_BYTES
     assert TOPIC_SPECS["raw"].broken_promises({"max.message.bytes": str(LEAST_MESSAGE_BYTES)}, 1) == []
+
+
+def test_tables_that_are_known_cost_two_requests_together() -> None:
+    requests = []
+
+    class Admin(FakeAdmin):
+        def describe_topics(self, *arguments: Any, **options: Any) -> Any:
+            requests.append("topics")
+            return super().describe_topics(*arguments, **options)
+
+        def describe_configs(self, *arguments: Any, **options: Any) -> Any:
+            requests.append("configs")
+            return super().describe_configs(*arguments, **options)
+
+    broker = Broker()
+    for name in "abc":
+        broker.create(name, TOPIC_SPECS["table"].config(1))
+    ids: dict[str, str | None] = {"a": broker.topics["a"].id, "b": "another", "c": None, "d": "one that was"}
+    found = ensure_table_topics(Admin(broker), TopicsSettings(), ids)  # type: ignore[arg-type]
+    assert requests == ["topics", "configs"]
+    assert [type(found[name]) for name in "abcd"] == [
+        TableTopicInfo,
+        TopicRefusedError,
+        TableTopicInfo,
+        TopicRefusedError,
+    ]
+    assert "the topic b was deleted and created again" in str(found["b"])
+    assert "the topic d is gone" in str(found["d"])
+    assert "d" not in broker.topics

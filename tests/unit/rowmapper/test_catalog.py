@@ -1,5 +1,8 @@
 """Which definition of a table holds for an event."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import TableDefinition
 from services.rowmapper.catalog import Catalog, Position
@@ -26,3 +29,27 @@ def test_definition_of_the_position():
     assert found(0, "bin.1000001", 4) == ("1", False)
     assert found(1, "bin.000001", 900) == ("2", False)
     assert catalog.find("d", "other", Position(0, "bin.000001", 4)) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from("abc")), max_size=30))
+def test_readings_that_say_the_same_change_nothing_and_are_not_kept(read):
+    catalog, entries = Catalog(), []
+    for position, engine in sorted(read, key=lambda one: one[0]):
+        new = entry("t", 0, "bin.000001", position, engine)
+        catalog.add(new)
+        entries.append(new)
+    for position in range(-1, 10):
+        before = [one for one in entries if one.position <= position]
+        found = catalog.find("d", "t", Position(0, "bin.000001", position))
+        if entries:
+            assert found == ((before or entries[:1])[-1].definition, not before)
+        since = catalog.since("d", "t", Position(0, "bin.000001", position))
+        assert any(one.later for one in since) == (len(before) < len(entries))
+
+
+def test_a_thousand_starts_of_the_reader_are_two_readings():
+    catalog = Catalog()
+    for position in range(1000):
+        catalog.add(entry("t", 0, "bin.000001", position, "InnoDB"))
+    kept = catalog.since("d", "t", Position(0, "bin.000001", 0))
+    assert [one.later for one in kept] == [False, True]
