@@ -1,0 +1,17 @@
+"""``millrace binlog`` writes every file of the corpus with the kernel for text as without it."""
+
+import pytest
+
+from millrace import kernel
+from millrace.binlog_command.inputs import FileInput
+from tests.corpus.conftest import CorpusFile
+from tests.unit.binlog_command.both_kernels import OUTPUTS, both
+
+
+@pytest.mark.skipif(not kernel.built("text"), reason="the kernel is not built (make kernel)")
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_every_file_is_written_alike(corpus: list[CorpusFile], output: str) -> None:
+    for file in corpus:
+        events = (event for log in FileInput([str(file.path)]).logs() for event in log)
+        with_kernel, without = both(output, events, verify=False)
+        assert with_kernel == without, file.name
