@@ -349,7 +349,7 @@ class RowImages:
                 self._refuse_bytes_without_columns(end)
 
     def payloads(self, rows: bytes, position: int = 0) -> Iterator[Payloads]:
-        """Cut rows, from ``position`` on, into the payloads of their columns, without reading what these mean.
+        """Cut rows from ``position`` on into the payloads of their columns, without reading what these mean.
 
         A payload is what :meth:`ColumnCodec.decode` takes; None stands for NULL and ``ABSENT`` for a column
         that the image leaves out. A partial JSON value is a :class:`JsonDiffs`. Raise as :meth:`natural`

@@ -49,7 +49,7 @@ def test_both_number_the_kinds_alike() -> None:
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("log", LOGS, ids=lambda path: path.name)
 def test_logs_are_written_alike(log: Path, output: str) -> None:
-    with_kernel, without = both(output, events_of(log))
+    with_kernel, without = both(output, lambda: events_of(log))
     assert with_kernel == without
 
 
@@ -78,7 +78,7 @@ def damaged(path: Path, seed: int) -> list[RawEvent]:
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_rows_are_written_alike(output: str, seed: int) -> None:
-    with_kernel, without = both(output, damaged(LOGS[seed % len(LOGS)], seed), verify=False)
+    with_kernel, without = both(output, lambda: damaged(LOGS[seed % len(LOGS)], seed), verify=False)
     assert with_kernel == without
 
 
