@@ -1,5 +1,7 @@
 """Measure the codec, the stages and the pipeline and print the figures: ``python -m benchmarks --help``."""
 
+import shutil
+
 import click
 from rich.console import Console
 from rich.table import Table
@@ -8,6 +10,7 @@ from benchmarks.codec import CodecResult, StageResult, measure_codec, measure_st
 from benchmarks.inputs import INPUTS, write_input
 from benchmarks.machine import ProcessCost, machine
 from benchmarks.pipeline import SERVICES, PipelineResult, measure_pipeline
+from benchmarks.programs import measure_programs
 from millrace import kernel
 from millrace.local import LocalStack
 from millrace.runtime.logging import configure_logging
@@ -21,12 +24,19 @@ _CONSOLE = Console(width=140)
 @click.option(
     "--pipeline/--no-pipeline", default=True, show_default=True, help="From server to row topics too."
 )
-def main(inputs: str, scale: float, *, pipeline: bool) -> None:
+@click.option(
+    "--mysqlbinlog",
+    default=lambda: shutil.which("mysqlbinlog"),
+    show_default="the one on PATH",
+    help="A mysqlbinlog to measure beside.",
+)
+def main(inputs: str, scale: float, mysqlbinlog: str | None, *, pipeline: bool) -> None:
     """Write inputs on a real server, decode its log, and carry it through the stages and the services."""
     if unknown := set(inputs.upper()) - INPUTS.keys():
         raise click.BadParameter(f"{', '.join(sorted(unknown))}: the inputs are {', '.join(INPUTS)}")
     configure_logging("WARNING")
     codec, stages, carried = _codec_table(), _stage_table(), _pipeline_table()
+    programs: dict[str, dict[str, float]] = {}
     notes: list[str] = []
     with (
         _CONSOLE.status("starting Kafka, the registry and MySQL") as status,
@@ -41,6 +51,8 @@ def main(inputs: str, scale: float, *, pipeline: bool) -> None:
             _add_codec(codec, name, measure_codec(log))
             status.update(f"carrying input {name} through the stages")
             _add_stages(stages, name, measure_stages(log))
+            status.update(f"running programs on input {name}")
+            programs[name] = measure_programs(log, mysqlbinlog)
             if pipeline:
                 status.update(f"carrying input {name} to row topics")
                 start = {"MILLRACE_START": f"{log_file}:4"}
@@ -51,6 +63,7 @@ def main(inputs: str, scale: float, *, pipeline: bool) -> None:
     _CONSOLE.print(f"{machine()}; kernel: {kernel.state()}; MySQL {version}; scale {scale}")
     _CONSOLE.print(codec)
     _CONSOLE.print(stages)
+    _CONSOLE.print(_program_table(programs))
     if pipeline:
         _CONSOLE.print(carried)
     for note in notes:
@@ -88,6 +101,14 @@ def _add_stages(table: Table, name: str, result: StageResult) -> None:
     table.add_row(
         name, f"{result.events:,}", f"{result.rows:,}", *(f"{cost:.2f}" for cost in (*costs, sum(costs)))
     )
+
+
+def _program_table(programs: dict[str, dict[str, float]]) -> Table:
+    names = next(iter(programs.values()), {})
+    table = _table("Whole programs on the log file (seconds of user CPU)", *names)
+    for name, seconds in programs.items():
+        table.add_row(name, *(f"{used:.2f}" for used in seconds.values()))
+    return table
 
 
 def _pipeline_table() -> Table:

@@ -348,14 +348,14 @@ class RowImages:
             if not position:
                 self._refuse_bytes_without_columns(end)
 
-    def payloads(self, rows: bytes) -> Iterator[Payloads]:
-        """Cut rows into the payloads of their columns, without reading what these mean.
+    def payloads(self, rows: bytes, position: int = 0) -> Iterator[Payloads]:
+        """Cut rows from ``position`` on into the payloads of their columns, without reading what these mean.
 
         A payload is what :meth:`ColumnCodec.decode` takes; None stands for NULL and ``ABSENT`` for a column
         that the image leaves out. A partial JSON value is a :class:`JsonDiffs`. Raise as :meth:`natural`
         does where a row reaches past the end.
         """
-        position, end, count = 0, len(rows), 0
+        end, count = len(rows), 0
         before, after = self._before, self._after
         while position < end or (not end and not count and self._empty_row):
             first = second = None

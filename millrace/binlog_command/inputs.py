@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -21,6 +22,7 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType
 from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent
+from millrace.binlog_command.seeking import Seeker
 from millrace.log_files import (
     PACKING_ERRORS,
     file_order,
@@ -79,12 +81,14 @@ class FileInput:
         accept_in_use: bool = True,
         keys: LogKeys | None = None,
         max_event_size: int | None = None,
+        seeker: Seeker | None = None,
     ) -> None:
         """Read ``names`` in order; with ``follow``, wait at the end of the last for what is written to it.
 
         ``note`` is told what is worth knowing about a file. With ``accept_in_use`` unset, a file that was
         not closed by its server is an error. ``keys`` open encrypted logs. Events larger than
         ``max_event_size`` are an error; where it is None, in compressed files those above MAX_EVENT_SIZE.
+        ``seeker`` tells what need not be read of plain files.
         """
         self.names = list(names)
         self.total_bytes = sum(map(_size_of, names))
@@ -93,6 +97,7 @@ class FileInput:
         self._accept_in_use = accept_in_use
         self._keys = keys
         self._max_event_size = max_event_size
+        self._seeker = seeker
         self._finished_bytes = 0
         self._raw: BinaryIO | None = None
         self._successor: str | None = None
@@ -130,7 +135,8 @@ class FileInput:
                 if limit is None:
                     limit = _LARGEST if stream in (raw, growing) else MAX_EVENT_SIZE
                 try:
-                    for position, data in iter_events(stream, name, keys=self._keys, max_size=limit):
+                    seekable = seekable and stream is raw
+                    for position, data in self._cut(stream, name, file, limit, seekable=seekable):
                         if position == len(MAGIC) and growing is None:
                             self._look_at_head(name, data)
                         yield RawEvent(name, file, position, data)
@@ -144,6 +150,19 @@ class FileInput:
             raise TruncatedError(f"the file cannot be unpacked further: {error}", log_file=name) from error
         except OSError as error:
             raise _unreadable(name, error) from error
+
+    def _cut(
+        self, stream: BinaryIO, name: str, file: str, limit: int, *, seekable: bool
+    ) -> Iterator[tuple[int, bytes]]:
+        """Give the events of a file, the first one and those from where the seeker says."""
+        events = iter_events(stream, name, keys=self._keys, max_size=limit)
+        if seekable and self._seeker is not None and self._keys is None:
+            for position, data in islice(events, 1):
+                yield position, data
+                start = self._seeker.find(stream, file, data, limit)
+                stream.seek(start)
+                events = iter_events(stream, name, position=start, max_size=limit)
+        yield from events
 
     def _look_at_head(self, name: str, format_description: bytes) -> None:
         if not is_in_use(format_description):

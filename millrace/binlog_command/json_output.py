@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Final
 
 from millrace.binlog.columns.column import ABSENT
-from millrace.binlog.columns.declaration import ColumnCodec
+from millrace.binlog.columns.declaration import ColumnCodec, NativeKind
 from millrace.binlog.columns.json_binary import JsonValue
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.columns.strings import CompressedValue, claimed_size
@@ -28,8 +28,17 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.inflate import Room
 from millrace.binlog.rows import Row, Values
 from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.table import ResolvedTable
 from millrace.binlog_command.records import MAX_EVENT_SIZE, LogRecord
-from millrace.binlog_command.rows import RowReader, TableCache, TableRows
+from millrace.binlog_command.row_kernel import (
+    Rows,
+    TextColumn,
+    TextKind,
+    Value,
+    rows_by_kernel,
+    value_of,
+)
+from millrace.binlog_command.rows import Bitmaps, RowReader, TableCache, TableRows
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable_json
 
@@ -74,7 +83,7 @@ class JsonOutput:
     def __init__(self, stream: BinaryIO, *, max_event_size: int = MAX_EVENT_SIZE) -> None:
         self._stream = stream
         self._max_event_size = max_event_size
-        self._rows = RowReader()
+        self._rows = RowReader(_by_kernel)
         self._converts: TableCache[tuple[TableRows, Columns]] = TableCache()
 
     def write(self, record: LogRecord) -> None:
@@ -128,6 +137,8 @@ class JsonOutput:
         more: Spool | None = None
         try:
             table = self._rows.of(decoded, record.state)
+            if table.kernel is not None and self._write_by_kernel(line, table.kernel, event.rows):
+                return
             columns = self._columns(table, decoded)
             room = Room(self._max_event_size)
             rows = (_row(columns, row, room) for row in table.rows(event))
@@ -146,6 +157,23 @@ class JsonOutput:
             self._stream.write(piece)
         self._write_line("]}")
 
+    def _write_by_kernel(self, line: dict[str, Any], kernel: Rows, packed: bytes) -> bool:
+        """Write the line of a rows event if the kernel can read all of the rows."""
+        spool = Spool()
+        try:
+            end, _ = kernel.write(packed, spool.write)
+        except BinlogError:
+            return False
+        if end != len(packed):
+            return False
+        self._write_line(dump(line | {"rows": []}).removesuffix("]}"), "")
+        pieces = spool.take()
+        self._stream.write(next(pieces, b"")[1:])  # each row has a comma in front
+        for piece in pieces:
+            self._stream.write(piece)
+        self._write_line("]}")
+        return True
+
     @staticmethod
     def _spooled(rows: Iterator[dict[str, Any]]) -> Spool:
         """Write rows, each behind a comma, to where they wait until the last of them could be read."""
@@ -160,11 +188,7 @@ class JsonOutput:
         assert table_map is not None
         known = self._converts.get(table_map, id(table))
         if known is None or known[0] is not table:
-            columns = [
-                (column.name or "", _conversion(codec), column.type not in _MEMBERS)
-                for column, codec in zip(table.columns, table.codecs, strict=True)
-            ]
-            known = table, columns
+            known = table, _columns_of(table.table, table.codecs)
             self._converts.put(table_map, id(table), known)
         return known[1]
 
@@ -242,6 +266,62 @@ def _text(value: str) -> str | dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------- the rows
+
+
+def _columns_of(table: ResolvedTable, codecs: tuple[ColumnCodec, ...]) -> Columns:
+    return [
+        (column.name or "", _conversion(codec), column.type not in _MEMBERS)
+        for column, codec in zip(table.columns, codecs, strict=True)
+    ]
+
+
+_ESCAPES: Final = tuple(
+    dump(chr(code))[1:-1].encode() if code < 0x80 and dump(chr(code)) != f'"{chr(code)}"' else b""
+    for code in range(256)
+)
+_QUOTE: Final = b'"'
+
+
+def _by_kernel(table: ResolvedTable, codecs: tuple[ColumnCodec, ...], bitmaps: Bitmaps) -> Rows | None:
+    """Make the kernel's writer of rows; of columns with the same name one alone could be shown."""
+    columns = _columns_of(table, codecs)
+    if len({name for name, _, _ in columns}) != len(columns):
+        return None
+    texts = []
+    for codec, (name, convert, is_plain) in zip(codecs, columns, strict=True):
+        key = dump(name).encode() + b":"
+        texts.append(
+            TextColumn(value_of(codec, _VALUES), _writer(codec, convert, is_plain), key, b"", key + b"null")
+        )
+    first = b',{"before":{', b"}" if bitmaps[1] is not None else b"}}"
+    second = b',"after":{' if bitmaps[0] is not None else b',{"after":{', b"}}"
+    return rows_by_kernel(codecs, texts, bitmaps, escapes=_ESCAPES, around=(first, second), between=b",")
+
+
+_VALUES: Final = {
+    NativeKind.SIGNED: Value(TextKind.SIGNED),
+    NativeKind.UNSIGNED: Value(TextKind.UNSIGNED),
+    NativeKind.UNSIGNED_DECIMAL: Value(TextKind.UNSIGNED),
+    NativeKind.REAL: Value(TextKind.REAL),
+    NativeKind.DECIMAL: Value(TextKind.DECIMAL, quote=_QUOTE),
+    NativeKind.DECIMAL_TEXT: Value(TextKind.DECIMAL, quote=_QUOTE),
+    NativeKind.UTF8: Value(TextKind.STRING, quote=_QUOTE),
+    NativeKind.JSON: Value(TextKind.JSON, quote=_QUOTE),
+    NativeKind.DATE: Value(TextKind.DATE, ord("-"), quote=_QUOTE),
+    NativeKind.TIME: Value(TextKind.TIME, quote=_QUOTE),
+    NativeKind.DATETIME: Value(TextKind.DATETIME, quote=_QUOTE),
+    NativeKind.TIMESTAMP: Value(TextKind.TIMESTAMP, quote=_QUOTE),
+}
+
+
+def _writer(codec: ColumnCodec, convert: Convert, is_plain: bool) -> Callable[[Any], bytes]:
+    """Bind the way of one value to its JSON."""
+
+    def write(payload: Any) -> bytes:
+        value = codec.decode(payload)
+        return dump(value if is_plain and type(value) in (str, int) else convert(value)).encode()
+
+    return write
 
 
 def _row(columns: Columns, row: Row, room: Room) -> dict[str, Any]:

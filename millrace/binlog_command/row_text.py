@@ -23,7 +23,7 @@ from millrace.binlog.columns.column import (
     LengthMetadata,
     PackMetadata,
 )
-from millrace.binlog.columns.declaration import COLUMNS, ColumnCodec, codec_of
+from millrace.binlog.columns.declaration import COLUMNS, ColumnCodec, NativeKind, codec_of
 from millrace.binlog.columns.json_binary import Opaque, decode_json, json_text, text_of_json
 from millrace.binlog.columns.json_diffs import JsonDiffOperation, JsonDiffs
 from millrace.binlog.columns.metadata import decode_optional_metadata, plain_columns
@@ -36,6 +36,14 @@ from millrace.binlog.inflate import Room
 from millrace.binlog.rows import RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import MAX_EVENT_SIZE
+from millrace.binlog_command.row_kernel import (
+    Rows,
+    TextColumn,
+    TextKind,
+    Value,
+    rows_by_kernel,
+    value_of,
+)
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable
 
@@ -452,8 +460,8 @@ class _Line:
     def __init__(self, column: Column, verbose: int, generation: Generation) -> None:
         codec = codec_of(column)
         type_name, self.write = _TYPES[column.type](codec)
-        if self.write is quoted_bytes and generation is not Generation.MYSQL_8_0:
-            self.write = _hex_quoted if generation is Generation.MYSQL_5_7 else _control_quoted
+        if self.write is quoted_bytes:
+            self.write = _string_writer(generation)
         if column.type is ColumnType.DATETIME and generation <= Generation.MYSQL_5_6:
             self.write = _unquoted_text(self.write)
         self.before = b"###   @%d=" % (column.ordinal + 1)
@@ -464,6 +472,46 @@ class _Line:
             comment = b" /* %b meta=%d nullable=%d is_null=%%d */\n" % (type_name, meta, column.nullable)
             self.after, null_after = comment % 0, comment % 1
         self.null = self.before + b"NULL" + null_after
+
+
+_QUOTE = b"'"
+_STRINGS = (quoted_bytes, _hex_quoted, _control_quoted)
+
+
+def _escape_of_byte(byte: bytes, generation: Generation) -> bytes:
+    """Give what stands for a byte of a string, nothing where that is the byte."""
+    written = _string_writer(generation)(byte)[1:-1]
+    return b"" if written == byte else written
+
+
+def _string_writer(generation: Generation) -> Callable[[bytes], bytes]:
+    """Choose how strings are written."""
+    if generation is Generation.MYSQL_8_0:
+        return quoted_bytes
+    return _hex_quoted if generation is Generation.MYSQL_5_7 else _control_quoted
+
+
+_VALUES = {
+    NativeKind.SIGNED: Value(TextKind.BOTH_SIGNS),
+    NativeKind.REAL: Value(TextKind.REAL, 1),
+    NativeKind.DECIMAL: Value(TextKind.DECIMAL),
+    NativeKind.DECIMAL_TEXT: Value(TextKind.DECIMAL),
+    NativeKind.DATE: Value(TextKind.DATE, ord(":"), quote=_QUOTE),
+    NativeKind.TIME: Value(TextKind.TIME, quote=_QUOTE),
+    NativeKind.DATETIME: Value(TextKind.DATETIME, quote=_QUOTE),
+    NativeKind.TIMESTAMP: Value(TextKind.SECONDS),
+    NativeKind.JSON: Value(TextKind.JSON, b=1, quote=_QUOTE),
+}
+
+
+def _value(codec: ColumnCodec, write: Print, generation: Generation) -> Value:
+    """Say how the kernel writes the values of a column."""
+    if write in _STRINGS:
+        return Value(TextKind.STRING, quote=_QUOTE)
+    value = value_of(codec, _VALUES)
+    if value.kind is TextKind.JSON and generation is not Generation.MYSQL_8_0:
+        return Value(TextKind.PYTHON)  # of documents all generations write strings by the escapes of 8.0
+    return value
 
 
 _SQL_SPECIAL = re.compile(rb"[\x00\b\t\n\r'\\]")
@@ -499,6 +547,20 @@ def quoted_name(name: str) -> bytes:
 def unreadable_rows(error: BinlogError) -> bytes:
     """Say that rows, or those that follow, cannot be read."""
     return b"### Rows that cannot be read: %b\n" % comment_text(str(error))
+
+
+def _safely(write: Print) -> Print:
+    """Write a value, or its bytes where they are none of its type."""
+
+    def write_safely(payload: Any) -> bytes:
+        try:
+            return write(payload)
+        except BinlogError as error:
+            raw = payload.binary if isinstance(payload, JsonDiffs) else payload
+            shown = quoted_bytes(raw) if isinstance(raw, bytes) else b"%d" % raw
+            return shown + b" /* not a value of the type: %b */" % comment_text(str(error))
+
+    return write_safely
 
 
 class RowPrinter:
@@ -547,14 +609,32 @@ class RowPrinter:
             RowsOperation.DELETE: (b"### DELETE FROM %b\n### WHERE\n" % table, b""),
         }[event.operation]
         self._before_head, self._after_head = before_head, after_head
+        self._kernel = None if partial else self._by_kernel(columns, (before, after), generation)
+
+    def _by_kernel(
+        self, columns: list[Column], bitmaps: tuple[bytes | None, bytes | None], generation: Generation
+    ) -> Rows | None:
+        codecs = list(map(codec_of, columns))
+        return rows_by_kernel(
+            codecs,
+            [
+                TextColumn(_value(codec, write, generation), _safely(write), before, after, null)
+                for codec, (null, before, write, after) in zip(codecs, self._lines, strict=True)
+            ],
+            bitmaps,
+            escapes=[_escape_of_byte(bytes((code,)), generation) for code in range(256)],
+            around=((self._before_head, b""), (self._after_head, b"")),
+        )
 
     def write(self, rows: bytes, out: Spool) -> int:
         """Write rows, up to one that cannot be read; give how many there are."""
         self._room = Room(self._max_unpacked)
         parts: list[bytes] = []
-        count = 0
+        start = count = 0
+        if self._kernel is not None:
+            start, count = self._kernel.write(rows, out.write)
         try:
-            for before, after in self.images.payloads(rows):
+            for before, after in self.images.payloads(rows, start):
                 count += 1
                 if before is not None:
                     parts += (self._before_head, self._image(before))
@@ -600,11 +680,4 @@ class RowPrinter:
     @staticmethod
     def _safe_line(payload: Any, null: bytes, before: bytes, write: Print, after: bytes) -> bytes:
         """Write a value, or its bytes where they are none of its type."""
-        if payload is None:
-            return null
-        try:
-            return before + write(payload) + after
-        except BinlogError as error:
-            raw = payload.binary if isinstance(payload, JsonDiffs) else payload
-            shown = quoted_bytes(raw) if isinstance(raw, bytes) else b"%d" % raw
-            return before + shown + b" /* not a value of the type: %b */" % comment_text(str(error)) + after
+        return null if payload is None else before + _safely(write)(payload) + after

@@ -1,6 +1,6 @@
 """The rows of rows events with what is needed to show them: columns with names, and their codecs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -13,8 +13,9 @@ from millrace.binlog.rows import Row, RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.table import ResolvedTable, resolve_columns
+from millrace.binlog_command.row_kernel import Rows
 
-__all__ = ["RowReader", "TableCache", "TableRows"]
+__all__ = ["Bitmaps", "MakeKernel", "RowReader", "TableCache", "TableRows"]
 
 _PER_COLUMN: Final = 1024
 _PER_BYTE: Final = 8
@@ -26,12 +27,14 @@ _MAX_BYTES: Final = 32 << 20
 class TableRows:
     """How the rows of events with one table map and the same columns present are read.
 
-    ``table`` names the columns; each of ``codecs`` is its column's.
+    ``table`` names the columns; each of ``codecs`` is its column's. ``kernel`` does with the rows what is
+    wanted of them, but for rows that it leaves to ``images``.
     """
 
     table: ResolvedTable
     codecs: tuple[ColumnCodec, ...]
     images: RowImages
+    kernel: Rows | None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -44,7 +47,15 @@ class TableRows:
 
     def count(self, event: RowsEvent) -> int:
         """Count the rows of an event without reading them; raises BinlogError."""
-        return self.images.count(event.rows)
+        rows = event.rows
+        count = None if self.kernel is None else self.kernel.count(rows)
+        return self.images.count(rows) if count is None else count
+
+
+Bitmaps = tuple[bytes | None, bytes | None]
+"""The columns present in the images before and after; None for an image that the events do not have."""
+
+MakeKernel = Callable[[ResolvedTable, tuple[ColumnCodec, ...], Bitmaps], Rows | None]
 
 
 T = TypeVar("T")
@@ -74,7 +85,9 @@ class TableCache(Generic[T]):
 class RowReader:
     """Finds out how the rows of an event are read, once for each table and choice of columns."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_kernel: MakeKernel = lambda *_: None) -> None:
+        """``make_kernel`` gives what does most of the work, None where there is no such thing."""
+        self._make_kernel = make_kernel
         self._known: TableCache[TableRows] = TableCache()
 
     def of(self, decoded: BinlogEvent, state: StreamState) -> TableRows:
@@ -92,16 +105,15 @@ class RowReader:
             self._known.put(table_map, key, known)
         return known
 
-    @staticmethod
-    def _make(event: RowsEvent, table_map: TableMapEvent, version: str | None, *, partial: bool) -> TableRows:
+    def _make(
+        self, event: RowsEvent, table_map: TableMapEvent, version: str | None, *, partial: bool
+    ) -> TableRows:
         table = resolve_columns(table_map, server_version=version)
-        images = RowImages(
-            table.columns,
-            event.columns_before_image or None,
-            event.columns_after_image or None,
-            partial_json=partial,
-        )
-        return TableRows(table, tuple(map(codec_of, table.columns)), images)
+        before, after = event.columns_before_image or None, event.columns_after_image or None
+        images = RowImages(table.columns, before, after, partial_json=partial)
+        codecs = tuple(map(codec_of, table.columns))
+        kernel = None if partial else self._make_kernel(table, codecs, (before, after))
+        return TableRows(table, codecs, images, kernel)
 
 
 def _contents(table_map: TableMapEvent) -> tuple[object, ...]:

@@ -21,6 +21,7 @@ from millrace.binlog.transaction import TransactionStep
 from millrace.binlog.types import EventType
 from millrace.binlog_command.json_output import dump
 from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_kernel import counting
 from millrace.binlog_command.rows import RowReader
 from millrace.text import printable
 
@@ -119,7 +120,7 @@ class StatsOutput:
     def __init__(self, write_line: Callable[[str], None], *, as_json: bool = False) -> None:
         self._write_line = write_line
         self._as_json = as_json
-        self._reader = RowReader()
+        self._reader = RowReader(lambda _table, codecs, bitmaps: counting(codecs, bitmaps))
         self._logs: dict[str, _Log] = {}
         self._log: _Log | None = None
         self._types: dict[int, _Type] = {}

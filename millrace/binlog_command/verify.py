@@ -12,7 +12,9 @@ number; so is all that does not fit a damaged format description.
 
 from collections.abc import Callable
 from itertools import islice
+from typing import Any, Final
 
+from millrace.binlog.columns.declaration import ColumnCodec, NativeKind
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MissingStateError, UnsupportedError
 from millrace.binlog.events import (
@@ -30,6 +32,14 @@ from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.stream import BinlogEvent, encode_event
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_kernel import (
+    Rows,
+    TextColumn,
+    TextKind,
+    Value,
+    rows_by_kernel,
+    value_of,
+)
 from millrace.binlog_command.rows import RowReader, TableRows
 from millrace.text import printable
 
@@ -54,7 +64,11 @@ class VerifyOutput:
         self.findings = 0
         self._write_line = write_line
         self._may_be_open = may_be_open
-        self._rows = RowReader()
+        self._rows = RowReader(
+            lambda _table, codecs, bitmaps: rows_by_kernel(
+                codecs, list(map(_checked, codecs)), bitmaps, only_check=True
+            )
+        )
         self._encoding = StreamState()
         self._events = self._bytes = self._notes = self._files = 0
         self._path = ""
@@ -216,7 +230,7 @@ class VerifyOutput:
         table: TableRows | None = None
         try:
             table = self._rows.of(decoded, record.state)
-            at = _first_difference(table.images, event.rows)
+            at = None if _are_sound(table.kernel, event.rows) else _first_difference(table.images, event.rows)
         except UnsupportedError as error:
             self._note(record, f"the rows cannot be read: {error.message}")
             return
@@ -271,6 +285,53 @@ def _has_old_temporals(table: TableRows) -> bool:
 def _place(record: LogRecord) -> str:
     inside = f" (event {record.sub_index} inside)" if record.sub_index else ""
     return f"{record.path}:{record.position}{inside}"
+
+
+_KEPT: Final = (
+    NativeKind.SIGNED,
+    NativeKind.UNSIGNED,
+    NativeKind.UNSIGNED_DECIMAL,
+    NativeKind.YEAR,
+    NativeKind.DATE,
+    NativeKind.BYTES,
+    NativeKind.UTF8,
+    NativeKind.MEMBER,
+    NativeKind.MEMBERS,
+    NativeKind.JSON,
+)
+"""Kinds of which any bytes, decoded and encoded again, are the same."""
+_VALUES: Final = {
+    **dict.fromkeys(_KEPT, Value(TextKind.NOTHING)),
+    NativeKind.DECIMAL: Value(TextKind.DECIMAL),
+    NativeKind.DECIMAL_TEXT: Value(TextKind.DECIMAL),
+    NativeKind.TIME: Value(TextKind.TIME),
+    NativeKind.DATETIME: Value(TextKind.DATETIME),
+    NativeKind.TIMESTAMP: Value(TextKind.TIMESTAMP),
+}
+"""What else the kernel can write has the same bytes again."""
+
+
+class _OtherBytesError(BinlogError):
+    """A value, decoded and encoded again, has other bytes."""
+
+
+def _checked(codec: ColumnCodec) -> TextColumn:
+    """Say how the kernel checks the values of a column."""
+
+    def check(payload: Any) -> bytes:
+        if codec.encode(codec.decode(payload)) != payload:
+            raise _OtherBytesError("the value has other bytes")
+        return b""
+
+    return TextColumn(value_of(codec, _VALUES), check)
+
+
+def _are_sound(kernel: Rows | None, packed: bytes) -> bool:
+    """Tell whether the kernel finds rows the same when they are encoded again."""
+    try:
+        return kernel is not None and kernel.count(packed) is not None
+    except BinlogError:
+        return False
 
 
 def _first_difference(images: RowImages, packed: bytes) -> int | None:

@@ -26,6 +26,7 @@ from millrace.binlog_command.options import (
     option,
 )
 from millrace.binlog_command.records import MAX_EVENT_SIZE, LogDecoder, LogRecord, Output, RawEvent
+from millrace.binlog_command.seeking import Seeker
 from millrace.binlog_command.terminal import (
     Buffer,
     coloured,
@@ -391,11 +392,11 @@ def _inputs(options: Options, logs: tuple[str, ...]) -> list[Input]:
         else:
             files += find_files(name)
     if files:
-        inputs.append(_files(options, files, follow=options.follow))
+        inputs.append(_files(options, files, follow=options.follow, alone=not inputs))
     return inputs
 
 
-def _files(options: Options, names: list[str], *, follow: bool) -> Input:
+def _files(options: Options, names: list[str], *, follow: bool, alone: bool = False) -> Input:
     return FileInput(
         names,
         follow=follow,
@@ -403,6 +404,7 @@ def _files(options: Options, names: list[str], *, follow: bool) -> Input:
         accept_in_use=options.force_if_open,
         keys=None if options.key_file is None else read_keys(options.key_file, options.key_cipher),
         max_event_size=options.max_event_size,
+        seeker=Seeker(options.criteria()) if alone else None,
     )
 
 

@@ -1,7 +1,8 @@
 # cython: language_level=3
 """What other modules of the kernel use of :mod:`millrace.kernel.rows`."""
 
-from libc.stdint cimport int64_t, uint8_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from millrace.kernel.writing cimport Output
 
@@ -45,7 +46,60 @@ cdef struct Frame:
     Piece missing
 
 
+cdef struct Document:
+    # A JSON document, and what is left of the values and bytes that an honest one of its size has.
+    const uint8_t* data
+    bint whole_doubles  # whether a double without a fraction is written as an integer is
+    Py_ssize_t values_left
+    Py_ssize_t bytes_left
+
+
+cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
+    """Step over ``size`` bytes; NULL where they are not there."""
+    cdef const uint8_t* found
+    if size < 0 or size > cursor.size - cursor.position:
+        return NULL
+    found = cursor.data + cursor.position
+    cursor.position += size
+    return found
+
+
+cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
+    """Read up to 8 bytes, the lowest first."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value |= <uint64_t>data[i] << 8 * i
+    return value
+
+
+cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
+    """Read up to 8 bytes, the highest first."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = value << 8 | data[i]
+    return value
+
+
+cdef inline Piece piece_of(bytes data) except *:
+    """Point into ``data``, which the caller holds for as long as the piece is used."""
+    cdef Piece piece
+    if data is None:
+        raise TypeError("bytes are missing")
+    piece.data = <const uint8_t*>PyBytes_AS_STRING(data)
+    piece.size = PyBytes_GET_SIZE(data)
+    return piece
+
+
 cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcept nogil
+cdef Py_ssize_t decimal_digits(uint8_t* text, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil
+cdef int put_number(Output* out, uint64_t number, bint negative) noexcept nogil
+cdef int put_json(Output* out, Document* document, int kind, int64_t start, int64_t end, int depth) noexcept
+
+
+cdef inline int put_signed(Output* out, int64_t number) noexcept nogil:
+    return put_number(out, 0 - <uint64_t>number if number < 0 else <uint64_t>number, number < 0)
 
 
 cdef class RowsKernel:

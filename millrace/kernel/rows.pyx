@@ -97,36 +97,6 @@ cdef int[10] BYTES_OF_DIGITS = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]
 cdef int64_t[4] MICROS_OF_FRACTION = [0, 10_000, 100, 1]
 
 
-# -- reading and writing memory -----------------------------------------------------------------------
-
-cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
-    """Step over ``size`` bytes; NULL where they are not there."""
-    cdef const uint8_t* found
-    if size < 0 or size > cursor.size - cursor.position:
-        return NULL
-    found = cursor.data + cursor.position
-    cursor.position += size
-    return found
-
-
-cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
-    """Read up to 8 bytes, the lowest first."""
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value |= <uint64_t>data[i] << 8 * i
-    return value
-
-
-cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
-    """Read up to 8 bytes, the highest first."""
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value = value << 8 | data[i]
-    return value
-
-
 # -- the plan -----------------------------------------------------------------------------------------
 
 cdef inline Py_ssize_t find_text(const Texts* texts, const Plan* plan, Py_ssize_t index, const uint8_t** data) noexcept nogil:
@@ -278,42 +248,53 @@ cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize
     return put_integer(out, limbs, count, negative)
 
 
-cdef int put_decimal_text(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
-    """Append the digits of a DECIMAL: without zeros in front, and all of those behind the point."""
-    cdef uint8_t[66] text  # the digits, and one in front where there are none
+cdef Py_ssize_t decimal_digits(uint8_t* text, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
+    """Write the digits of a DECIMAL into 66 bytes, of which one at least is in front of the point.
+
+    Give their number; -1 where there is no such DECIMAL.
+    """
     cdef uint32_t group
     cdef int digits, width, i
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t count = 0
-    cdef Py_ssize_t first = 0
     cdef Py_ssize_t whole = precision - scale
-    cdef Py_ssize_t behind = scale
     cdef bint negative = not data[0] & 0x80
     if precision > 65:
-        return UNUSUAL
+        return -1
     if whole == 0:
         text[0] = 0x30
         count = 1
-    while whole or behind:
+    while whole or scale:
         if whole:
             digits = <int>(whole % 9) if whole % 9 else 9
             whole -= digits
         else:
-            digits = 9 if behind > 9 else <int>behind
-            behind -= digits
+            digits = 9 if scale > 9 else <int>scale
+            scale -= digits
         width = BYTES_OF_DIGITS[digits]
         if width > size - at:
-            return UNUSUAL
+            return -1
         group = 0
         for i in range(width):
             group = group << 8 | (data[at] ^ (0xFF if negative else 0) ^ (0x80 if at == 0 else 0))
             at += 1
         if group >= POWERS[digits]:
-            return UNUSUAL
+            return -1
         for i in range(digits):
             text[count + digits - 1 - i] = <uint8_t>(0x30 + group % 10)
             group //= 10
         count += digits
+    return count
+
+
+cdef int put_decimal_text(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
+    """Append the digits of a DECIMAL: without zeros in front, and all of those behind the point."""
+    cdef uint8_t[66] text
+    cdef Py_ssize_t count = decimal_digits(text, data, size, precision, scale)
+    cdef Py_ssize_t first = 0
+    cdef bint negative = not data[0] & 0x80
+    if count < 0:
+        return UNUSUAL
     while first < count - scale - 1 and text[first] == 0x30:
         first += 1
     if put_long(out, count - first + (1 if scale else 0) + (1 if negative else 0)):
@@ -539,14 +520,6 @@ cdef extern from "Python.h":
     void PyMem_Free(void* memory)
 
 
-cdef struct Document:
-    # A JSON document, and what is left of the values and bytes that an honest one of its size has.
-    const uint8_t* data
-    bint whole_doubles  # whether a double without a fraction is written as an integer is
-    Py_ssize_t values_left
-    Py_ssize_t bytes_left
-
-
 cdef inline bint use(Document* document, int64_t start, int64_t size, int64_t end) noexcept nogil:
     """Say whether bytes are there that no other value has used; ``end`` lies in the document."""
     if start < 0 or start > end or size > end - start:
@@ -566,10 +539,6 @@ cdef int put_number(Output* out, uint64_t number, bint negative) noexcept nogil:
         number //= 10
         if not number:
             return put(out, digits + 20 - count, count)
-
-
-cdef inline int put_signed(Output* out, int64_t number) noexcept nogil:
-    return put_number(out, 0 - <uint64_t>number if number < 0 else <uint64_t>number, number < 0)
 
 
 cdef int put_zeros(Output* out, Py_ssize_t count) noexcept nogil:
@@ -846,16 +815,6 @@ def pack(str form not None, *values):
 
 
 # -- rows -----------------------------------------------------------------------------------------------
-
-cdef inline Piece piece_of(bytes data) except *:
-    """Point into ``data``, which the caller holds for as long as the piece is used."""
-    cdef Piece piece
-    if data is None:
-        raise TypeError("bytes are missing")
-    piece.data = <const uint8_t*>PyBytes_AS_STRING(data)
-    piece.size = PyBytes_GET_SIZE(data)
-    return piece
-
 
 cdef Frame frame_of(frame) except *:
     cdef Frame made

@@ -6,7 +6,9 @@ import pytest
 
 from benchmarks.codec import measure_codec, measure_stages
 from benchmarks.pipeline import SERVICES
+from benchmarks.programs import TO_AVRO, measure_programs
 from millrace.binlog.events import GtidLogEvent, UpdateRowsEvent, WriteRowsEvent, XidEvent
+from tests.unit.binlog_command import made_logs
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
 
 SID = bytes(range(16))
@@ -50,3 +52,11 @@ def test_a_transaction_that_is_not_held_is_read_again(
     rows_written = write_log(path, transactions=2, events=200)
     assert path.stat().st_size > 2 << 20
     assert measure_stages(path).rows == rows_written
+
+
+def test_programs_are_run_on_the_log(tmp_path: Path) -> None:
+    used = measure_programs(Path(made_logs.__file__).parent / "logs" / "mysql.000001", None)
+    assert tuple(used) == ("-vv", "--json", "--stats", "--verify", TO_AVRO)
+    assert all(seconds > 0 for seconds in used.values())
+    with pytest.raises(RuntimeError, match="ended with exit code"):
+        measure_programs(tmp_path / "missing", None)

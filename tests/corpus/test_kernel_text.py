@@ -1,0 +1,25 @@
+"""``millrace binlog`` writes every file of the corpus with the kernel for text as without it."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from millrace import kernel
+from millrace.binlog_command.inputs import FileInput
+from millrace.binlog_command.records import RawEvent
+from tests.corpus.conftest import CorpusFile
+from tests.unit.binlog_command.both_kernels import OUTPUTS, both
+
+
+def _events(file: CorpusFile) -> Iterator[RawEvent]:
+    for log in FileInput([str(file.path)]).logs():
+        yield from log
+
+
+@pytest.mark.skipif(not kernel.built("text"), reason="the kernel is not built (make kernel)")
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_every_file_is_written_alike(corpus: list[CorpusFile], output: str) -> None:
+    for file in corpus:
+        with_kernel, without = both(output, partial(_events, file), verify=False)
+        assert with_kernel == without, file.name

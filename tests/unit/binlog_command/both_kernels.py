@@ -1,0 +1,58 @@
+"""The outputs of ``millrace binlog`` with the kernel for text and without it."""
+
+import io
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+from unittest.mock import patch
+
+from millrace import kernel
+from millrace.binlog_command.generation import Generation
+from millrace.binlog_command.json_output import JsonOutput
+from millrace.binlog_command.records import LogDecoder, Output, RawEvent
+from millrace.binlog_command.stats import StatsOutput
+from millrace.binlog_command.text import TextOptions, TextOutput
+from millrace.binlog_command.verify import VerifyOutput
+
+__all__ = ["OUTPUTS", "both"]
+
+Make = Callable[[io.BytesIO, Path], Output]
+"""Makes an output to a stream, with an empty folder for the files of LOAD DATA."""
+
+
+def _lines(make: Callable[[Callable[[str], None]], Output]) -> Make:
+    return lambda stream, _folder: make(lambda line: cast("None", stream.write(line.encode() + b"\n")))
+
+
+def _text(verbose: int, generation: Generation | None = None) -> Make:
+    options = TextOptions(verbose=verbose, base64_output="decode-rows", generation=generation)
+    return lambda stream, folder: TextOutput(stream, replace(options, local_load=folder))
+
+
+OUTPUTS: dict[str, Make] = {
+    "text": _text(2),
+    "5.7": _text(1, Generation.MYSQL_5_7),
+    "10.5": _text(2, Generation.MARIADB_10_5),
+    "json": lambda stream, _folder: JsonOutput(stream),
+    "stats": _lines(StatsOutput),
+    "verify": _lines(VerifyOutput),
+}
+
+
+def both(name: str, read: Callable[[], Iterable[RawEvent]], *, verify: bool = True) -> tuple[bytes, bytes]:
+    """Write events by the output of that name, with the kernel and without it."""
+    written = []
+    for has in (kernel.has, lambda _name: False):
+        stream = io.BytesIO()
+        with TemporaryDirectory() as base, patch.object(kernel, "has", has):
+            folder = Path(base) / "load"
+            folder.mkdir()
+            output = OUTPUTS[name](stream, folder)
+            for record in LogDecoder(verify=verify).records(read()):
+                output.write(record)
+            output.close()
+        written.append(stream.getvalue().replace(os.fsencode(folder), b"load"))
+    return written[0], written[1]
