@@ -104,7 +104,6 @@ cdef enum End:
 cdef int ROLE_PART = Role.PART
 cdef int ROLE_GTID = Role.GTID
 cdef int ROLE_GROUP_GTID = Role.GROUP_GTID
-cdef int ROLE_ANONYMOUS_GTID = Role.ANONYMOUS_GTID
 cdef int ROLE_QUERY = Role.QUERY
 cdef int ROLE_SETTING = Role.SETTING
 cdef int ROLE_SINGLE = Role.SINGLE
