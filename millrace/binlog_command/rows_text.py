@@ -53,7 +53,7 @@ _ROWS_FLAGS: tuple[tuple[int, bytes], ...] = (
 _TM_HAS_TRIGGERS = 1 << 14
 _TM_GENERATED_KEY = 1 << 2
 _GENERATED_KEYS = (8, 0, 30)
-_NEW_LINES = re.compile(rb"[\r\n]+")
+_LINES = re.compile(rb"[^\r\n]+")
 _PLAIN_TYPES = {
     EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
     EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1: UpdateRowsEventV1,
@@ -140,8 +140,10 @@ class RowsText:
             head = b"# Annotate_rows:\n"
         else:
             head = self._page.head(record, header) + b"\tAnnotate_rows:\n"
-        lines = [line for line in _NEW_LINES.split(event.query) if line]
-        self._annotation = head + b"".join(b"#Q> %b\n" % line for line in lines)
+        text = bytearray(head)
+        for line in _LINES.finditer(event.query):
+            text += b"#Q> %b\n" % line[0]
+        self._annotation = bytes(text)
 
     def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
         """Write the statement as a comment; the BINLOG statement of its rows has the event, too."""
@@ -258,7 +260,7 @@ class RowsText:
                     options.verbose,
                     database,
                     self._page.generation,
-                    max_unpacked=options.max_event_size,
+                    max_unpacked=options.max_unpacked,
                 )
                 self._printers.put(table_map, key, printer)
             rows = event.rows

@@ -5,7 +5,7 @@ Format: ``binlog_buf_compress`` and ``binlog_buf_uncompress`` in MariaDB's ``sql
 
 import zlib
 
-from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
 from millrace.binlog.inflate import inflate
 
 __all__ = ["decompress_record", "unpacked_size"]
@@ -14,9 +14,12 @@ __all__ = ["decompress_record", "unpacked_size"]
 def unpacked_size(record: bytes) -> int:
     """Give the size that a compressed record says its content has; it never unpacks to more.
 
-    Raises as :func:`decompress_record`.
+    0 where it cannot be unpacked.
     """
-    return _head(record)[0]
+    try:
+        return _head(record)[0]
+    except BinlogError:
+        return 0
 
 
 def decompress_record(record: bytes) -> bytes:

@@ -23,7 +23,7 @@ from millrace.binlog.declaration import (
     structure,
 )
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
-from millrace.binlog.events.compressed import decompress_record
+from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U8,
     U16,
@@ -391,6 +391,11 @@ class QueryCompressedEvent(StatementEvent):
     def query(self) -> bytes:
         """The statement, unpacked; raises MalformedError."""
         return decompress_record(self.compressed_query)
+
+    @property
+    def unpacked_size(self) -> int:
+        """Size of ``query``."""
+        return unpacked_size(self.compressed_query)
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:

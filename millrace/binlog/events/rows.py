@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
 from millrace.binlog.errors import InvalidValueError
-from millrace.binlog.events.compressed import decompress_record
+from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U16,
     U48,
@@ -291,6 +291,11 @@ class CompressedRowsEvent(RowsEvent):
     def rows(self) -> bytes:
         """The images, unpacked; raises MalformedError."""
         return decompress_record(self.compressed_rows)
+
+    @property
+    def unpacked_size(self) -> int:
+        """Size of ``rows``."""
+        return unpacked_size(self.compressed_rows)
 
     def _wire_rows(self) -> bytes:
         return self.compressed_rows
