@@ -40,7 +40,7 @@ MILLRACE_SOURCE: {{ $source.name | quote }}
 MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
 {{- end }}
 MILLRACE_LOG_LEVEL: {{ $root.Values.logLevel | quote }}
-MILLRACE_HTTP_HOST: "0.0.0.0"
+MILLRACE_HTTP_HOST: "*"
 MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
 {{ include "millrace.settings.kafka" $root }}
 MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
