@@ -310,7 +310,7 @@ class TransactionTracker:
 def _text_of(event: QueryEvent | QueryCompressedEvent) -> bytes:
     """Give a statement's text; none where it cannot be unpacked: what ends a transaction is never packed."""
     try:
-        return event.query
+        return event.beginning
     except BinlogError:
         return b""
 

@@ -3,7 +3,6 @@
 import re
 import struct
 import zlib
-from typing import Any
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.declaration import EVENTS
@@ -11,22 +10,16 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     CompressedRowsEvent,
-    DeleteRowsEvent,
-    DeleteRowsEventV1,
     PartialUpdateRowsEvent,
     RowsEvent,
     RowsOperation,
     RowsQueryLogEvent,
     TableMapEvent,
-    UpdateRowsEvent,
-    UpdateRowsEventV1,
-    WriteRowsEvent,
-    WriteRowsEventV1,
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, seal
-from millrace.binlog.types import EventType, RowsFlag
+from millrace.binlog.types import RowsFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_text import RowPrinter, quoted_name, unreadable_rows
@@ -54,14 +47,6 @@ _TM_HAS_TRIGGERS = 1 << 14
 _TM_GENERATED_KEY = 1 << 2
 _GENERATED_KEYS = (8, 0, 30)
 _LINES = re.compile(rb"[^\r\n]+")
-_PLAIN_TYPES = {
-    EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
-    EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1: UpdateRowsEventV1,
-    EventType.DELETE_ROWS_COMPRESSED_EVENT_V1: DeleteRowsEventV1,
-    EventType.WRITE_ROWS_COMPRESSED_EVENT: WriteRowsEvent,
-    EventType.UPDATE_ROWS_COMPRESSED_EVENT: UpdateRowsEvent,
-    EventType.DELETE_ROWS_COMPRESSED_EVENT: DeleteRowsEvent,
-}
 
 
 def with_checksum(data: bytes) -> bytes:
@@ -72,16 +57,7 @@ def with_checksum(data: bytes) -> bytes:
 
 def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
     """Write the event without compression: BINLOG of MariaDB takes no other."""
-    make: Any = _PLAIN_TYPES[event.event_type]
-    plain = make(
-        event.table_id,
-        event.flags,
-        event.extra_row_info,
-        event.column_count,
-        event.columns_before_image,
-        event.columns_after_image,
-        event.rows,
-    )
+    plain = event.plain()
     header = decoded.header
     new = EventHeader(
         header.timestamp,

@@ -52,6 +52,7 @@ MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
 MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
 MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
+MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}
 MILLRACE_TOPICS_MAX_TABLES: {{ int64 $root.Values.topics.maxTables | quote }}
 MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions | quote }}
 {{- end }}
