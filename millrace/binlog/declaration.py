@@ -77,6 +77,14 @@ class Event:
         del missing
         return cls.decode_fields(data, offset, end, post_header_length)
 
+    @property
+    def unpacked_size(self) -> int:
+        """How much is unpacked where the event has its content compressed by itself; 0 where it has not.
+
+        A TRANSACTION_PAYLOAD, whose events are unpacked one by one, has 0 as well.
+        """
+        return 0
+
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
         """Read the event from ``data[offset:end]``: post-header and body, without header and checksum."""

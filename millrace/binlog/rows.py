@@ -15,6 +15,7 @@ should be already.
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Self
 
 from millrace.binlog.columns.column import ABSENT, Absent, Column
@@ -46,6 +47,10 @@ Payloads = tuple[list[Any] | None, list[Any] | None]
 _MAX_PLANS = 1024
 _MAX_PLANNED = 65_536
 """How many columns the plans of one kind of image may have in all."""
+_SHORT = 32
+"""Rows up to this size are looked for again behind themselves: an event may hold millions that are alike."""
+_ALIKE = 1024
+"""How many of them are compared at once."""
 _PACKED = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
@@ -68,6 +73,19 @@ def present_ordinals(bitmap: bytes, column_count: int) -> tuple[int, ...]:
     if len(bitmap) != (column_count + 7) // 8:
         raise InvalidValueError(f"a bitmap of {len(bitmap)} bytes does not fit {column_count} columns")
     return tuple(ordinal for ordinal in range(column_count) if bitmap[ordinal >> 3] >> (ordinal & 7) & 1)
+
+
+def _again(rows: bytes, start: int, end: int) -> int:
+    """Count how often the bytes from ``start`` to ``end`` come again behind themselves."""
+    piece, at = rows[start:end], end
+    if not piece or not rows.startswith(piece, at):
+        return 0
+    block = piece * _ALIKE
+    while rows.startswith(block, at):
+        at += len(block)
+    while rows.startswith(piece, at):
+        at += len(piece)
+    return (at - end) // len(piece)
 
 
 _LENGTH_CODES = ("", "B", "H", "3s", "I")
@@ -304,6 +322,8 @@ class RowImages:
         self._after = None if after is None else _Image(self._codecs, after, options)
         self._json = [column.ordinal for column in columns if column.type is ColumnType.JSON]
         self._options = options
+        # Values of MariaDB's compressed columns are counted as they are unpacked, each of them.
+        self._short = 0 if any(column.type in _PACKED for column in columns) else _SHORT
 
     @classmethod
     def of_event(
@@ -327,23 +347,32 @@ class RowImages:
         return list(self.each(rows))
 
     def each(self, rows: bytes) -> Iterator[Row]:
-        """Read the rows one by one, as :meth:`natural` does."""
+        """Read the rows one by one, as :meth:`natural` does.
+
+        A short row that comes again and again is read once, and is the same object each time.
+        """
         if self.partial_json:
             yield from (row for row, _ in self._partial_rows(rows))
             return
-        position, end, count = 0, len(rows), 0
+        position, end, count, short = 0, len(rows), 0, self._short
         before, after = self._before, self._after
         one = before or after
         assert one is not None
         while position < end or (not end and not count and self._empty_row):
+            start = position
             first, position = one.natural(rows, position)
+            row: Row
             if before is None:
-                yield None, first
+                row = None, first
             elif after is None:
-                yield first, None
+                row = first, None
             else:
                 second, position = after.natural(rows, position)
-                yield first, second
+                row = first, second
+            yield row
+            if position - start <= short and (more := _again(rows, start, position)):
+                yield from repeat(row, more)
+                position += more * (position - start)
             count += 1
             if not position:
                 self._refuse_bytes_without_columns(end)
@@ -353,12 +382,13 @@ class RowImages:
 
         A payload is what :meth:`ColumnCodec.decode` takes; None stands for NULL and ``ABSENT`` for a column
         that the image leaves out. A partial JSON value is a :class:`JsonDiffs`. Raise as :meth:`natural`
-        does where a row reaches past the end.
+        does where a row reaches past the end. A short row that comes again is the same object.
         """
-        end, count = len(rows), 0
+        end, count, short = len(rows), 0, self._short
         before, after = self._before, self._after
         while position < end or (not end and not count and self._empty_row):
             first = second = None
+            start = position
             if before is not None:
                 first, position = before.filled_payloads(rows, position)
             partial: set[int] = set()
@@ -369,7 +399,11 @@ class RowImages:
                 for ordinal in partial:
                     if second[ordinal] is not None and second[ordinal] is not ABSENT:
                         second[ordinal] = JsonDiffs(second[ordinal])
-            yield first, second
+            row = first, second
+            yield row
+            if position - start <= short and (more := _again(rows, start, position)):
+                yield from repeat(row, more)
+                position += more * (position - start)
             count += 1
             if not position:
                 self._refuse_bytes_without_columns(end)
@@ -411,6 +445,7 @@ class RowImages:
         before, after, partial = self._before, self._after, self.partial_json
         position, end, count = 0, len(rows), 0
         while position < end or (not end and not count and self._empty_row):
+            start = position
             yield position
             if before is not None:
                 position = before.skip(rows, position)
@@ -418,6 +453,10 @@ class RowImages:
                 _, position = self._partial_bits(rows, position)
             if after is not None:
                 position = after.skip(rows, position)
+            size = position - start
+            if size <= _SHORT and (more := _again(rows, start, position)):
+                yield from range(position, position + more * size, size)
+                position += more * size
             count += 1
             if not position:
                 self._refuse_bytes_without_columns(end)
@@ -453,15 +492,22 @@ class RowImages:
         ``null_fill`` is what :meth:`null_fill` gave. Raise :class:`InvalidValueError` where a value does
         not fit its column, or is ABSENT where the column is present, or the reverse.
         """
-        parts = []
+        parts: list[bytes] = []
+        last: Row | None = None
         for row in rows:
+            if last is not None and row[0] is last[0] and row[1] is last[1]:
+                parts.append(parts[-1])
+                continue
+            written = b""
             for image, values in zip((self._before, self._after), row, strict=True):
                 if (image is None) is not (values is None):
                     raise InvalidValueError("a row has other images than its event")
                 if image is not None and values is not None:
                     if self.partial_json and image is self._after:
-                        parts.append(self._encode_partial_bits(values))
-                    parts.append(image.encode(values, null_fill=null_fill))
+                        written += self._encode_partial_bits(values)
+                    written += image.encode(values, null_fill=null_fill)
+            parts.append(written)
+            last = row
         return b"".join(parts)
 
     @property

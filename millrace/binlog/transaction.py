@@ -221,6 +221,6 @@ def _id(header: EventHeader, event: Event, log_file: str, position: int) -> str:
 def _text_of(event: StatementEvent) -> bytes:
     """Give a statement's text; none where it cannot be unpacked: what ends a transaction is never packed."""
     try:
-        return event.query
+        return event.beginning
     except BinlogError:
         return b""

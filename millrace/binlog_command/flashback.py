@@ -25,7 +25,7 @@ import base64
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, BinaryIO
 
@@ -48,7 +48,7 @@ from millrace.binlog.events import (
     TableMapEvent,
 )
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import RowImages, Values
+from millrace.binlog.rows import Row, RowImages, Values
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement, StatementKind
 from millrace.binlog.stream import BinlogEvent, seal
@@ -346,8 +346,7 @@ class FlashbackOutput:
         for at in range((len(starts) - 1) // _TOGETHER * _TOGETHER, -1, -_TOGETHER):
             read = images.natural(rows[starts[at] : end])
             end = starts[at]
-            backwards = [(after, before) for before, after in map(_complete, reversed(read))]
-            written.append(turned.encode(backwards, null_fill=null_fill))
+            written.append(turned.encode(_backwards(read), null_fill=null_fill))
         make: Any = EVENTS[_TYPES[max(event.version, 1), operation]].event_class
         made: PlainRowsEvent = make(
             event.table_id,
@@ -411,6 +410,16 @@ def _is_harmless(statement: Statement) -> bool:
     if statement.kind is StatementKind.OTHER or statement.verb in _MAINTENANCE:
         return statement.verb in _MAINTENANCE
     return statement.kind in TRANSACTION_CONTROL
+
+
+def _backwards(rows: list[Row]) -> Iterator[Row]:
+    """Give rows in the opposite order, turned round; raise UnrepresentableError where they are partial."""
+    last: Row | None = None
+    turned: Row = None, None
+    for row in reversed(rows):
+        if row is not last:
+            last, turned = row, _complete(row)[::-1]
+        yield turned
 
 
 def _complete(row: tuple[Values | None, Values | None]) -> tuple[Values | None, Values | None]:

@@ -56,19 +56,19 @@ def hexdump(data: bytes, position: int, layout: HexdumpLayout, *, has_fields: bo
     ``has_fields`` is false for logs before version 4, whose header is written like the rest.
     """
     at = _POSITIONS[layout]
-    lines = []
+    out = bytearray()
     start = 0
     if has_fields:
         fields = [data[first:last].hex(" ") for first, last in _FIELDS]
         head = _mariadb_head if layout is HexdumpLayout.MARIADB else _mysql_head
-        lines += [_HEADS[layout], head(at(position), fields)]
+        out += _HEADS[layout] + head(at(position), fields)
         start = HEADER_LENGTH
     line = b"# %b  %-48b  |%b|\n" if layout is HexdumpLayout.MARIADB else b"# %b %-48b |%b|\n"
     shown = _PRINTABLE if layout is HexdumpLayout.MARIADB else _ALPHANUMERIC
     for offset in range(start, len(data), 16):
         row = data[offset : offset + 16]
         digits = row[:8].hex(" ") + ("  " + row[8:].hex(" ") if len(row) > 8 else "")
-        lines.append(line % (at(position + offset), digits.encode("ascii"), row.translate(shown)))
+        out += line % (at(position + offset), digits.encode("ascii"), row.translate(shown))
     if layout is HexdumpLayout.MARIADB and start < len(data):
-        lines.append(b"#\n")
-    return b"".join(lines)
+        out += b"#\n"
+    return bytes(out)

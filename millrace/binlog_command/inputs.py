@@ -21,7 +21,7 @@ from millrace.binlog.file import MAGIC, is_in_use, iter_events
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType
-from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent
+from millrace.binlog_command.records import RawEvent, unpacked_limit
 from millrace.binlog_command.seeking import Seeker
 from millrace.log_files import (
     PACKING_ERRORS,
@@ -87,8 +87,8 @@ class FileInput:
 
         ``note`` is told what is worth knowing about a file. With ``accept_in_use`` unset, a file that was
         not closed by its server is an error. ``keys`` open encrypted logs. Events larger than
-        ``max_event_size`` are an error; where it is None, in compressed files those above MAX_EVENT_SIZE.
-        ``seeker`` tells what need not be read of plain files.
+        ``max_event_size`` are an error; where it is None, in compressed files those that
+        :func:`unpacked_limit` does not allow. ``seeker`` tells what need not be read of plain files.
         """
         self.names = list(names)
         self.total_bytes = sum(map(_size_of, names))
@@ -132,14 +132,15 @@ class FileInput:
                 growing = _Growing(name, raw) if follow and seekable else None
                 stream = unpacked(raw) if growing is None else cast("BinaryIO", growing)
                 limit = self._max_event_size
+                is_unpacked = stream not in (raw, growing)
                 if limit is None:
-                    limit = _LARGEST if stream in (raw, growing) else MAX_EVENT_SIZE
+                    limit = unpacked_limit(_size_of(name)) if is_unpacked else _LARGEST
                 try:
                     seekable = seekable and stream is raw
                     for position, data in self._cut(stream, name, file, limit, seekable=seekable):
                         if position == len(MAGIC) and growing is None:
                             self._look_at_head(name, data)
-                        yield RawEvent(name, file, position, data)
+                        yield RawEvent(name, file, position, data, is_unpacked)
                         if growing is not None and data[_TYPE_OFFSET] == EventType.ROTATE_EVENT:
                             growing.successor = _rotated_to(name, data)
                 finally:

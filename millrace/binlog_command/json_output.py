@@ -29,7 +29,7 @@ from millrace.binlog.inflate import Room
 from millrace.binlog.rows import Row, Values
 from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.table import ResolvedTable
-from millrace.binlog_command.records import MAX_EVENT_SIZE, LogRecord
+from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.row_kernel import (
     Rows,
     TextColumn,
@@ -70,19 +70,20 @@ _NAMES: Final[dict[type, tuple[str, ...]]] = {}
 _TOGETHER: Final = 1000
 """How many rows are written at once."""
 _PIECE: Final = 1 << 20
+_SLICE: Final = 1 << 16
 _MEMBERS: Final = (ColumnType.ENUM, ColumnType.SET)
 
 
 class JsonOutput:
     """Writes records as JSON to ``stream``, a line each.
 
-    Compressed values of an event are unpacked up to ``max_event_size`` in all; those beyond it, and those
+    Compressed values of an event are unpacked up to ``max_unpacked`` in all; those beyond it, and those
     that cannot be unpacked, are given as they are stored.
     """
 
-    def __init__(self, stream: BinaryIO, *, max_event_size: int = MAX_EVENT_SIZE) -> None:
+    def __init__(self, stream: BinaryIO, *, max_unpacked: int = MAX_UNPACKED_SIZE) -> None:
         self._stream = stream
-        self._max_event_size = max_event_size
+        self._max_unpacked = max_unpacked
         self._rows = RowReader(_by_kernel)
         self._converts: TableCache[tuple[TableRows, Columns]] = TableCache()
 
@@ -116,6 +117,8 @@ class JsonOutput:
                 line[name] = _base64(extra)
         if isinstance(decoded.event, RowsEvent):
             self._write_rows(line, record, decoded, decoded.event)
+        elif max(len(record.data), decoded.event.unpacked_size) > _PIECE:
+            self._write_pieces(_pieces(line))
         else:
             self._write_line(dump(line))
 
@@ -125,6 +128,11 @@ class JsonOutput:
     def _write_line(self, text: str, end: str = "\n") -> None:
         for start in range(0, len(text), _PIECE):
             self._stream.write(text[start : start + _PIECE].encode())
+        self._stream.write(end.encode())
+
+    def _write_pieces(self, pieces: Iterator[str], end: str = "\n") -> None:
+        for piece in pieces:
+            self._stream.write(piece.encode())
         self._stream.write(end.encode())
 
     def _write_rows(
@@ -140,20 +148,29 @@ class JsonOutput:
             if table.kernel is not None and self._write_by_kernel(line, table.kernel, event.rows):
                 return
             columns = self._columns(table, decoded)
-            room = Room(self._max_event_size)
-            rows = (_row(columns, row, room) for row in table.rows(event))
-            line["rows"] = list(islice(rows, _TOGETHER))
-            if len(line["rows"]) == _TOGETHER:
-                more = self._spooled(rows)
+            room = Room(self._max_unpacked)
+            packed = event.rows
+            rows = table.images.each(packed)
+            line["rows"] = []
+            if len(packed) <= _PIECE:
+                line["rows"] = [_row(columns, row, room) for row in islice(rows, _TOGETHER)]
+            if len(packed) > _PIECE or len(line["rows"]) == _TOGETHER:
+                more = Spool()
+                for text in _row_texts(columns, rows, room):
+                    more.write(text.encode())
         except BinlogError as error:
             line.pop("rows", None)
             line["rows_error"] = error.message
             line["rows_bytes"] = _base64(_packed_rows(event))
+            more = None
         if not more:
-            self._write_line(dump(line))
+            self._write_pieces(_pieces(line) if len(record.data) > _PIECE else iter((dump(line),)))
             return
         self._write_line(dump(line).removesuffix("]}"), "")
-        for piece in more.take():
+        pieces = more.take()
+        if not line["rows"]:
+            self._stream.write(next(pieces)[1:])  # no comma before the first
+        for piece in pieces:
             self._stream.write(piece)
         self._write_line("]}")
 
@@ -174,14 +191,6 @@ class JsonOutput:
         self._write_line("]}")
         return True
 
-    @staticmethod
-    def _spooled(rows: Iterator[dict[str, Any]]) -> Spool:
-        """Write rows, each behind a comma, to where they wait until the last of them could be read."""
-        spool = Spool()
-        while batch := list(islice(rows, _TOGETHER)):
-            spool.write(("," + dump(batch)[1:-1]).encode())
-        return spool
-
     def _columns(self, table: TableRows, decoded: BinlogEvent) -> Columns:
         """Give names and conversions of a table's columns, found once for each table."""
         table_map = decoded.table_map
@@ -199,6 +208,24 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separator
 def dump(content: Any) -> str:
     """Write JSON in one line, in which nothing acts on a terminal; see :func:`printable_json`."""
     return printable_json(_encode(content))
+
+
+def _pieces(content: Any) -> Iterator[str]:
+    """Write JSON as :func:`dump` does, in pieces: text may take many times its bytes."""
+    if isinstance(content, dict):
+        lead = "{"
+        for name, value in content.items():
+            yield f"{lead}{dump(name)}:"
+            yield from _pieces(value)
+            lead = ","
+        yield "}" if content else "{}"
+    elif isinstance(content, str) and len(content) > _SLICE:
+        yield '"'
+        for start in range(0, len(content), _SLICE):
+            yield dump(content[start : start + _SLICE])[1:-1]
+        yield '"'
+    else:
+        yield dump(content)
 
 
 def event_fields(event: Event) -> dict[str, Any]:
@@ -332,6 +359,42 @@ def _row(columns: Columns, row: Row, room: Room) -> dict[str, Any]:
     if after is not None:
         shown["after"] = _image(columns, after, room, before)
     return shown
+
+
+def _row_texts(columns: Columns, rows: Iterator[Row], room: Room) -> Iterator[str]:
+    """Write rows, each behind a comma, in pieces."""
+    parts: list[str] = []
+    size = 0
+    last: Row | None = None
+    text = ""
+    for row in rows:
+        if row is not last:
+            shown = _row(columns, row, room)
+            if _is_large(shown):
+                yield "".join(parts) + ","
+                parts, size, last = [], 0, None
+                yield from _pieces(shown)
+                continue
+            last, text = row, "," + dump(shown)
+        parts.append(text)
+        size += len(text)
+        if size > _SLICE:
+            yield "".join(parts)
+            parts, size = [], 0
+    yield "".join(parts)
+
+
+def _is_large(shown: dict[str, Any]) -> bool:
+    """Tell whether the text of a row is better written in pieces."""
+    size = 0
+    for image in shown.values():
+        for value in image.values():
+            kind = type(value)
+            if kind is str:
+                size += len(value)
+            elif kind is dict:
+                size += sum(map(len, value.values()))
+    return size > _SLICE
 
 
 def _image(columns: Columns, values: Values, room: Room, before: Values | None = None) -> dict[str, Any]:

@@ -9,11 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from millrace.binlog.errors import BinlogError, ChecksumError, TooLargeError
-from millrace.binlog.events import (
-    CompressedRowsEvent,
-    QueryCompressedEvent,
-)
-from millrace.binlog.events.compressed import unpacked_size
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import MAGIC
@@ -24,10 +19,23 @@ from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.binlog.types import EventType
 
-__all__ = ["MAX_EVENT_SIZE", "LogDecoder", "LogRecord", "Output", "RawEvent", "too_large"]
+__all__ = [
+    "MAX_EVENT_SIZE",
+    "MAX_UNPACKED_SIZE",
+    "LogDecoder",
+    "LogRecord",
+    "Output",
+    "RawEvent",
+    "too_large",
+    "unpacked_limit",
+]
 
 MAX_EVENT_SIZE: Final = 1 << 30
-"""The largest event that is sent or unpacked, by default: that of the largest ``max_allowed_packet``."""
+"""The largest event that is sent, by default: that of the largest ``max_allowed_packet``."""
+
+MAX_UNPACKED_SIZE: Final = 16 << 20
+"""The largest event that is unpacked from little, by default: no log needs more memory than it has bytes."""
+_MAX_RATIO: Final = 16
 
 _LARGEST: Final = 0xFFFFFFFF
 """What the size of an event in its header can say at most."""
@@ -37,12 +45,14 @@ class RawEvent(NamedTuple):
     """An event as it lies in a log, and where.
 
     ``path`` is where the log is, as the user would find it; ``file`` its name, as the server calls it.
+    ``unpacked`` says that it came out of a compressed file, so that its bytes need not lie on any disk.
     """
 
     path: str
     file: str
     position: int
     data: bytes
+    unpacked: bool = False
 
 
 class LogRecord(NamedTuple):
@@ -72,6 +82,13 @@ class LogRecord(NamedTuple):
 
 
 _OPTION: Final = "--max-event-size allows more"
+
+
+def unpacked_limit(packed: int, max_event_size: int | None = None) -> int:
+    """Give how large an event may be that is unpacked from so many bytes on the disk, or from the wire."""
+    if max_event_size is not None:
+        return max_event_size
+    return min(MAX_EVENT_SIZE, max(MAX_UNPACKED_SIZE, _MAX_RATIO * packed))
 
 
 def too_large(what: str, limit: int) -> TooLargeError:
@@ -106,11 +123,10 @@ class LogDecoder:
         """With ``verify``, an event whose checksum is wrong is an error.
 
         What compressed events unpack to, and what fragments make up, is an error where it is larger than
-        ``max_event_size``; where that is None, than MAX_EVENT_SIZE, and than any event can be.
+        ``max_event_size``; where that is None, than :func:`unpacked_limit` says, and than any event can be.
         """
         self._verify = verify
-        self._max_unpacked = MAX_EVENT_SIZE if max_event_size is None else max_event_size
-        self._max_joined = _LARGEST if max_event_size is None else max_event_size
+        self._max_event_size = max_event_size
         self._path: str | None = None
         self._state = StreamState()
         self._tracker = TransactionTracker()
@@ -125,7 +141,8 @@ class LogDecoder:
         position, path, file, data = 0, "", "", b""
         try:
             for raw in events:
-                path, file, position, data = raw
+                path, file, position, data, unpacked = raw
+                packed = 0 if unpacked else len(data)
                 if path != self._path:
                     self._path = path
                     self._state = StreamState()
@@ -135,7 +152,7 @@ class LogDecoder:
                 state = self._state
                 try:
                     decoded = decode_event(data, state, verify=self._verify)
-                    self._check_packed(decoded)
+                    self._check_packed(decoded, packed)
                 except BinlogError as error:
                     error.at(path, position)
                     yield LogRecord(path, file, position, data, 0, error, None, None, state)
@@ -146,50 +163,46 @@ class LogDecoder:
                     continue
                 yield self._record(raw, data, 0, decoded, state)
                 if type(decoded.event) is TransactionPayloadEvent:
-                    yield from self._inside(raw, decoded.event.events(self._max_unpacked))
+                    yield from self._inside(raw, decoded.event.events(self._limit(packed)))
                 elif type(decoded.event) is PartialRowDataEvent:
-                    yield from self._inside(raw, self._joined(decoded.event))
+                    yield from self._inside(raw, self._joined(raw, decoded.event))
         except BinlogError as error:
             _name_the_option(error)
             error.at(error.log_file or path, position + len(data))
             where = error.log_file or path
             yield LogRecord(where, file or where, error.position or 0, b"", 0, error, None, None, self._state)
 
-    def _joined(self, fragment: PartialRowDataEvent) -> Iterator[bytes]:
+    def _limit(self, packed: int) -> int:
+        return unpacked_limit(packed, self._max_event_size)
+
+    def _joined(self, raw: RawEvent, fragment: PartialRowDataEvent) -> Iterator[bytes]:
         """Give the rows event whose last fragment this is."""
         size = self._fragments.held_bytes + len(fragment.data)
-        if size > self._max_joined:
+        limit = _LARGEST
+        if raw.unpacked or self._max_event_size is not None:
+            limit = self._limit(0)
+        if size > limit:
             self._fragments.clear()
-            raise too_large(f"fragments of a rows event of {size} bytes", self._max_joined)
+            raise too_large(f"fragments of a rows event of {size} bytes", limit)
         whole = self._fragments.feed(fragment)
         if whole is not None:
             yield whole
 
-    def _check_packed(self, decoded: BinlogEvent) -> None:
-        """Raise for a compressed event that is too large once unpacked."""
-        event = decoded.event
-        if isinstance(event, QueryCompressedEvent):
-            packed = event.compressed_query
-        elif isinstance(event, CompressedRowsEvent):
-            packed = event.compressed_rows
-        else:
-            return
-        try:
-            size = unpacked_size(packed)
-        except BinlogError:
-            return  # who wants the content is told
-        if size > self._max_unpacked:
-            raise too_large(f"the event unpacks to {size} bytes", self._max_unpacked)
+    def _check_packed(self, decoded: BinlogEvent, packed: int) -> None:
+        """Raise for a compressed event, of so many bytes, that is too large once unpacked."""
+        size = decoded.event.unpacked_size
+        if size > self._limit(packed):
+            raise too_large(f"the event unpacks to {size} bytes", self._limit(packed))
 
     def _inside(self, raw: RawEvent, events: Iterator[bytes]) -> Iterator[LogRecord]:
-        path, file, position, _ = raw
+        path, file, position, *_ = raw
         state = self._state.for_payload()
         sub_index = 0
         try:
             for sub_index, data in enumerate(events, 1):
                 try:
                     decoded = decode_event(data, state)
-                    self._check_packed(decoded)
+                    self._check_packed(decoded, 0)
                 except BinlogError as error:
                     error.at(path, position)
                     yield LogRecord(path, file, position, data, sub_index, error, None, None, state)

@@ -33,9 +33,9 @@ from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, InvalidValueError, UnsupportedError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.inflate import Room
-from millrace.binlog.rows import RowImages, present_ordinals
+from millrace.binlog.rows import Payloads, RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
-from millrace.binlog_command.records import MAX_EVENT_SIZE
+from millrace.binlog_command.records import MAX_UNPACKED_SIZE
 from millrace.binlog_command.row_kernel import (
     Rows,
     TextColumn,
@@ -81,31 +81,31 @@ _ESCAPES = _HEX_ESCAPES | {
 def quoted_bytes(data: bytes) -> bytes:
     """Write a string in quotes; control characters, quotes and backslashes are escaped, no others."""
     if data.translate(None, _ORDINARY):
-        data = _escaped(_SPECIAL, _ESCAPES, data)
+        return _escaped(_SPECIAL, _ESCAPES, data)
     return b"'%b'" % data
 
 
 def _escaped(special: re.Pattern[bytes], escapes: dict[bytes, bytes], data: bytes) -> bytes:
-    """Replace single bytes; in slices, for the parts between them take more memory than their bytes."""
+    """Replace single bytes, and quote; in slices, for the parts between them take more than their bytes."""
 
     def escape(match: re.Match[bytes]) -> bytes:
         return escapes[match[0]]
 
     if len(data) <= _SLICE:
-        return special.sub(escape, data)
+        return b"'%b'" % special.sub(escape, data)
     slices = (data[start : start + _SLICE] for start in range(0, len(data), _SLICE))
-    return b"".join([special.sub(escape, piece) for piece in slices])
+    return b"".join([b"'", *(special.sub(escape, piece) for piece in slices), b"'"])
 
 
 def _hex_quoted(data: bytes) -> bytes:
     r"""Write a string as MySQL 5.7 does, who has no escapes but ``\x27`` and its like."""
-    return b"'%b'" % _escaped(_SPECIAL, _HEX_ESCAPES, data)
+    return _escaped(_SPECIAL, _HEX_ESCAPES, data)
 
 
 def _control_quoted(data: bytes) -> bytes:
     """Write a string as MariaDB and MySQL before 5.7 do, who escape control characters alone."""
     if data.translate(None, _ORDINARY):
-        data = _escaped(_CONTROL, _HEX_ESCAPES, data)
+        return _escaped(_CONTROL, _HEX_ESCAPES, data)
     return b"'%b'" % data
 
 
@@ -520,7 +520,7 @@ _SQL_ESCAPES = {**_ESCAPES, b"\0": b"\\0"}
 
 def sql_string(data: bytes) -> bytes:
     """Write a string literal of SQL, which has fewer escapes than the strings in comments."""
-    return b"'%b'" % _escaped(_SQL_SPECIAL, _SQL_ESCAPES, data)
+    return _escaped(_SQL_SPECIAL, _SQL_ESCAPES, data)
 
 
 def comment_text(text: str) -> bytes:
@@ -577,7 +577,7 @@ class RowPrinter:
         database: str,
         generation: Generation,
         *,
-        max_unpacked: int = MAX_EVENT_SIZE,
+        max_unpacked: int = MAX_UNPACKED_SIZE,
     ) -> None:
         columns = _columns(table_map, generation)
         if event.column_count != len(columns):
@@ -633,13 +633,16 @@ class RowPrinter:
         start = count = 0
         if self._kernel is not None:
             start, count = self._kernel.write(rows, out.write)
+        last: Payloads | None = None
+        text = b""
         try:
-            for before, after in self.images.payloads(rows, start):
+            for row in self.images.payloads(rows, start):
                 count += 1
-                if before is not None:
-                    parts += (self._before_head, self._image(before))
-                if after is not None:
-                    parts += (self._after_head, self._image(after))
+                if row is not last:
+                    last, (before, after) = row, row
+                    text = b"" if before is None else self._before_head + self._image(before)
+                    text += b"" if after is None else self._after_head + self._image(after)
+                parts.append(text)
                 if len(parts) > _TOGETHER:
                     out.write(b"".join(parts))
                     parts.clear()

@@ -3,7 +3,6 @@
 import re
 import struct
 import zlib
-from typing import Any
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.declaration import EVENTS
@@ -11,22 +10,16 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     CompressedRowsEvent,
-    DeleteRowsEvent,
-    DeleteRowsEventV1,
     PartialUpdateRowsEvent,
     RowsEvent,
     RowsOperation,
     RowsQueryLogEvent,
     TableMapEvent,
-    UpdateRowsEvent,
-    UpdateRowsEventV1,
-    WriteRowsEvent,
-    WriteRowsEventV1,
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import BinlogEvent, seal
-from millrace.binlog.types import EventType, RowsFlag
+from millrace.binlog.types import RowsFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_text import RowPrinter, quoted_name, unreadable_rows
@@ -53,15 +46,7 @@ _ROWS_FLAGS: tuple[tuple[int, bytes], ...] = (
 _TM_HAS_TRIGGERS = 1 << 14
 _TM_GENERATED_KEY = 1 << 2
 _GENERATED_KEYS = (8, 0, 30)
-_NEW_LINES = re.compile(rb"[\r\n]+")
-_PLAIN_TYPES = {
-    EventType.WRITE_ROWS_COMPRESSED_EVENT_V1: WriteRowsEventV1,
-    EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1: UpdateRowsEventV1,
-    EventType.DELETE_ROWS_COMPRESSED_EVENT_V1: DeleteRowsEventV1,
-    EventType.WRITE_ROWS_COMPRESSED_EVENT: WriteRowsEvent,
-    EventType.UPDATE_ROWS_COMPRESSED_EVENT: UpdateRowsEvent,
-    EventType.DELETE_ROWS_COMPRESSED_EVENT: DeleteRowsEvent,
-}
+_LINES = re.compile(rb"[^\r\n]+")
 
 
 def with_checksum(data: bytes) -> bytes:
@@ -72,16 +57,7 @@ def with_checksum(data: bytes) -> bytes:
 
 def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
     """Write the event without compression: BINLOG of MariaDB takes no other."""
-    make: Any = _PLAIN_TYPES[event.event_type]
-    plain = make(
-        event.table_id,
-        event.flags,
-        event.extra_row_info,
-        event.column_count,
-        event.columns_before_image,
-        event.columns_after_image,
-        event.rows,
-    )
+    plain = event.plain()
     header = decoded.header
     new = EventHeader(
         header.timestamp,
@@ -140,8 +116,10 @@ class RowsText:
             head = b"# Annotate_rows:\n"
         else:
             head = self._page.head(record, header) + b"\tAnnotate_rows:\n"
-        lines = [line for line in _NEW_LINES.split(event.query) if line]
-        self._annotation = head + b"".join(b"#Q> %b\n" % line for line in lines)
+        text = bytearray(head)
+        for line in _LINES.finditer(event.query):
+            text += b"#Q> %b\n" % line[0]
+        self._annotation = bytes(text)
 
     def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
         """Write the statement as a comment; the BINLOG statement of its rows has the event, too."""
@@ -258,7 +236,7 @@ class RowsText:
                     options.verbose,
                     database,
                     self._page.generation,
-                    max_unpacked=options.max_event_size,
+                    max_unpacked=options.max_unpacked,
                 )
                 self._printers.put(table_map, key, printer)
             rows = event.rows

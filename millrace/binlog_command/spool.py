@@ -28,11 +28,11 @@ class Spool:
 
     def write(self, data: bytes) -> None:
         """Take bytes."""
-        self._size += self._file.write(data)
-        if self._size > _IN_MEMORY and isinstance(self._file, io.BytesIO):
+        if self._size + len(data) > _IN_MEMORY and isinstance(self._file, io.BytesIO):
             kept = self._file.getvalue()
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is emptied or given up
             self._file.write(kept)
+        self._size += self._file.write(data)
 
     def take(self) -> Iterator[bytes]:
         """Give all that was written, in pieces, and begin again."""

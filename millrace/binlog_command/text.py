@@ -53,6 +53,7 @@ _HEAD_8_0 = (
 )
 _MAX_WAITING = 1000
 """More settings than a statement can have: there is one for each of its user variables."""
+_MAX_WAITING_BYTES = 16 << 20
 _SKIP_REPLICATION = int(HeaderFlag.SKIP_REPLICATION_F)
 _GTIDS = frozenset(
     {GtidLogEvent, AnonymousGtidLogEvent, GtidTaggedLogEvent, PreviousGtidsLogEvent, MariadbGtidEvent}
@@ -84,6 +85,7 @@ class TextOutput:
         }
         self._begun = False
         self._waiting: list[LogRecord] = []
+        self._waiting_bytes = 0
         self._skip_replication = False
 
     def write(self, record: LogRecord) -> None:
@@ -166,7 +168,8 @@ class TextOutput:
             self._follow_skipping(bool(decoded.header.flags & _SKIP_REPLICATION))
         if kind in _SETTINGS and Generation.MYSQL_5_6 <= page.generation <= Generation.MYSQL_8_0:
             self._waiting.append(record)
-            if len(self._waiting) >= _MAX_WAITING:
+            self._waiting_bytes += len(record.data)
+            if len(self._waiting) >= _MAX_WAITING or self._waiting_bytes > _MAX_WAITING_BYTES:
                 self._flush_waiting()
             return
         if self._waiting:
@@ -196,7 +199,7 @@ class TextOutput:
     def _flush_waiting(self) -> None:
         """Write INTVAR and its like, which since 5.6 are kept for their statement."""
         page = self._page
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         data, position = page.data, page.position
         for record in waiting:
             decoded = record.event

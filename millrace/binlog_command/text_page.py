@@ -13,7 +13,7 @@ from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.types import ChecksumAlgorithm, EventType
 from millrace.binlog_command.generation import Generation, generation_of, version_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
-from millrace.binlog_command.records import MAX_EVENT_SIZE, LogRecord
+from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.row_text import in_comment
 from millrace.binlog_command.session_text import DELIMITER, SessionText, ended
@@ -34,7 +34,7 @@ class TextOptions:
     these, ``decode-rows`` leaves them out, ``never`` makes them an error. ``short_form`` leaves out all
     comments and row events. ``local_load`` is the folder for the files of LOAD DATA statements, by default
     that for temporary files. ``generation`` overrides what the log's server suggests. The compressed values
-    of an event are unpacked up to ``max_event_size`` in all.
+    of an event are unpacked up to ``max_unpacked`` in all.
     """
 
     verbose: int = 0
@@ -45,7 +45,7 @@ class TextOptions:
     local_load: Path | None = None
     rewrite_db: DatabaseRewrite = field(default_factory=DatabaseRewrite)
     generation: Generation | None = None
-    max_event_size: int = MAX_EVENT_SIZE
+    max_unpacked: int = MAX_UNPACKED_SIZE
 
 
 @lru_cache(maxsize=4096)

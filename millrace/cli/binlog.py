@@ -25,7 +25,14 @@ from millrace.binlog_command.options import (
     Options,
     option,
 )
-from millrace.binlog_command.records import MAX_EVENT_SIZE, LogDecoder, LogRecord, Output, RawEvent
+from millrace.binlog_command.records import (
+    MAX_EVENT_SIZE,
+    LogDecoder,
+    LogRecord,
+    Output,
+    RawEvent,
+    unpacked_limit,
+)
 from millrace.binlog_command.seeking import Seeker
 from millrace.binlog_command.terminal import (
     Buffer,
@@ -228,7 +235,8 @@ class Input(Protocol):
     _INPUT,
     "--max-event-size",
     type=SIZE,
-    help="Largest event, in bytes or with K, M, G. [1G where it is sent or unpacked]",
+    help="Largest event, in bytes or with K, M, G. [1G where it is sent; where it is unpacked 16M, "
+    "or 16 times what it is packed into]",
 )
 @option(
     _INPUT,
@@ -528,7 +536,7 @@ def _output(options: Options, buffer: Buffer, *, files_alone: bool) -> Output:
     if options.json:
         from millrace.binlog_command.json_output import JsonOutput  # noqa: PLC0415
 
-        return JsonOutput(cast("BinaryIO", buffer), max_event_size=_max_event_size(options))
+        return JsonOutput(cast("BinaryIO", buffer), max_unpacked=unpacked_limit(0, options.max_event_size))
     if options.flashback:
         return _flashback_output(options, buffer)
     return _text_output(options, buffer)
@@ -558,7 +566,7 @@ def _text_output(options: Options, buffer: Buffer) -> Output:
         skip_gtids=options.skip_gtids,
         local_load=None if options.local_load is None else Path(options.local_load),
         rewrite_db=DatabaseRewrite.parse(options.rewrite_db),
-        max_event_size=_max_event_size(options),
+        max_unpacked=unpacked_limit(0, options.max_event_size),
     )
     return TextOutput(cast("BinaryIO", buffer), text_options)
 

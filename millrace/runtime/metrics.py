@@ -9,12 +9,14 @@ client that sends nonsense or leaves early is not worth a line.
 
 import contextlib
 import socket
+import socketserver
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -83,10 +85,21 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
         self._open: dict[socket.socket, float] = {}  # the oldest first, with the time of its beginning
-        super().__init__(*args)
+        if host == "*":
+            host = "::" if socket.has_dualstack_ipv6() else str(IPv4Address(0))
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, *_, address = found[0]
+        super().__init__(address, handler)  # type: ignore[arg-type]  # an address of IPv6 has four parts
+
+    def server_bind(self) -> None:
+        """Bind; the IPv6 address of all interfaces takes IPv4 as well."""
+        if self.address_family == socket.AF_INET6 and socket.has_dualstack_ipv6():
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # That of http.server would look up the host's name.
+        socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection on a thread of its own; where there are too many, the oldest have to go."""
@@ -123,7 +136,7 @@ class HttpServer:
     """Serves health and metrics on a thread of its own, from ``start`` or ``with`` until ``close``."""
 
     def __init__(self, host: str, port: int, health: Health, registry: CollectorRegistry) -> None:
-        """Bind to ``host:port``; port 0 takes a free one. Raises UserError if that is not possible."""
+        """Bind to ``host:port``; ``*`` is every address, port 0 a free port. Raises UserError."""
 
         class Handler(BaseHTTPRequestHandler):
             server_version = "millrace"
@@ -173,7 +186,7 @@ class HttpServer:
                 """Write nothing: requests of probes are not worth a line."""
 
         try:
-            self._server = _Server((host, port), Handler)
+            self._server = _Server(host, port, Handler)
         except OSError as error:
             raise UserError(
                 f"health and metrics cannot be served on {host}:{port}: {error.strerror or error}; "

@@ -211,7 +211,11 @@ class ServiceSettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"
     )
-    http_host: str = Field("127.0.0.1", description="address on which health and metrics are served")
+    http_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="address on which health and metrics are served; * for all, of IPv4 and IPv6",
+    )
     http_port: int = Field(
         0, ge=0, le=65535, description="port on which health and metrics are served; 0 serves none"
     )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.avro.records import DeadLetter
 from millrace.avro.service_state import DecoderState, LogScope
-from millrace.binlog.errors import BinlogError, MissingStateError
+from millrace.binlog.errors import BinlogError, MissingStateError, TooLargeError
 from millrace.binlog.events.rows import TableMapEvent
 from millrace.binlog.events.transaction import (
     LargeInnerEvent,
@@ -68,7 +68,16 @@ __all__ = ["DecoderStage", "Format"]
 
 _LOG = get_logger(__name__)
 _FIRST_POSITION: Final = len(MAGIC)
+_MOST_JOINED: Final = 2 * HELD_BYTES
+"""What is held of an event that cannot be taken in pieces; a payload may unpack to gigabytes of it."""
 _UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
+
+
+def _not_held(size: int) -> TooLargeError:
+    return TooLargeError(
+        f"an event of {size} bytes, of a type that is decoded whole; up to {_MOST_JOINED} are"
+    )
+
 
 Work = Iterator[None]
 """What is left to do for a record; a Kafka transaction may end wherever it yields."""
@@ -327,6 +336,9 @@ class DecoderStage:
         except (BinlogError, ValueError) as error:
             yield from self._dead_letter(error, large.start, key, large, timestamp_ms) or ()
             return
+        if begun is None and large.size > _MOST_JOINED:
+            yield from self._dead_letter(_not_held(large.size), large.start, key, large, timestamp_ms) or ()
+            return
         if begun is None:
             with closing(self._reread(large.start, large.stop)) as pieces:
                 yield from self._event(large.start, key, b"".join(pieces), timestamp_ms) or ()
@@ -503,6 +515,8 @@ class DecoderStage:
         scope = self._scopes[0]
         before = scope.save()
         begun = decode_beginning(large.head, large.size, 0, b"", inner)
+        if begun is None and large.size > _MOST_JOINED:
+            raise _not_held(large.size)
         if begun is None:
             data = b"".join(between(unpack(), large.start, large.size))
             self._write(key, self._serialize(decode_event(data, inner), position, sub_index), timestamp_ms)

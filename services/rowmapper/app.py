@@ -194,13 +194,14 @@ def make_stage(
         serialize_dead_letter=serialize_dead_letter,
         deadletter_limit=infos[topics.deadletter].record_limit,
         statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
+        unpacked_limit=settings.rows.unpacked_mib << 20,
         include_query=settings.rows.include_query,
         now_ms=lambda: int(time.time() * 1000),
     )
     stage = RowMapperStage(
         state,
         publisher,
-        EventReader(deserialize, ports.reread),
+        EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit),
         lambda start, stop: ports.replay(deserialize, start, stop),
         buffer_bytes=settings.rows.buffer_mib << 20,
     )
@@ -313,7 +314,7 @@ class Ports:
         self, deserialize: EventDeserializer, start: int, stop: int
     ) -> Iterator[Incoming | Unreadable]:
         """Read events a second time."""
-        reader = EventReader(deserialize, self.reread)
+        reader = EventReader(deserialize, self.reread, unpacked_limit=self.settings.rows.unpacked_mib << 20)
         for record in self._records(start, stop):
             taken = reader.take(record)
             if isinstance(taken, Incoming | Unreadable):

@@ -214,9 +214,12 @@ def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
     """Keep track of savepoints, and of what going back to one undoes."""
     try:
         query = incoming.event.event
-        if not isinstance(query, QueryEvent | QueryCompressedEvent) or query.query == _BEGIN:
+        if not isinstance(query, QueryEvent | QueryCompressedEvent):
             return
-        statement = classify(query.query)
+        text = query.beginning
+        if text == _BEGIN:
+            return
+        statement = classify(text)
     except BinlogError:
         return  # what cannot be read becomes a dead letter when it is published
     if statement.kind in _SAVEPOINTS:

@@ -98,6 +98,11 @@ class BoundTable:
         images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
         return writer.write(event.operation, images.avro(event.rows))
 
+    def count(self, event: RowsEvent) -> int:
+        """Count the rows of an event; raises BinlogError."""
+        images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
+        return images.count(event.rows)
+
     def compiled(self) -> "TableWriter":
         """Give this table as the kernel for transactions takes it."""
         if self._compiled is None:

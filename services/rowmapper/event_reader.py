@@ -11,10 +11,11 @@ from millrace.binlog.events import (
     AppendBlockEvent,
     BeginLoadQueryEvent,
     ExecuteLoadQueryEvent,
+    QueryCompressedEvent,
     QueryEvent,
     TransactionPayloadEvent,
 )
-from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent
+from millrace.binlog.events.rows import CompressedRowsEvent, PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey
 from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread
 from millrace.runtime.logging import get_logger
@@ -35,6 +36,9 @@ _IN_PIECES: Final = (
     TransactionPayloadEvent,
 )
 """Events of which the beginning is enough, or whose rows can be read in pieces; partial JSON cannot."""
+
+_PACKED: Final = (CompressedRowsEvent, QueryCompressedEvent)
+"""Events that are unpacked whole, or not at all."""
 
 
 @dataclass(slots=True)
@@ -92,12 +96,19 @@ class Marker:
 class EventReader:
     """Makes events of Kafka records, joining those that came in chunks, up to ``held_bytes``.
 
-    ``reread`` reads again what is larger.
+    ``reread`` reads again what is larger. Of events that unpack to more than ``unpacked_limit`` the beginning
+    is given.
     """
 
     def __init__(
-        self, deserialize: EventDeserializer, reread: Reread, *, held_bytes: int = HELD_BYTES
+        self,
+        deserialize: EventDeserializer,
+        reread: Reread,
+        *,
+        unpacked_limit: int,
+        held_bytes: int = HELD_BYTES,
     ) -> None:
+        self._unpacked_limit = unpacked_limit
         self._deserialize = deserialize
         self._reread = reread
         self._joiner = BoundedJoiner(held_bytes)
@@ -152,7 +163,8 @@ class EventReader:
         if begun is not None:
             record, start, size = begun
             event = record.event
-            if isinstance(event, _IN_PIECES) and not isinstance(event, PartialUpdateRowsEvent):
+            unread = isinstance(event, _PACKED) and max(size, event.unpacked_size) > self._unpacked_limit
+            if unread or (isinstance(event, _IN_PIECES) and not isinstance(event, PartialUpdateRowsEvent)):
                 large = LargeEvent(value, start, size, self._reread)
                 return Incoming(value.start, value.stop, timestamp_ms, key, value.head, record, large)
         whole = b"".join(self._reread(value.start, value.stop))

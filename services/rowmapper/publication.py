@@ -24,7 +24,7 @@ from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
 from millrace.avro.transactions import transaction_writer
 from millrace.binlog.declaration import EVENTS, Event
-from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError
+from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError, TooLargeError
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     ExecuteLoadQueryEvent,
@@ -35,7 +35,7 @@ from millrace.binlog.events import (
     RowsQueryLogEvent,
     TableMapEvent,
 )
-from millrace.binlog.events.rows import PlainRowsEvent
+from millrace.binlog.events.rows import CompressedRowsEvent, PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
 from millrace.binlog.table import SchemaMismatchError
@@ -65,6 +65,7 @@ _MUCH_TOO_LARGE: Final = 4
 
 _AT_ONCE: Final = 1024 * 1024
 """Bytes of rows that are mapped at once; those of a larger event are mapped batch by batch."""
+_ROWS_AT_ONCE: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class Publisher:
     serialize_dead_letter: RecordSerializer
     deadletter_limit: int
     statement_limit: int
+    unpacked_limit: int
     include_query: bool
     now_ms: Callable[[], int]
 
@@ -259,7 +261,12 @@ class Publication:
         except BinlogError as error:
             return self._unreadable(incoming, error)
         handler = _HANDLERS.get(type(event))
-        return None if handler is None else handler(self, incoming, event)
+        if handler is None:
+            return None
+        try:
+            return handler(self, incoming, event)
+        except BinlogError as error:  # in what is unpacked only now
+            return self._unreadable(incoming, error)
 
     def _unreadable(self, incoming: Incoming | Unreadable, error: Exception) -> Iterator[None] | None:
         if self._is_done(incoming.offset):
@@ -277,12 +284,23 @@ class Publication:
 
     def _query_event(self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent) -> None:
         self._thread = event.thread_id
+        self._check_unpacked(incoming, event)
         if event.query != _BEGIN:
             self._statement(incoming, event)
 
     def _comment(self, _: Incoming, event: RowsQueryLogEvent | AnnotateRowsEvent) -> None:
         if self._publisher.include_query:
             self._query = event.query.decode(errors="replace")
+
+    def _check_unpacked(self, incoming: Incoming, event: Event) -> None:
+        """Raise for an event that may not be unpacked: of much more may only a little be held."""
+        size, limit = event.unpacked_size, self._publisher.unpacked_limit
+        if size and incoming.large is not None:
+            size = max(size, incoming.large.field_size)
+        if size > limit:
+            raise TooLargeError(
+                f"the event unpacks to {size} bytes, and MILLRACE_ROWS_UNPACKED_MIB allows {limit}"
+            )
 
     def _is_undone(self, offset: int) -> bool:
         at = bisect_right(self._undone, offset, key=lambda undone: undone.start) - 1
@@ -318,7 +336,7 @@ class Publication:
         if self._is_done(incoming.offset):
             return None
         if mapped is None:
-            if not event.rows:
+            if isinstance(event, PlainRowsEvent) and not event.rows:
                 return None
             missing = MissingStateError(f"no table map for table id {event.table_id}")
             return self._dead_letter(incoming, _Reason.of(missing))
@@ -393,10 +411,13 @@ class Publication:
         server_version: str | None,
     ) -> Iterator[None]:
         """Write the rows of an event to the topic of their table; raises BinlogError where that fails."""
+        self._check_unpacked(incoming, event)
+        if isinstance(event, CompressedRowsEvent):
+            event = event.plain()
         bound = self._publisher.binder.bind(table_map, incoming.position, server_version)
         resumed = self._done_of(incoming).row > 0
         large = incoming.large
-        if large is None and not (isinstance(event, PlainRowsEvent) and len(event.rows) > _AT_ONCE):
+        if large is None and not self._is_much(bound, event):
             if resumed:
                 self._put_rest(incoming, event, bound, query)
             else:
@@ -418,6 +439,15 @@ class Publication:
                 if publish:
                     yield
         self._publish(incoming)
+
+    @staticmethod
+    def _is_much(bound: BoundTable, event: RowsEvent) -> bool:
+        """Tell whether rows are mapped batch by batch; partial JSON cannot be."""
+        if isinstance(event, PartialUpdateRowsEvent):
+            return False
+        size = len(event.rows)
+        # A row may take a byte, and its record hundreds.
+        return size > _AT_ONCE or (size > _ROWS_AT_ONCE and bound.count(event) > _ROWS_AT_ONCE)
 
     def _batches(self, event: RowsEvent, bound: BoundTable, large: LargeEvent | None) -> Iterator[RowBatch]:
         keep = _MUCH_TOO_LARGE * bound.encoder.record_limit

@@ -30,6 +30,14 @@ class RowsSettings(SettingsGroup):
         description="MiB of a transaction that wait in memory until its end is known, 1 to 4096",
     )
 
+    unpacked_mib: int = Field(
+        64,
+        ge=1,
+        le=1024,
+        description="MiB to which an event that MariaDB has compressed may unpack, 1 to 1024; rows that take "
+        "more quarantine their table",
+    )
+
     @property
     def avro(self) -> AvroOptions:
         """What the columns' declarations are told."""

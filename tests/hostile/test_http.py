@@ -55,6 +55,34 @@ def asked(server: HttpServer, request: bytes) -> str:
         return everything(connection)
 
 
+@pytest.mark.parametrize(
+    ("host", "clients"),
+    [("::1", ["::1"]), ("*", ["::1", "127.0.0.1"]), ("::", ["::1", "127.0.0.1"]), ("0.0.0.0", ["127.0.0.1"])],
+)
+def test_addresses_of_both_families(host: str, clients: list[str]) -> None:
+    if "::1" in clients and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with HttpServer(host, 0, Health(), new_registry()) as server:
+        for client in clients:
+            with socket.create_connection((client, server.port), timeout=60) as connection:
+                connection.sendall(PROBE)
+                assert "200 OK" in everything(connection)
+
+
+def test_all_addresses_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with HttpServer("*", 0, Health(), new_registry()) as server:
+        assert "200 OK" in asked(server, PROBE)
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_a_client_that_leaves(server: HttpServer) -> None:
     for request in (b"", b"GET /met", PROBE, b"GET /metrics HTTP/1.1\r\n\r\n"):
         for _ in range(20):

@@ -40,7 +40,7 @@ MILLRACE_SOURCE: {{ $source.name | quote }}
 MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
 {{- end }}
 MILLRACE_LOG_LEVEL: {{ $root.Values.logLevel | quote }}
-MILLRACE_HTTP_HOST: "0.0.0.0"
+MILLRACE_HTTP_HOST: "*"
 MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
 {{ include "millrace.settings.kafka" $root }}
 MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
@@ -52,6 +52,7 @@ MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
 MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
 MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
+MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}
 MILLRACE_TOPICS_MAX_TABLES: {{ int64 $root.Values.topics.maxTables | quote }}
 MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions | quote }}
 {{- end }}

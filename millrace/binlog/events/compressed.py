@@ -5,18 +5,32 @@ Format: ``binlog_buf_compress`` and ``binlog_buf_uncompress`` in MariaDB's ``sql
 
 import zlib
 
-from millrace.binlog.errors import InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
 from millrace.binlog.inflate import inflate
 
-__all__ = ["decompress_record", "unpacked_size"]
+__all__ = ["decompress_beginning", "decompress_record", "unpacked_size"]
 
 
 def unpacked_size(record: bytes) -> int:
     """Give the size that a compressed record says its content has; it never unpacks to more.
 
-    Raises as :func:`decompress_record`.
+    0 where it cannot be unpacked.
     """
-    return _head(record)[0]
+    try:
+        return _head(record)[0]
+    except BinlogError:
+        return 0
+
+
+def decompress_beginning(record: bytes, size: int) -> bytes:
+    """Unpack the first ``size`` bytes of a compressed record; raises as :func:`decompress_record`."""
+    if unpacked_size(record) <= size:
+        return decompress_record(record)
+    _, start = _head(record)
+    try:
+        return inflate(record[start:], size)[:size]
+    except zlib.error as error:
+        raise InvalidValueError(f"a compressed record cannot be unpacked: {error}") from error
 
 
 def decompress_record(record: bytes) -> bytes:

@@ -23,7 +23,7 @@ from millrace.binlog.declaration import (
     structure,
 )
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
-from millrace.binlog.events.compressed import decompress_record
+from millrace.binlog.events.compressed import decompress_beginning, decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U8,
     U16,
@@ -280,6 +280,10 @@ def _parse_status_variables(data: bytes) -> StatusVariables:
     return StatusVariables(bytes(codes), data[offset:], **values)
 
 
+_BEGINNING = 16 << 20
+"""What is unpacked of a statement where that is enough: a megabyte may unpack to a thousand."""
+
+
 @abstract_event
 class StatementEvent(Event):
     """What QUERY and its relatives have in common.
@@ -298,6 +302,11 @@ class StatementEvent(Event):
     def query(self) -> bytes:
         """The statement as it was sent, in the character set of the client."""
         raise NotImplementedError
+
+    @property
+    def beginning(self) -> bytes:
+        """Enough of the statement to tell what it is; raises as ``query`` does."""
+        return self.query
 
     @property
     def text(self) -> str:
@@ -392,6 +401,16 @@ class QueryCompressedEvent(StatementEvent):
     def query(self) -> bytes:
         """The statement, unpacked; raises MalformedError."""
         return decompress_record(self.compressed_query)
+
+    @property
+    def beginning(self) -> bytes:
+        """The first megabytes of the statement; raises MalformedError."""
+        return decompress_beginning(self.compressed_query, _BEGINNING)
+
+    @property
+    def unpacked_size(self) -> int:
+        """Size of ``query``."""
+        return unpacked_size(self.compressed_query)
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:

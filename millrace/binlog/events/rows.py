@@ -9,12 +9,13 @@ Format: ``libs/mysql/binlog/event/rows_event.h`` of MySQL, ``sql/log_event.h`` o
 What the images hold is said by the table map: see :mod:`millrace.binlog.rows`.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar, Self
 
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
 from millrace.binlog.errors import InvalidValueError
-from millrace.binlog.events.compressed import decompress_record
+from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U16,
     U48,
@@ -293,6 +294,24 @@ class CompressedRowsEvent(RowsEvent):
         """The images, unpacked; raises MalformedError."""
         return decompress_record(self.compressed_rows)
 
+    @property
+    def unpacked_size(self) -> int:
+        """Size of ``rows``."""
+        return unpacked_size(self.compressed_rows)
+
+    def plain(self) -> PlainRowsEvent:
+        """Give the same event without compression; raises MalformedError."""
+        made: PlainRowsEvent = _PLAIN[self.version, self.operation](
+            self.table_id,
+            self.flags,
+            self.extra_row_info,
+            self.column_count,
+            self.columns_before_image,
+            self.columns_after_image,
+            self.rows,
+        )
+        return made
+
     def _wire_rows(self) -> bytes:
         return self.compressed_rows
 
@@ -423,3 +442,17 @@ class DeleteRowsCompressedEvent(CompressedRowsEvent):
 
     operation = RowsOperation.DELETE
     version = 2
+
+
+_PLAIN: dict[tuple[int, RowsOperation], Callable[..., PlainRowsEvent]] = {
+    (event_class.version, event_class.operation): event_class
+    for event_class in (
+        WriteRowsEventV1,
+        UpdateRowsEventV1,
+        DeleteRowsEventV1,
+        WriteRowsEvent,
+        UpdateRowsEvent,
+        DeleteRowsEvent,
+    )
+}
+"""The events that the compressed ones stand for."""

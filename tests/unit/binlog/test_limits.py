@@ -5,6 +5,7 @@ import time
 import tracemalloc
 import zlib
 from io import BytesIO
+from itertools import pairwise
 
 import pytest
 
@@ -13,7 +14,7 @@ from millrace.binlog.columns.column import BlobMetadata, NoMetadata
 from millrace.binlog.columns.json_binary import decode_json, json_text, text_of_json
 from millrace.binlog.columns.metadata import decode_column_metadata, decode_optional_metadata
 from millrace.binlog.columns.strings import CompressedValue, claimed_size, uncompressed
-from millrace.binlog.errors import InvalidValueError, TooLargeError
+from millrace.binlog.errors import InvalidValueError, TooLargeError, TruncatedError
 from millrace.binlog.events import TableMapEvent, TransactionPayloadEvent, WriteRowsEvent
 from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import pack_lenenc
@@ -221,3 +222,27 @@ def test_columns_without_compression_have_no_bound() -> None:
     assert images.avro(encoded).rows == images.natural(encoded) == list(images.each(encoded)) == rows
     assert list(images.starts(encoded)) == list(range(0, 10_000, 5))
     assert images.count(encoded) == 2000
+
+
+def test_rows_that_come_again_are_read_once() -> None:
+    """An event may hold millions of empty rows: they are the same object, and the count and bytes hold."""
+    columns = tuple(Column(ordinal, ColumnType.LONG, NoMetadata()) for ordinal in range(2))
+    null, one, two = (None, None), (1, None), (1, 2)
+    values = [null] * 3000 + [one] * 2 + [null] + [two] * 1500 + [one]
+    for images, rows in (
+        (RowImages(columns, None, b"\3"), [(None, value) for value in values]),
+        (RowImages(columns, b"\3", None), [(value, None) for value in values]),
+        (RowImages(columns, b"\3", b"\3"), [(null, value) for value in values]),
+    ):
+        encoded = images.encode(rows)
+        found = list(images.each(encoded))
+        assert found == rows
+        assert len({id(row) for row in found}) == 5
+        assert images.encode(found) == encoded
+        starts = list(images.starts(encoded))
+        assert [images.natural(encoded[a:b]) for a, b in pairwise(starts[2999:])] == [
+            [row] for row in rows[2999:-1]
+        ]
+        assert len(starts) == images.count(encoded) == len(list(images.payloads(encoded))) == len(rows)
+        with pytest.raises(TruncatedError):
+            list(images.each(encoded[:-1]))

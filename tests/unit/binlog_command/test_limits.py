@@ -15,7 +15,7 @@ from millrace.binlog.events import QueryCompressedEvent, StatusVariables, Transa
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.options import parse_size
-from millrace.binlog_command.records import LogDecoder
+from millrace.binlog_command.records import LogDecoder, unpacked_limit
 from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.binlog_command.terminal import Buffer, coloured, shown
 from millrace.cli import main
@@ -54,7 +54,8 @@ def test_events_of_a_file_are_read_up_to_the_size_given() -> None:
 
 def test_a_packed_file_has_a_bound_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred kilobytes that unpack to an event of a gigabyte are not unpacked."""
-    monkeypatch.setattr("millrace.binlog_command.inputs.MAX_EVENT_SIZE", 200)
+    monkeypatch.setattr("millrace.binlog_command.records.MAX_UNPACKED_SIZE", 200)
+    monkeypatch.setattr("millrace.binlog_command.records._MAX_RATIO", 0)
     packed = tmp_path / "mysql.000001.zst"
     packed.write_bytes(zstandard.compress(MYSQL.read_bytes()))
     with pytest.raises(TooLargeError):
@@ -82,9 +83,30 @@ def test_compressed_events_that_unpack_to_much() -> None:
     *_, fits, error, _ = decoded(log, None)
     assert fits is QueryCompressedEvent
     assert isinstance(error, TooLargeError)
-    assert "the event unpacks to 2147483648 bytes; up to 1073741824 are read; --max-event-size" in str(error)
+    assert "the event unpacks to 2147483648 bytes; up to 16777216 are read; --max-event-size" in str(error)
     assert isinstance(decoded(log, 999)[-3], TooLargeError)
     assert decoded(log, 4 << 30)[-2] is QueryCompressedEvent
+
+
+def test_what_is_packed_in_much_may_unpack_to_more() -> None:
+    assert unpacked_limit(0) == unpacked_limit(1 << 20) == 16 << 20
+    assert unpacked_limit(2 << 20) == 32 << 20
+    assert unpacked_limit(1 << 30) == 1 << 30
+    assert unpacked_limit(1 << 30, 5) == unpacked_limit(0, 5) == 5
+
+
+def test_what_is_unpacked_twice_has_been_packed_in_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the bytes of a packed file there need not be as many of any disk."""
+    monkeypatch.setattr("millrace.binlog_command.records.MAX_UNPACKED_SIZE", 500)
+    log = MadeLog("11.4.5-MariaDB").add(bomb(1000))
+    fits = list(LogDecoder().records(log.raw()))[-1].event
+    assert not isinstance(fits, BinlogError)
+    refused = list(LogDecoder().records(raw._replace(unpacked=True) for raw in log.raw()))[-1].event
+    assert isinstance(refused, TooLargeError)
+    fragments = MadeLog("12.3.1-MariaDB")
+    fragments.add(*(PartialRowDataEvent(2, number, 0, None, bytes(400)) for number in (1, 2)))
+    raws = (raw._replace(unpacked=True) for raw in fragments.raw())
+    assert isinstance(list(LogDecoder().records(raws))[-1].event, TooLargeError)
 
 
 def test_events_in_payloads_that_are_large() -> None:
@@ -159,6 +181,8 @@ def test_lines_are_coloured_one_by_one_or_together() -> None:
 def test_many_rows_are_one_line_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
     before = run("--json", str(MYSQL)).stdout
     for together in (1, 2):
+        monkeypatch.setattr("millrace.binlog_command.json_output._PIECE", 1)
+        monkeypatch.setattr("millrace.binlog_command.json_output._SLICE", 3)
         monkeypatch.setattr("millrace.binlog_command.json_output._TOGETHER", together)
         assert run("--json", str(MYSQL)).stdout == before
     assert any(len(json.loads(line).get("rows", ())) > 1 for line in before.splitlines())

@@ -107,6 +107,8 @@ class Registry:
 class World:
     """Everything that outlives a process: topics, registry, state. ``limit`` is that of a row's record."""
 
+    unpacked_limit = 64 << 20
+
     def __init__(self, events, *, cut_every=10**9, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
         self.held_bytes = held_bytes
         self.events = events
@@ -160,7 +162,9 @@ class World:
                 yield record.value
 
         def event_reader():
-            return EventReader(deserialize_event, reread, held_bytes=self.held_bytes)
+            return EventReader(
+                deserialize_event, reread, unpacked_limit=self.unpacked_limit, held_bytes=self.held_bytes
+            )
 
         def replay(start, stop):
             self.replays += 1
@@ -190,6 +194,7 @@ class World:
             serialize_dead_letter=RecordSerializer(self.registry, topics.deadletter, "DeadLetter"),
             deadletter_limit=1000,
             statement_limit=1000,
+            unpacked_limit=self.unpacked_limit,
             include_query=self.settings.rows.include_query,
             now_ms=lambda: 1000,
         )

@@ -1,14 +1,19 @@
 """Whatever is wrong with one table, event or statement concerns that one alone: the stream goes on."""
 
+import zlib
+
 import pytest
 
 from millrace.avro.registry import RegistryError
 from millrace.avro.row_records import EventWriter
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import QueryCompressedEvent, StatusVariables, WriteRowsCompressedEventV1
+from millrace.binlog.rows import RowImages
 from millrace.runtime.errors import UserError
 from services.rowmapper.binding import TableRefusedError
 
 from .harness import World
+from .logs import COLUMNS
 from .test_stage import log, notes, whole_dead_letters
 
 
@@ -193,3 +198,68 @@ def test_what_is_known_of_a_table_is_not_asked_again():
     result.run()
     assert registered == []
     assert notes(result) == [("c", 1), ("c", 2)]
+
+
+def packed(content, claimed=None):
+    size = len(content) if claimed is None else claimed
+    return b"\x84" + size.to_bytes(4, "big") + zlib.compress(content)
+
+
+def compressed(log_, table, record):
+    log_.table_map(table)
+    return log_.event(WriteRowsCompressedEventV1(log_.ids[table], 1, b"", 2, b"", b"\3", record))
+
+
+def row(number):
+    return RowImages(COLUMNS, None, b"\3").encode([(None, (number, "x"))])
+
+
+def test_compressed_rows_are_rows():
+    log_ = compressed(log().begin(), "a", packed(row(1) + row(2))).commit()
+    result = World(log_.topic)
+    result.run()
+    assert notes(result, "a") == [("c", 1), ("c", 2)]
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        (packed(bytes(2 << 20)), "the event unpacks to 2097152 bytes, and MILLRACE_ROWS_UNPACKED_MIB allows"),
+        (packed(b"", 1 << 31), "the event unpacks to 2147483648 bytes"),
+        (packed(row(1))[:5] + b"no zlib", "cannot be unpacked"),
+        (b"\0", "a compressed record starts with"),
+    ],
+)
+def test_rows_that_unpack_to_much_or_not_at_all(record, error):
+    log_ = compressed(log().begin(), "a", record).commit()
+    log_.begin().insert("b", (1, "x")).insert("a", (2, "x")).insert("c", (1, "x")).commit()
+    result = World(log_.topic)
+    result.unpacked_limit = 1 << 20
+    result.run()
+    assert result.tables == ["t.shop.b", "t.shop.c"]
+    (table,) = result.state.quarantined
+    assert table.name == "shop.a"
+    assert error in table.error
+
+
+@pytest.mark.parametrize("record", [packed(bytes(2 << 20)), packed(b"DO 1")[:5] + b"no zlib", b"\0", b""])
+def test_a_statement_that_unpacks_to_much_or_not_at_all(record):
+    log_ = log().begin()
+    log_.event(QueryCompressedEvent(9, 0, 0, StatusVariables(), "shop", record))
+    log_.insert("b", (1, "x")).commit()
+    result = World(log_.topic)
+    result.unpacked_limit = 1 << 20
+    result.run()
+    assert result.tables == ["t.shop.b"]
+    assert result.state.quarantined == ()
+    assert len(whole_dead_letters(result)) == 1
+
+
+def test_compressed_rows_of_no_table():
+    log_ = log().begin()
+    log_.event(WriteRowsCompressedEventV1(99, 1, b"", 2, b"", b"\3", b"\0"))
+    log_.insert("b", (1, "x")).commit()
+    result = World(log_.topic)
+    result.run()
+    assert result.tables == ["t.shop.b"]
+    assert len(whole_dead_letters(result)) == 1
