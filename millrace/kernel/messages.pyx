@@ -441,12 +441,17 @@ cdef class RecordWriter:
         self.refusals()  # of one that lay at the same address
 
     def __dealloc__(self):
+        cdef Refusal refusal
         if self._topics is not None:
             self._forget_topics()
+        if self._handle is not None:
+            while next_refusal(self._handle.client, &refusal):
+                pass
 
     def close(self):
-        """Let go of the topics."""
+        """Let go of the topics, and of what was refused."""
         self._forget_topics()
+        self.refusals()
         self._handle = None
 
     cdef _forget_topics(self):
