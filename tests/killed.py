@@ -29,14 +29,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import confluent_kafka
 
 from millrace.kafka import client, producer
 from millrace.kafka.input import InputReader
-from millrace.stage import Output, Record
+from millrace.kafka.messages import RecordWriter
+from millrace.stage import Output, OutputRecord, Record
 from services.rowmapper import chunked_rows, publication
 
 POINTS = (
@@ -175,16 +176,33 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
             super().begin_transaction(*arguments)
             death.began()
 
-        def produce(self, topic: str, value: Any = None, key: Any = None, *rest: Any, **options: Any) -> None:
-            super().produce(topic, value, key, *rest, **options)
-            death.produced(self, topic, key, value)
-
         def commit_transaction(self, *arguments: Any) -> None:
             death.asked(self)
             super().commit_transaction(*arguments)
             death.committed(self)
 
+    class Writer:
+        """Writes one record at a time, by whichever client."""
+
+        def __init__(self, client: confluent_kafka.Producer, writer: RecordWriter) -> None:
+            self._client = client
+            self._writer = writer
+            self.refusals = writer.refusals
+
+        def write(self, topic: str, partition: int, records: list[OutputRecord], index: int) -> int:
+            while index < len(records) and self._writer.write(topic, partition, [records[index]], 0):
+                death.produced(self._client, topic, *records[index][:2])
+                index += 1
+            return index
+
+    open_producer = producer.open_producer
+
+    def open_noted(config: Mapping[str, Any]) -> tuple[client.Producer, RecordWriter]:
+        made, writer = open_producer(config)
+        return made, Writer(made, writer)
+
     client.Producer = Producer  # type: ignore[misc]
+    producer.open_producer = open_noted
     if commit_every is not None:
         producer.CommitPolicy = functools.partial(  # type: ignore[misc]
             producer.CommitPolicy, records=commit_every

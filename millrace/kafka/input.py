@@ -2,17 +2,16 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millrace.avro.service_state import InputRecord
-from millrace.kafka import client
 from millrace.kafka.client import consumer_config
 from millrace.kafka.errors import BrokerError, InputLostError, is_passing, translated
-from millrace.kafka.read import record_of
+from millrace.kafka.messages import PartitionReader, open_consumer
 from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
@@ -40,7 +39,8 @@ class InputReader:
         self.warned = False
         """Whether the client has said that something is wrong since this was set to False last."""
         self._settings = settings
-        self._consumer = client.Consumer(consumer_config(settings, group), logger=client.KAFKA_LOG)
+        self._consumer, self._open = open_consumer(consumer_config(settings, group), topic)
+        self._messages: PartitionReader | None = None
         self._lag: int | None = None
         self._lag_noted_at = 0.0
         self._committed_at = 0.0
@@ -67,45 +67,40 @@ class InputReader:
                 "another topic now. docs/operations.md says what to do ('A topic that changed')"
             )
         with translated(f"reading {self.topic}"):
+            self._close()
+            self._messages = self._open()
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
     def read(self, count: int, wait_s: float) -> list[Record]:
         """Give up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
+        messages = self._messages
+        if messages is None:
+            raise RuntimeError(f"{self.topic} is read from no offset yet")
         with translated(f"reading {self.topic}"):
-            messages = self._consumer.consume(count, timeout=0)
-            if not messages and wait_s > 0:
+            records = messages.read(count, 0)
+            if not records and not messages.errors and wait_s > 0:
                 self._note_lag()
-                messages = self._consumer.consume(1, timeout=wait_s)
+                records = messages.read(count, round(wait_s * 1000))
         if time.monotonic() - self._lag_noted_at > _LAG_EVERY_S:
             self._note_lag()
-        if not messages:
-            return []
-        if any(message.error() is not None for message in messages):
-            messages = self._good(messages)
-            if not messages:
-                return []
-        records = [record_of(message) for message in messages]
-        self.last = InputRecord(records[-1].offset, records[-1].key, _known(messages[-1].leader_epoch()))
+        for error in messages.errors:
+            self._judge(error)
+        if records:
+            last = records[-1]
+            self.last = InputRecord(last.offset, last.key, messages.leader_epoch)
         return records
 
-    def _good(self, messages: Sequence[Message]) -> list[Message]:
-        """Leave out what is no record; raise for what does not mend by itself."""
-        good: list[Message] = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                good.append(message)
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise InputLostError(
-                    f"{self.topic} no longer holds what must be read next: {error.str()}. docs/operations.md "
-                    "says what to do ('A topic that changed')"
-                )
-            elif error.fatal() or not is_passing(error):
-                raise BrokerError(f"{self.topic} cannot be read: {error.str()} ({error.name()})")
-            else:
-                self.warned = True
-                _LOG.warning("waiting for Kafka", topic=self.topic, reason=error.str())
-        return good
+    def _judge(self, error: KafkaError) -> None:
+        """Raise for what does not mend by itself."""
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise InputLostError(
+                f"{self.topic} no longer holds what must be read next: {error.str()}. docs/operations.md "
+                "says what to do ('A topic that changed')"
+            )
+        if error.fatal() or not is_passing(error):
+            raise BrokerError(f"{self.topic} cannot be read: {error.str()} ({error.name()})")
+        self.warned = True
+        _LOG.warning("waiting for Kafka", topic=self.topic, reason=error.str())
 
     def lag(self) -> int | None:
         """Give how many offsets lay after the last fetched record a second ago at the most.
@@ -145,11 +140,13 @@ class InputReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
         self._consumer.close()
 
-
-def _known(leader_epoch: int | None) -> int:
-    return -1 if leader_epoch is None else leader_epoch
+    def _close(self) -> None:
+        if self._messages is not None:
+            self._messages.close()
+            self._messages = None
 
 
 def reread(

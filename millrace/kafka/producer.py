@@ -12,22 +12,22 @@ because it was open for too long (``transaction.timeout.ms``) from one that anot
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 
 from millrace.contract import Topics, transactional_id
-from millrace.kafka import client
 from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
+from millrace.kafka.messages import open_producer
 from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Headers, Output, OutputRecord
+from millrace.stage import Output, OutputRecord
 
 __all__ = ["CommitPolicy", "TransactionalProducer"]
 
@@ -44,9 +44,6 @@ _LAST_COMMIT_S: Final = 10.0
 
 _WONDER_S: Final = 2.0
 """After how long a commit that still waits asks why, and how long until it asks again."""
-
-_PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-"""Errors of records that were given up because of others."""
 
 _FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
 
@@ -93,12 +90,11 @@ class TransactionalProducer:
         self._owner = process_name()
         self.topics: set[str] = set()
         """Those that the open transaction, or the last one, has records for."""
-        self.failures: dict[str, KafkaError] = {}
-        """By topic, why records of the open transaction, or the last one, were not taken."""
-        config = producer_config(settings, transactional_id(service, source))
-        config |= {"on_delivery": self._not_delivered, "delivery.report.only.error": True}
+        self._failures: dict[str, KafkaError] = {}
         with translated("setting up the producer"):
-            self._producer = client.Producer(config, logger=client.KAFKA_LOG)
+            self._producer, self._writer = open_producer(
+                producer_config(settings, transactional_id(service, source))
+            )
         self._in_transaction = False
         self._given_up = False
         self._records = 0
@@ -157,14 +153,12 @@ class TransactionalProducer:
             self._in_transaction = True
             self._records = self._bytes = 0
             self.topics.clear()
-            self.failures.clear()
+            self._writer.refusals()
+            self._failures.clear()
             self._began = time.monotonic()
 
     def send(self, output: Output) -> None:
-        """Add all records of ``output``; :meth:`commit` at the latest reports what Kafka does not take.
-
-        A timestamp of 0, which librdkafka would take for "now", is written as 1.
-        """
+        """Add all records of ``output``; :meth:`commit` at the latest reports what Kafka does not take."""
         self.begin()
         for (topic, partition), records in output.groups.items():
             self.topics.add(topic)
@@ -173,54 +167,26 @@ class TransactionalProducer:
         self._bytes += output.size
         self._poll(0)
 
-    def _send(self, topic: str, partition: int, records: Sequence[OutputRecord]) -> None:
-        produce = self._producer.produce
-        for key, value, timestamp_ms, headers in records:
-            try:
-                if headers is None:
-                    # By position, as cimpl.pyi has them: keywords would cost as much as the rest of the call.
-                    produce(topic, value, key, partition, None, None, timestamp_ms or 1)
-                else:
-                    self._send_slowly(topic, key, value, timestamp_ms, headers=headers, partition=partition)
-            except BufferError:
-                self._send_slowly(topic, key, value, timestamp_ms, headers=headers, partition=partition)
-            except KafkaException as exception:
-                raise self._in_words("producing", exception) from exception
-
-    def _send_slowly(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int,
-        *,
-        headers: Headers,
-        partition: int = 0,
-    ) -> None:
-        """Produce with headers; where librdkafka's buffer is full, wait for the brokers."""
-        deadline = time.monotonic() + _COMMIT_S
+    def _send(self, topic: str, partition: int, records: list[OutputRecord]) -> None:
+        """Add records; where librdkafka's buffer is full, wait for the brokers."""
+        done, deadline = 0, 0.0
         while True:
+            before = done
             try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    timestamp=timestamp_ms or 1,
-                    headers=None if headers is None else list(headers),
-                )
-            except BufferError:
-                if self._stop.is_set():
-                    raise StopRequestedError from None
-                if time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"Kafka has taken no records of {topic} for {_COMMIT_S:g} s; check its brokers"
-                    ) from None
-                self._poll(0.05)
+                done = self._writer.write(topic, partition, records, done)
             except KafkaException as exception:
                 raise self._in_words("producing", exception) from exception
-            else:
+            if done == len(records):
                 return
+            if self._stop.is_set():
+                raise StopRequestedError
+            if done > before or not deadline:
+                deadline = time.monotonic() + _COMMIT_S
+            elif time.monotonic() > deadline:
+                raise BrokerError(
+                    f"Kafka has taken no records of {topic} for {_COMMIT_S:g} s; check its brokers"
+                )
+            self._poll(0.05)
 
     def commit(
         self,
@@ -238,8 +204,8 @@ class TransactionalProducer:
         self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
         headers = [(HEADER_OWNER, self._owner.encode())]
-        for key, value in ((state_key(self._service), state), *others):
-            self._send_slowly(self._state_topic, key, value, now, headers=headers)
+        states = ((state_key(self._service), state), *others)
+        self._send(self._state_topic, 0, [(key, value, now, headers) for key, value in states])
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._in_transaction = False
         self.commits += 1
@@ -276,14 +242,14 @@ class TransactionalProducer:
 
     # -- what may go wrong --------------------------------------------------------------------------
 
-    def _not_delivered(self, error: KafkaError | None, message: Message) -> None:
-        """Take note of a record that Kafka did not take, from a delivery report."""
-        topic = message.topic()
-        if error is None or error.code() in _PURGED or topic is None:
-            return
-        known = self.failures.get(topic)
-        if known is None or is_passing(known):
-            self.failures[topic] = error
+    @property
+    def failures(self) -> Mapping[str, KafkaError]:
+        """By topic, why records of the open transaction, or the last one, were not taken."""
+        for topic, code in self._writer.refusals():
+            known = self._failures.get(topic)
+            if known is None or is_passing(known):
+                self._failures[topic] = KafkaError(code)
+        return self._failures
 
     def _poll(self, timeout_s: float) -> None:
         try:

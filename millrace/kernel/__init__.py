@@ -8,7 +8,7 @@ does the work where the kernel is not built (``python -m millrace.kernel.build``
         from millrace.kernel import rows
 
 The modules are Cython: memory is read through helpers that check bounds, and what is out of the ordinary is
-left to the reference.
+left to the reference. That of ``messages`` is confluent_kafka.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Literal
 
 __all__ = ["MODULES", "built", "has", "state"]
 
-MODULES = ("events", "rows", "text", "transactions")
+MODULES = ("events", "messages", "rows", "text", "transactions")
 
 _enabled = os.environ.get("MILLRACE_KERNEL", "on").lower() != "off"
 
