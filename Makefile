@@ -16,7 +16,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench bench-peers memory local kernel pins clean
+.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench bench-latency bench-peers memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -61,6 +61,9 @@ fmt: $(READY) ## Format the code and repair what can be repaired
 
 bench: $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help" tells the options
 	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+bench-latency: $(KERNEL) ## Measure how long a row takes from INSERT to a consumer; ARGS="--seconds 20" and the like
+	@exec $(BIN)/python -m benchmarks.latency $(ARGS)
 
 bench-peers: $(PEERS) ## Measure the pipeline beside Debezium in Kafka Connect; ARGS="--scale 0.05 --inputs A" and the like
 	@exec $(BIN)/python -m benchmarks.peers $(ARGS)

@@ -9,7 +9,7 @@ from rich.table import Table
 from benchmarks.codec import CodecResult, StageResult, measure_codec, measure_stages
 from benchmarks.inputs import INPUTS, write_input
 from benchmarks.machine import ProcessCost, machine
-from benchmarks.pipeline import SERVICES, PipelineResult, measure_pipeline
+from benchmarks.pipeline import FORMS, SERVICES, PipelineResult, measure_pipeline
 from benchmarks.programs import measure_programs
 from millrace import kernel
 from millrace.local import LocalStack
@@ -56,9 +56,10 @@ def main(inputs: str, scale: float, mysqlbinlog: str | None, *, pipeline: bool) 
             if pipeline:
                 status.update(f"carrying input {name} to row topics")
                 start = {"MILLRACE_START": f"{log_file}:4"}
-                result = measure_pipeline(stack, f"bench{name}", start, rows)
-                _add_pipeline(carried, name, result)
-                notes += [f"input {name}: {result.disturbance}"] if result.disturbance else []
+                for form in FORMS:
+                    result = measure_pipeline(stack, f"bench{name}-{form}", start, rows, form)
+                    _add_pipeline(carried, name, result)
+                    notes += [f"input {name}, {form}: {result.disturbance}"] if result.disturbance else []
         version = stack.database.version
     _CONSOLE.print(f"{machine()}; kernel: {kernel.state()}; MySQL {version}; scale {scale}")
     _CONSOLE.print(codec)
@@ -118,6 +119,7 @@ def _pipeline_table() -> Table:
         "s",
         "rows/s",
         *SERVICES,
+        "run",
         "together",
         "servers",
     )
@@ -129,14 +131,14 @@ def _add_pipeline(table: Table, name: str, result: PipelineResult) -> None:
         f"{result.rows:,}",
         f"{result.seconds:.1f}",
         f"{result.rows_per_s:,.0f}",
-        *(_used(result.costs[service], result.rows) for service in SERVICES),
+        *(_used(result.costs.get(name), result.rows) for name in (*SERVICES, "run")),
         f"{result.cpu_us:.1f} µs",
         *["\n".join(f"{who}: {_used(cost, result.rows)}" for who, cost in result.servers.items())],
     )
 
 
-def _used(cost: ProcessCost, rows: int) -> str:
-    return f"{cost.cpu_s / rows * 1e6:.1f} µs, {cost.peak_mb:,.0f} MB"
+def _used(cost: ProcessCost | None, rows: int) -> str:
+    return "" if cost is None else f"{cost.cpu_s / rows * 1e6:.1f} µs, {cost.peak_mb:,.0f} MB"
 
 
 def _table(title: str, *columns: str) -> Table:

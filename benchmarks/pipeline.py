@@ -1,4 +1,4 @@
-"""From a real server to row topics: the three services as processes, on a real Kafka and registry."""
+"""From a real server to row topics: processes of Millrace, on a real Kafka and registry."""
 
 import os
 import re
@@ -16,15 +16,18 @@ from benchmarks.machine import CpuTime, ProcessCost, cpu_time, process_cost
 from millrace.local import LocalStack
 from millrace.local.processes import Process, reserve_port
 
-__all__ = ["SERVICES", "PipelineResult", "measure_pipeline", "median_result", "watch"]
+__all__ = ["FORMS", "SERVICES", "PipelineResult", "measure_pipeline", "median_result", "running", "watch"]
 
 SERVICES = ("reader", "decoder", "rowmapper")
+FORMS = {"services": SERVICES, "run": ("run",)}
+"""What may carry a source: its processes."""
+
 _EVENTS = re.compile(r"^millrace_reader_events_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 _ROWS = re.compile(r"^millrace_rowmapper_rows_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 _POLL_S = 0.1
 _LITTLE_CORES = 0.1
 _READY_WITHIN_S = 120
-_GIVE_UP_S = 1800
+_GIVE_UP_S = 7200
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +84,49 @@ def measure_pipeline(
     source: str,
     settings: Mapping[str, str],
     rows: int,
+    form: str = "services",
     *,
     carried_before: int | None = None,
 ) -> PipelineResult:
     """Carry ``rows`` rows from the stack's server, or from files, to row topics.
 
-    ``settings`` say where the reader begins: MILLRACE_START, or MILLRACE_FILES. It is started when decoder
-    and row mapper are ready, so that it gets no lead.
-
-    With ``carried_before``, the rows that the source has carried until now, it is a restart that is measured:
-    all three are started at once, and counted from then.
+    ``settings`` say where the reader begins: MILLRACE_START, or MILLRACE_FILES. With ``carried_before``, the
+    rows that the source has carried until now, it is a restart that is measured: all processes are started at
+    once, and counted from then.
     """
-    with ExitStack() as running:
-        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
+    names = FORMS[form]
+    with running(stack, source, settings, names, wait=carried_before is None) as (processes, ports):
+        return watch(
+            stack,
+            processes,
+            rows,
+            begun=lambda: carried_before is not None or _counted(ports[names[0]], _EVENTS) > 0,
+            written=lambda: max(0, _counted(ports[names[-1]], _ROWS) - (carried_before or 0)),
+        )
+
+
+@contextmanager
+def running(
+    stack: LocalStack, source: str, settings: Mapping[str, str], names: Sequence[str], *, wait: bool = True
+) -> Iterator[tuple[dict[str, Process], dict[str, int]]]:
+    """Give processes that carry a source, and the ports of their metrics.
+
+    The first, which reads, is started when the others are ready, so that it gets no lead; without ``wait``
+    all are started at once.
+    """
+    with ExitStack() as stopped:
+        folder = Path(stopped.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
         environment = {**os.environ, **dict(stack.environment()), "MILLRACE_SOURCE": source}
         environment |= {"MILLRACE_LOG_LEVEL": "WARNING", **settings}
         if "MILLRACE_FILES" in settings:
             del environment["MILLRACE_MYSQL_HOST"]
-        ports = {service: reserve_port() for service in SERVICES}
+        ports = {name: reserve_port() for name in names}
         processes: dict[str, Process] = {}
-        for service in reversed(SERVICES):
-            process = _service(service, ports[service], environment, folder)
-            processes[service] = running.enter_context(process)
-            if service == "decoder" and carried_before is None:
+        for name in reversed(names):
+            if name == names[0] and wait:
                 _wait_until_ready(processes, ports)
-        return watch(
-            stack,
-            {service: processes[service] for service in SERVICES},
-            rows,
-            begun=lambda: carried_before is not None or _counted(ports["reader"], _EVENTS) > 0,
-            written=lambda: max(0, _counted(ports["rowmapper"], _ROWS) - (carried_before or 0)),
-        )
+            processes[name] = stopped.enter_context(_service(name, ports[name], environment, folder))
+        yield {name: processes[name] for name in names}, ports
 
 
 def watch(

@@ -27,6 +27,8 @@ __all__ = [
     "HEADER_CHUNK",
     "HEADER_MARKER",
     "HEADER_REDRIVEN",
+    "RUN",
+    "SERVICES",
     "SOURCE_CHANGED",
     "EventKey",
     "RawKey",
@@ -113,6 +115,13 @@ def source_problem(source: str) -> str | None:
     if len(source) > _SOURCE_LIMIT:
         return f"at most {_SOURCE_LIMIT} characters"
     return None
+
+
+SERVICES: Final = ("reader", "decoder", "rowmapper")
+"""Those that have a state, in the order in which a change goes through them."""
+
+RUN: Final = "run"
+"""What carries a source in place of all of them, in one process."""
 
 
 def transactional_id(service: str, source: str) -> str:

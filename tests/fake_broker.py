@@ -212,6 +212,8 @@ class FakeProducer:
         return 0
 
     def flush(self, _timeout: float = 0) -> int:
+        if self._sent:
+            self._flush()
         return 0
 
     def purge(self) -> None:
@@ -376,7 +378,9 @@ class FakeAdmin:
         topic = self._broker.topics.get(name)
         if topic is None:
             return kafka_error(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        return SimpleNamespace(topic_id=topic.id, partitions=[SimpleNamespace(leader=1)])
+        return SimpleNamespace(
+            topic_id=topic.id, partitions=[SimpleNamespace(leader=1)], authorized_operations=None
+        )
 
     def describe_cluster(self, **_: Any) -> Future[Any]:
         return done(SimpleNamespace(nodes=[SimpleNamespace(id=1)]))

@@ -49,7 +49,7 @@ POINTS = (
     "in_commit",
     "after_commit",
 )
-SERVICES = ("reader", "decoder", "rowmapper")
+SERVICES = ("reader", "decoder", "rowmapper", "run")
 
 _UNCOUNTED = (".state", ".catalog")
 _ROWS_EVENTS = {*range(20, 26), *range(30, 33), 39, *range(166, 172)}

@@ -26,6 +26,9 @@ class Registry:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def check(self) -> None:
+        pass
+
     def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
         del always
         if schema not in self._schemas:

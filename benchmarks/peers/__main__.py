@@ -26,7 +26,12 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 
 _CONSOLE = Console(width=150)
-_NAMES = {"millrace": "Millrace", "debezium": "Debezium", "replication": "python-mysql-replication"}
+_NAMES = {
+    "millrace": "Millrace",
+    "run": "Millrace, one process",
+    "debezium": "Debezium",
+    "replication": "python-mysql-replication",
+}
 
 Runs = dict[str, list[PipelineResult]]
 """The runs on an input, by the name of the system."""
@@ -90,6 +95,8 @@ def _measure(stack: LocalStack, system: str, run: str, log_file: str, rows: int)
     match system:
         case "millrace":
             return measure_pipeline(stack, topics, {"MILLRACE_START": f"{log_file}:4"}, rows)
+        case "run":
+            return measure_pipeline(stack, topics, {"MILLRACE_START": f"{log_file}:4"}, rows, "run")
         case "debezium":
             return measure_debezium(stack, topics, schema, log_file, rows)
         case _:

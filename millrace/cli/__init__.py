@@ -40,6 +40,7 @@ _COMMANDS: Final = {
         "millrace.cli.reprocess:reprocess",
         "Have decoder and row mapper make events and rows again from the raw topic.",
     ),
+    "run": ("millrace.cli.services:run", "Run reader, decoder and row mapper in one process."),
     "state": (
         "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",

@@ -1,4 +1,4 @@
-"""``millrace reader``, ``decoder`` and ``rowmapper``: the same as ``python -m services.NAME``."""
+"""``millrace reader``, ``decoder``, ``rowmapper`` and ``run``: the same as ``python -m services.NAME``."""
 
 import os
 from importlib import import_module
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["decoder", "reader", "rowmapper"]
+__all__ = ["decoder", "reader", "rowmapper", "run"]
 
 
 def _service(name: str, what: str) -> click.Command:
@@ -27,3 +27,8 @@ def _service(name: str, what: str) -> click.Command:
 reader = _service("reader", "Carry the binary log of a server, or of files, to {source}.raw.")
 decoder = _service("decoder", "Decode {source}.raw to {source}.events.")
 rowmapper = _service("rowmapper", "Map {source}.events to the row changes of each table.")
+run = _service(
+    "run",
+    "Carry a source through all stages in one process: reader, decoder and row mapper at once, with the same "
+    "topics and states.",
+)

@@ -122,7 +122,7 @@ def _write(settings: ReaderSettings, topics: Topics, to: str) -> None:
     at_once = Event()
     at_once.set()
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=at_once) as producer:
-        stored = producer.open()
+        (stored,) = producer.open()
         state = stored_state(ReaderState, None if stored is None else stored.value, topics.state)
         assert state is not None
         guard = ContinuityGuard(settings.kafka, connect(settings.kafka), settings.source, "reader")

@@ -108,7 +108,7 @@ def rebuild(
         click.echo(f"taking over from the {service}: one that runs ends with code 6")
         kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
         with TransactionalProducer(kafka, settings.source, service) as producer:
-            stored = producer.open()
+            (stored,) = producer.open()
             value = None if stored is None else stored.value
             rebuilt = module.rebuild(settings, producer, click.echo)
             _say(rebuilt, value)

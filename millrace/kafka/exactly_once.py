@@ -5,13 +5,16 @@ topics are compared with it (:mod:`millrace.kafka.continuity`); the input is rea
 names. The output, and the state after it, are written in one transaction. A transaction may end wherever the
 stage yields; it is committed as soon as the input pauses, else at the limits of
 :class:`~millrace.kafka.producer.CommitPolicy`.
+
+Where one process has several stages, their committers share a producer, and each commit writes the states of
+all: :mod:`millrace.kafka.chain`.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
@@ -22,20 +25,23 @@ from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError, refused_topics
-from millrace.kafka.state import last_record, read_state
+from millrace.kafka.state import StoredState, last_record, read_state, state_key
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.settings import ServiceSettings
-from millrace.stage import Output, Stage
+from millrace.stage import Output, OutputRecord, Stage
 
-__all__ = ["Committer", "Started", "committed_state", "run_stage", "take_over"]
+__all__ = ["Committer", "Started", "announce", "begin", "committed_state", "run_stage", "take_over"]
 
 S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
 
 _PAUSE_S: Final = 0.005
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
+
+_LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
+_LONG_TRANSACTION_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class Started(Generic[S]):
     state: S | None
     infos: dict[str, TopicInfo]
     guard: ContinuityGuard
+    stored: bytes | None
+    """The state as it is in Kafka."""
 
 
 def committed_state(settings: ServiceSettings, admin: AdminClient, service: str, kind: type[S]) -> S | None:
@@ -75,9 +83,38 @@ def take_over(
     :class:`UserError` where the state cannot be read, is missing though the service's own topic holds
     records, or does not fit the topics.
     """
+    ensure_topics(admin, settings.topics, {Topics(settings.source).state: "state"})
+    (stored,) = producer.open(again=again)
+    started = begin(settings, producer, admin, service, kind, stored=stored)
+    if stop.is_set():
+        raise StopRequestedError
+    announce(producer, started)
+    return started
+
+
+def announce(producer: TransactionalProducer, *started: Started[Any]) -> None:
+    """Say who has taken over: commit the states as they are; the reader's first, where there are several."""
+    first, *others = started
+    with _explained([each.guard for each in started], producer):
+        producer.commit(
+            first.stored, others=[(state_key(each.guard.service), each.stored) for each in others]
+        )
+
+
+def begin(
+    settings: ServiceSettings,
+    producer: TransactionalProducer,
+    admin: AdminClient,
+    service: str,
+    kind: type[S],
+    *,
+    stored: StoredState | None,
+) -> Started[S]:
+    """Compare the state of a service, of which ``producer`` has fenced any other process, with the topics.
+
+    Those missing are created. Raises as :func:`take_over` does.
+    """
     state_topic = Topics(settings.source).state
-    ensure_topics(admin, settings.topics, {state_topic: "state"})
-    stored = producer.open(again=again)
     value = None if stored is None else stored.value
     state = stored_state(kind, value, state_topic)
     if state is not None and not isinstance(state, ReaderState) and state.reprocessing:
@@ -101,11 +138,7 @@ def take_over(
             raise producer.fenced() from None
         raise
     guard.begin(None if state is None else state.continuity)
-    if stop.is_set():
-        raise StopRequestedError
-    with _explained(guard, producer):
-        producer.commit(value)
-    return Started(state, infos, guard)
+    return Started(state, infos, guard, value)
 
 
 def _refuse_lost_state(settings: ServiceSettings, service: str, own: str, state_topic: str) -> None:
@@ -118,15 +151,16 @@ def _refuse_lost_state(settings: ServiceSettings, service: str, own: str, state_
         )
 
 
-def _explain(guard: ContinuityGuard, producer: TransactionalProducer) -> None:
-    guard.look(now=True)
-    refused = refused_topics(guard.admin, producer.topics, producer.failures)
+def _explain(guards: Sequence[ContinuityGuard], producer: TransactionalProducer) -> None:
+    for guard in guards:
+        guard.look(now=True)
+    refused = refused_topics(guards[0].admin, producer.topics, producer.failures)
     if refused:
         raise TopicsRefusedError(refused)
 
 
 @contextmanager
-def _explained(guard: ContinuityGuard, producer: TransactionalProducer) -> Iterator[None]:
+def _explained(guards: Sequence[ContinuityGuard], producer: TransactionalProducer) -> Iterator[None]:
     """Say why Kafka refuses, where topics are the reason."""
     try:
         yield
@@ -134,7 +168,7 @@ def _explained(guard: ContinuityGuard, producer: TransactionalProducer) -> Itera
         raise
     except BrokerError as error:
         try:
-            _explain(guard, producer)
+            _explain(guards, producer)
         except (TopicsRefusedError, TopicChangedError) as reason:
             raise reason from error
         raise
@@ -156,9 +190,16 @@ class Committer(Generic[S]):
         table_id: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """Commit for a stage; ``table_id`` gives the id that a topic of a table should have."""
+        self.guard = guard
+        self.together: Sequence[Committer[Any]] = (self,)
+        """Those that share the producer: a commit of one writes the states of all, the reader's first."""
+        self.pass_on: Callable[[list[OutputRecord]], None] | None = None
+        """Takes what was sent to the stage's own topic, once the stage is settled."""
+        self.before_commit: Callable[[], None] = lambda: None
+        """May refuse a commit."""
+        self.after_commit: Callable[[], None] = lambda: None
         self._producer = producer
         self._table_id = table_id
-        self._guard = guard
         self._output = output
         self._state: Callable[[], S | None] = state
         self._own = (guard.topics.own, 0)
@@ -191,29 +232,43 @@ class Committer(Generic[S]):
         return self._producer.size
 
     @property
-    def age_s(self) -> float:
-        """How long ago the first of it was sent; 0 if nothing was."""
-        return self._producer.age_s
+    def long(self) -> bool:
+        """Whether the Kafka transaction may not wait any longer for the end of the source's."""
+        return self.size >= _LONG_TRANSACTION_BYTES or self._producer.age_s >= _LONG_TRANSACTION_S
 
     def settle(self) -> None:
         """Send what the stage has written: here, where it has yielded, a transaction may end."""
-        output = self._output
+        output, own = self._output, None
         if output.count:
             own = output.groups.get(self._own)
             if own:
                 self._last = own[-1][0], own[-1][1]
             ids = {topic: self._table_id(topic) for topic, _ in output.groups}
-            self._guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
+            self.guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
             with self.explained():
                 self._producer.send(output)
             output.clear()
         self._settled = self._state()
+        if own and self.pass_on is not None:
+            self.pass_on(own)
 
     def commit(self, *, rewind: bool = False) -> None:
         """Commit what was sent, with the state of the last :meth:`settle`.
 
         A state that goes back is refused, unless ``rewind`` says that it is meant to.
         """
+        value, *others = [committer._next(rewind=rewind) for committer in self.together]
+        keys = [state_key(committer.guard.service) for committer in self.together[1:]]
+        with self.explained():
+            self.before_commit()
+            self._producer.commit(value, others=list(zip(keys, others, strict=True)), wonder=self.explain)
+        for committer in self.together:
+            committer._committed = committer._settled
+            committer.guard.look()
+        self.after_commit()
+
+    def _next(self, *, rewind: bool) -> bytes | None:
+        """Give the state that is to be committed."""
         state, before = self._settled, self._committed
         if state is not None:
             if not rewind and before is not None and state.precedes(before):
@@ -221,13 +276,10 @@ class Committer(Generic[S]):
                     f"the state would go back from {before.place} to {state.place}: nothing was committed"
                 )
             reader = self._reader
-            self._guard.note(None if reader is None else reader.last, self._last)
+            self.guard.note(None if reader is None else reader.last, self._last)
             self._last = None
-            state = replace(state, continuity=self._guard.continuity)
-        with self.explained():
-            self._producer.commit(None if state is None else state.to_bytes(), wonder=self.explain)
-        self._committed = state
-        self._guard.look()
+            state = replace(state, continuity=self.guard.continuity)
+        return None if state is None else state.to_bytes()
 
     def tick(self) -> None:
         """Give a sign of life from within the stage's work, wherever it waits or works for long.
@@ -247,18 +299,19 @@ class Committer(Generic[S]):
         Raises :class:`TopicChangedError` where one of the service's own is another one than before, and
         :class:`TopicsRefusedError` where topics do not take what is written to them.
         """
-        _explain(self._guard, self._producer)
+        _explain([committer.guard for committer in self.together], self._producer)
 
     def explained(self) -> AbstractContextManager[None]:
         """Do so where Kafka refuses within a block."""
-        return _explained(self._guard, self._producer)
+        return _explained([committer.guard for committer in self.together], self._producer)
 
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""
-        reader = self._reader
-        self._guard.look(now=reader is not None and reader.warned)
-        if reader is not None:
-            reader.warned = False
+        for committer in self.together:
+            reader = committer._reader
+            committer.guard.look(now=reader is not None and reader.warned)
+            if reader is not None:
+                reader.warned = False
 
 
 def run_stage(
@@ -270,11 +323,15 @@ def run_stage(
     health: Health,
     batch: int = 500,
     wait_s: float = 1.0,
+    last: int | None = None,
 ) -> None:
-    """Move records from ``reader`` through ``stage`` until ``stop`` is set; end with a commit."""
+    """Move records from ``reader`` through ``stage`` until ``stop`` is set; end with a commit.
+
+    With ``last``, end when the record at that offset was taken.
+    """
     health.set_ready()
     with suppress(StopRequestedError), committer.explained():
-        while not stop.is_set():
+        while not stop.is_set() and (last is None or reader.last is None or reader.last.offset < last):
             records = reader.read(batch, _PAUSE_S if committer.pending else wait_s)
             health.beat()
             if records:
@@ -290,7 +347,7 @@ def run_stage(
             else:
                 committer.idle()
                 reader.tell_lag_tools()
-    if committer.pending:
+    if committer.pending or (last is not None and committer.moved):
         _commit(reader, committer, stage, now=True)
     reader.tell_lag_tools()
 

@@ -71,6 +71,12 @@ class InputReader:
             self._messages = self._open()
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
+    def rest(self) -> None:
+        """Read nothing from now on; offsets can still be told to lag tools."""
+        with translated(f"reading {self.topic}"):
+            self._consumer.assign([])
+        self._lag = 0
+
     def read(self, count: int, wait_s: float) -> list[Record]:
         """Give up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
         messages = self._messages

@@ -3,6 +3,11 @@
 :meth:`TransactionalProducer.open` calls init_transactions, which ends whatever another process with this
 transactional.id had begun and fences it, and only then reads the state.
 
+A state is written either by its service or by ``millrace run``, which writes all three. So each of them takes
+its own id first, then fences the ids of the other kind, and reads the states last. Of two that start at once,
+the one whose own id was taken before the other fenced it is fenced: at least one of them, so that never both
+go on; where both are, both end and are started again.
+
 What went wrong is learnt from the call that failed, from delivery reports and from the client's fatal error;
 never by committing to see what comes of it. The client does not tell a transaction that the coordinator ended
 because it was open for too long (``transaction.timeout.ms``) from one that another producer fenced: both are
@@ -19,7 +24,8 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from millrace.contract import Topics, transactional_id
+from millrace.contract import RUN, SERVICES, Topics, transactional_id
+from millrace.kafka import client
 from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
 from millrace.kafka.messages import open_producer
@@ -65,7 +71,7 @@ class CommitPolicy:
 
 
 class TransactionalProducer:
-    """The one producer of a service for a source.
+    """The one producer of a service for a source, or of ``millrace run``, which has the states of all.
 
     Use it as a context manager: leaving it aborts what is not committed. A fenced one then waits, until
     ``stop`` is set or the process that took over has stood still for ``fenced_wait_s``, since whoever
@@ -84,10 +90,11 @@ class TransactionalProducer:
         self._settings = settings
         self._source = source
         self._service = service
+        self._states = SERVICES if service == RUN else (service,)
         self._policy = policy or CommitPolicy()
         self._stop = stop or threading.Event()
         self._state_topic = Topics(source).state
-        self._owner = process_name()
+        self._owner = f"millrace run, {process_name()}" if service == RUN else process_name()
         self.topics: set[str] = set()
         """Those that the open transaction, or the last one, has records for."""
         self._failures: dict[str, KafkaError] = {}
@@ -105,18 +112,24 @@ class TransactionalProducer:
         self.commit_time = 0.0
         """When the last was, seconds since 1970; 0 before the first."""
 
-    def open(self, *, again: bool = False) -> StoredState | None:
-        """Fence other processes and read the state; None where there never was one.
+    def open(self, *, again: bool = False) -> list[StoredState | None]:
+        """Fence other processes and read the states; None where there never was one.
 
         The topic ``{source}.state`` must exist. Until the first commit nobody else learns who took over. A
         process that does it ``again`` does not fence one that has taken over meanwhile.
         """
-        if again:
-            stored = read_state(self._settings, self._source, self._service)
-            if stored is not None and stored.owner != self._owner:
-                raise self.fenced()
+        if again and any(state and state.owner != self._owner for state in self._stored()):
+            raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        return read_state(self._settings, self._source, self._service)
+        for rival in SERVICES if self._service == RUN else (RUN,):
+            config = producer_config(self._settings, transactional_id(rival, self._source))
+            with translated("setting up the producer"):
+                fencing = client.Producer(config, logger=client.KAFKA_LOG)
+            self._until_done("taking over", _OPEN_S, fencing.init_transactions)
+        return self._stored()
+
+    def _stored(self) -> list[StoredState | None]:
+        return [read_state(self._settings, self._source, service) for service in self._states]
 
     # -- the transaction ----------------------------------------------------------------------------
 
@@ -150,7 +163,7 @@ class TransactionalProducer:
                 self._producer.begin_transaction()
             except KafkaException as exception:
                 raise self._in_words("beginning a transaction", exception) from exception
-            self._in_transaction = True
+            self._in_transaction, self._given_up = True, False
             self._records = self._bytes = 0
             self.topics.clear()
             self._writer.refusals()
@@ -197,19 +210,39 @@ class TransactionalProducer:
     ) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
 
-        ``others`` are other records of the state topic, as key and value, that are written with it.
+        For ``millrace run`` the state is that of the reader. ``others`` are other records of the state topic,
+        as key and value, that are written with it.
         ``wonder`` is called now and then where it takes long; what it raises ends the wait.
         """
         self.begin()
         self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
         headers = [(HEADER_OWNER, self._owner.encode())]
-        states = ((state_key(self._service), state), *others)
+        states = ((state_key(self._states[0]), state), *others)
         self._send(self._state_topic, 0, [(key, value, now, headers) for key, value in states])
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._in_transaction = False
         self.commits += 1
         self.commit_time = time.time()
+
+    def flush(self, wonder: Callable[[], None] = lambda: None) -> None:
+        """Wait until Kafka has taken what was sent, or has refused some of it, which the commit tells."""
+
+        def flush(timeout_s: float) -> None:
+            if self._producer.flush(timeout_s):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", False, True, False))
+
+        self._until_done("writing", _COMMIT_S, flush, wonder)
+
+    def refuse(self, reason: str) -> FencedError | BrokerError:
+        """Undo the open transaction, and give the error to raise: ``reason``, unless this one is fenced."""
+        self._given_up = True
+        try:
+            self._producer.abort_transaction(5.0)
+        except KafkaException as exception:
+            return self._in_words("aborting", exception)
+        self._in_transaction = False
+        return BrokerError(reason)
 
     def abort(self) -> None:
         """Undo the open transaction, if there is one. Raises nothing: the next start undoes it too."""
@@ -330,25 +363,25 @@ class TransactionalProducer:
 
     def fenced(self) -> FencedError:
         """Say that another process took over, and which."""
-        what = f"another {self._service} of the source {self._source} took over"
+        kind = "process" if self._service == RUN else self._service
+        what = f"another {kind} of the source {self._source} took over"
         try:
-            stored = read_state(self._settings, self._source, self._service)
+            owners = {state.owner for state in self._stored() if state is not None} - {self._owner}
         except BrokerError:
-            stored = None
-        if stored is None or stored.owner == self._owner:
-            return FencedError(f"{what}; it has not said who it is. This one ends: let only one of them run")
-        return FencedError(f"{what}: {stored.owner}. This one ends: let only one of them run")
+            owners = set()
+        who = f": {' and '.join(sorted(owners))}" if owners else "; it has not said who it is"
+        return FencedError(f"{what}{who}. This one ends: let only one of them run")
 
     def _wait_for_rest(self) -> None:
         """Wait until the state has not moved for a while, so that two processes do not fence each other."""
         wait = self._settings.fenced_wait_s
-        seen, since = -1, time.monotonic()
+        seen, since = [-1], time.monotonic()
         while time.monotonic() - since < wait and not self._stop.wait(min(1.0, wait)):
             try:
-                newest = read_state(self._settings, self._source, self._service)
+                newest = self._stored()
             except BrokerError as error:
                 _LOG.warning("state cannot be read", reason=error.message)
                 continue
-            offset = -1 if newest is None else newest.offset
-            if offset != seen:
-                seen, since = offset, time.monotonic()
+            offsets = [-1 if state is None else state.offset for state in newest]
+            if offsets != seen:
+                seen, since = offsets, time.monotonic()

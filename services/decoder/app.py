@@ -1,26 +1,31 @@
 """The decoder's start: topics, registry, state, and what runs the stage between raw and events."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
+from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.topics import TopicInfo
 from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
 from services.decoder.stage import DecoderStage, Format
 
-__all__ = ["main"]
+__all__ = ["ADVICE", "begin", "main", "make_stage", "serializers"]
 
-_ADVICE = "raise its retention.ms; set MILLRACE_SKIP_GAP=true to resume at the first record that is left"
+ADVICE: Final = (
+    "raise its retention.ms; set MILLRACE_SKIP_GAP=true to resume at the first record that is left"
+)
 
 
 def main() -> int:
@@ -40,8 +45,7 @@ def run(service: Service[DecoderSettings]) -> None:
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):
         # Before anybody is fenced: the registry must answer.
-        serialize_event = EventSerializer(registry, topics.events)
-        serialize_dead_letter = RecordSerializer(registry, topics.deadletter, "DeadLetter")
+        written_by = serializers(registry, topics)
         started = take_over(
             settings,
             producer,
@@ -50,20 +54,13 @@ def run(service: Service[DecoderSettings]) -> None:
             DecoderState,
             stop=service.stop,
         )
-        form = Format(
-            topics,
-            serialize_event,
-            serialize_dead_letter,
-            started.infos[topics.events].record_limit,
-            started.infos[topics.deadletter].record_limit,
-        )
-        state = _begin(reader, started.state, skip_gap=settings.skip_gap)
+        state = begin(reader, started.state, skip_gap=settings.skip_gap)
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:
             for record in reread(settings.kafka, topics.raw, group, start, stop, tick=committer.tick):
                 yield record.value or b""
 
-        stage = DecoderStage(form, state, reread=read_again, write_events=serialize_event.compiled())
+        stage = make_stage(topics, started.infos, written_by, state, read_again)
         DecoderMetrics(service.metrics, stage, reader.lag)
         CommitMetrics(service.metrics, "decoder", producer)
         committer = Committer(
@@ -76,11 +73,35 @@ def run(service: Service[DecoderSettings]) -> None:
             reader=reader,
         )
         service.log.info("decoding", topic=topics.raw, offset=stage.next_offset)
-        reader.seek(stage.next_offset, advice=_ADVICE)
+        reader.seek(stage.next_offset, advice=ADVICE)
         run_stage(reader, committer, stage, stop=service.stop, health=service.health)
 
 
-def _begin(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> DecoderState:
+Serializers = tuple[EventSerializer, RecordSerializer]
+
+
+def serializers(registry: SchemaRegistry, topics: Topics) -> Serializers:
+    """Register the schemas of events and dead letters."""
+    return EventSerializer(registry, topics.events), RecordSerializer(
+        registry, topics.deadletter, "DeadLetter"
+    )
+
+
+def make_stage(
+    topics: Topics,
+    infos: Mapping[str, TopicInfo],
+    written_by: Serializers,
+    state: DecoderState,
+    read_again: Reread,
+) -> DecoderStage:
+    """Make the stage of a decoder that stands where ``state`` says."""
+    event, dead_letter = written_by
+    limits = infos[topics.events].record_limit, infos[topics.deadletter].record_limit
+    form = Format(topics, event, dead_letter, *limits)
+    return DecoderStage(form, state, reread=read_again, write_events=event.compiled())
+
+
+def begin(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> DecoderState:
     """Give the state with which to begin: what was deleted unread is left out where that is allowed."""
     first = reader.first_offset()
     if state is None:

@@ -9,14 +9,14 @@ else anywhere.
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
 from millrace.avro.service_state import ReaderState
 from millrace.contract import Topics
-from millrace.kafka.client import connect
-from millrace.kafka.exactly_once import Committer, committed_state, take_over
+from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.exactly_once import Committer, Started, committed_state, take_over
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.producer import TransactionalProducer
 from millrace.mysql.errors import (
@@ -38,14 +38,11 @@ from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import BadChecksumError, RawStage
 
-__all__ = ["run"]
+__all__ = ["carry", "examine", "make_stage", "run"]
 
 _IDLE_WAIT_S: Final = 0.5
 _OPEN_WAIT_S: Final = 0.05
 """How long to wait for more while a source's transaction is coming in."""
-
-_LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
-_LONG_TRANSACTION_S: Final = 5.0
 
 _CONFIRMED_BY_SILENCE_S: Final = 1.0
 """A server that has not refused a position by now waits there for its next event."""
@@ -73,23 +70,9 @@ class Source(Protocol):
 def run(service: Service[ReaderSettings]) -> None:
     """Carry events until asked to stop, or until all files have been read."""
     settings = service.settings
-    topics = Topics(settings.source)
     admin = connect(settings.kafka, service.stop)
     metrics = ReaderMetrics(service.metrics)
-
-    def beat() -> None:
-        service.health.beat()
-        if service.stop.is_set():
-            raise StopRequestedError
-
-    before = committed_state(settings, admin, "reader", ReaderState)
-    if before is not None:
-        _say_where(service, before)
-    if not settings.files:
-        # Who has the wrong server or password must not fence a reader that works.
-        stage = RawStage(topics.raw, 0, metrics, before, retry_checksums=True)
-        with _source_errors():
-            LiveSource(settings, stage, lambda: None, beat).examine()
+    examine(service, admin, metrics)
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
         started = take_over(
             settings,
@@ -100,13 +83,7 @@ def run(service: Service[ReaderSettings]) -> None:
             stop=service.stop,
         )
         CommitMetrics(service.metrics, "reader", producer)
-        stage = RawStage(
-            topics.raw,
-            started.infos[topics.raw].record_limit,
-            metrics,
-            started.state,
-            retry_checksums=not settings.files,
-        )
+        stage = make_stage(settings, started, metrics)
         committer: Committer[ReaderState] = Committer(
             producer,
             started.guard,
@@ -115,19 +92,61 @@ def run(service: Service[ReaderSettings]) -> None:
             stop=service.stop,
             health=service.health,
         )
+        carry(service, stage, committer, metrics)
 
-        def commit() -> None:
-            committer.settle()
-            if committer.pending:
-                committer.commit()
 
-        source: Source = (
-            FileSource(settings, stage, metrics, beat)
-            if settings.files
-            else LiveSource(settings, stage, commit, beat)
-        )
+def examine(service: Service[ReaderSettings], admin: AdminClient, metrics: ReaderMetrics) -> None:
+    """Look whether the source can be read, before anybody is fenced.
+
+    Who has the wrong server or password must not fence a reader that works.
+    """
+    settings = service.settings
+    before = committed_state(settings, admin, "reader", ReaderState)
+    if before is not None:
+        _say_where(service, before)
+    if not settings.files:
+        stage = RawStage(Topics(settings.source).raw, 0, metrics, before, retry_checksums=True)
         with _source_errors():
-            _Loop(service, source, stage, committer, metrics).run()
+            LiveSource(settings, stage, lambda: None, _beat(service)).examine()
+
+
+def make_stage(settings: ReaderSettings, started: Started[ReaderState], metrics: ReaderMetrics) -> RawStage:
+    """Make the stage of a reader that has taken over."""
+    raw = Topics(settings.source).raw
+    limit = started.infos[raw].record_limit
+    return RawStage(raw, limit, metrics, started.state, retry_checksums=not settings.files)
+
+
+def carry(
+    service: Service[ReaderSettings],
+    stage: RawStage,
+    committer: Committer[ReaderState],
+    metrics: ReaderMetrics,
+) -> None:
+    """Carry events until asked to stop, or until all files have been read."""
+    settings, beat = service.settings, _beat(service)
+
+    def commit() -> None:
+        committer.settle()
+        if committer.pending:
+            committer.commit()
+
+    source: Source = (
+        FileSource(settings, stage, metrics, beat)
+        if settings.files
+        else LiveSource(settings, stage, commit, beat)
+    )
+    with _source_errors():
+        _Loop(service, source, stage, committer, metrics).run()
+
+
+def _beat(service: Service[ReaderSettings]) -> Callable[[], None]:
+    def beat() -> None:
+        service.health.beat()
+        if service.stop.is_set():
+            raise StopRequestedError
+
+    return beat
 
 
 @contextmanager
@@ -232,14 +251,8 @@ class _Loop:
         stage, committer = self._stage, self._committer
         for _ in stage.take(pieces, int(time.time() * 1000), due=committer.due):
             committer.settle()
-            if stage.confirmed and ((committer.due and not stage.inside) or self._long):
+            if stage.confirmed and ((committer.due and not stage.inside) or committer.long):
                 committer.commit()
-
-    @property
-    def _long(self) -> bool:
-        """Whether the Kafka transaction may not wait any longer for the end of the source's."""
-        committer = self._committer
-        return committer.size >= _LONG_TRANSACTION_BYTES or committer.age_s >= _LONG_TRANSACTION_S
 
     def _pause(self) -> None:
         """Commit, as nothing more has come for now, unless a source's transaction is still coming."""
@@ -251,7 +264,7 @@ class _Loop:
         committer.settle()
         # Where nothing has been written yet: whoever starts at the end of the log and finds nothing for an
         # hour must not start at another end after it.
-        if (committer.pending or committer.moved) and (not stage.inside or self._long):
+        if (committer.pending or committer.moved) and (not stage.inside or committer.long):
             committer.commit()
         elif not committer.pending:
             committer.idle()

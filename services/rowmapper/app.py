@@ -8,11 +8,11 @@ not published.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -46,13 +46,13 @@ from services.rowmapper.quarantine import Quarantine
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.stage import RowMapperStage
 
-__all__ = ["Ports", "RowMapper", "assembled", "main", "make_stage"]
+__all__ = ["REGISTERING", "Ports", "RowMapper", "assembled", "leave_out", "main", "make_stage", "serializers"]
 
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
 
-_REGISTERING: Final = 8
+REGISTERING: Final = 8
 """Schemas that are registered at the same time."""
 
 _TICK_S: Final = 0.1
@@ -86,16 +86,21 @@ def run(service: Service[RowMapperSettings]) -> None:
         try:
             _run(service, refused)
         except TopicsRefusedError as error:
-            if not own.keys().isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
-                raise
-            refused |= {
-                topic: f"{reason}. The table's rows wait: 'millrace deadletter redrive' gives them back"
-                for topic, reason in error.topics.items()
-            }
+            leave_out(error, own, refused)
             service.health.beat()
             service.log.warning("beginning again: topics take no rows", topics=sorted(error.topics))
         else:
             return
+
+
+def leave_out(error: TopicsRefusedError, own: Collection[str], refused: dict[str, str]) -> None:
+    """Add topics that take no rows to those known; raise ``error`` where that is of no use."""
+    if not set(own).isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
+        raise error
+    refused |= {
+        topic: f"{reason}. The table's rows wait: 'millrace deadletter redrive' gives them back"
+        for topic, reason in error.topics.items()
+    }
 
 
 def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> None:
@@ -127,10 +132,10 @@ def assembled(
         SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
-        ThreadPoolExecutor(_REGISTERING, "registry") as pool,
+        ThreadPoolExecutor(REGISTERING, "registry") as pool,
     ):
         # Before anybody is fenced: the registry must answer.
-        _serializers(registry, topics)
+        serializers(registry, topics)
         started = take_over(
             settings,
             producer,
@@ -174,7 +179,7 @@ def make_stage(
     """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it."""
     settings, topics, infos = ports.settings, ports.topics, ports.infos
     catalog = _CatalogTopic(ports, topics.catalog)
-    serialize_transaction, serialize_ddl, serialize_dead_letter = _serializers(ports.registry, topics)
+    serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
     publisher = Publisher(
         topics,
         Binder(
@@ -208,9 +213,10 @@ def make_stage(
     return stage, publisher
 
 
-def _serializers(
+def serializers(
     registry: SchemaRegistry, topics: Topics
 ) -> tuple[TransactionSerializer, RecordSerializer, RecordSerializer]:
+    """Register the schemas of transactions, DDL and dead letters."""
     return (
         TransactionSerializer(registry, topics.transactions),
         RecordSerializer(registry, topics.ddl, "Ddl"),
@@ -229,6 +235,8 @@ class Ports:
     producer: TransactionalProducer
     infos: Mapping[str, TopicInfo]
     tick: Callable[[], None]
+    before_reading: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    """Called before events are read a second time."""
 
     @property
     def settings(self) -> RowMapperSettings:
@@ -321,6 +329,7 @@ class Ports:
                 yield taken
 
     def _records(self, start: int, stop: int) -> Iterator[Record]:
+        self.before_reading()
         source = self.settings.source
         group = f"millrace-rowmapper-{source}"
         return reread(self.settings.kafka, self.topics.events, group, start, stop, tick=self.tick)

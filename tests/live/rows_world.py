@@ -70,9 +70,11 @@ class RowsWorld:
 
     @contextmanager
     def service(
-        self, name: str, *, command: Sequence[str] = (), **environment: str
+        self, name: str, *, command: Sequence[str] = (), ends_with: int = 0, **environment: str
     ) -> Iterator["subprocess.Popen[str]"]:
         """A running service, ended with SIGTERM unless it has ended; its log lies in the folder.
+
+        ``ends_with`` is the exit code that is expected.
 
         ``command`` runs it in another way, such as :func:`tests.killed.command`.
         """
@@ -90,7 +92,7 @@ class RowsWorld:
                 if process.poll() is None:
                     process.send_signal(signal.SIGTERM)
                 _, errors = process.communicate(timeout=180)
-                assert process.returncode in (0, -signal.SIGKILL), (name, errors, self.log(name))
+                assert process.returncode in (ends_with, -signal.SIGKILL), (name, errors, self.log(name))
             finally:
                 process.kill()
                 process.communicate()

@@ -84,7 +84,7 @@ def test_no_broker() -> None:
 
 def test_output_and_state_are_there_together(settings: KafkaSettings, topics: Topics) -> None:
     with TransactionalProducer(settings, topics.source, "reader") as producer:
-        assert producer.open() is None
+        assert producer.open() == [None]
         send(producer, topics.raw, b"1", b"one", 1000)
         send(producer, topics.raw, b"2", b"two", 2000, headers=[("artificial", b"1")])
         producer.commit(b"after two")
@@ -93,11 +93,11 @@ def test_output_and_state_are_there_together(settings: KafkaSettings, topics: To
     assert (one.key(), one.value(), one.timestamp()[1], one.headers()) == (b"1", b"one", 1000, None)
     assert (two.timestamp()[1], two.headers()) == (2000, [("artificial", b"1")])
     with TransactionalProducer(settings, topics.source, "reader") as producer:
-        stored = producer.open()
+        (stored,) = producer.open()
         assert stored is not None
         assert stored.value == b"after two"
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
-        assert producer.open() is None
+        assert producer.open() == [None]
 
 
 def test_reading_waits_for_what_is_undecided(settings: KafkaSettings, topics: Topics) -> None:

@@ -108,7 +108,7 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- fail (printf "%s.config holds a password, which everybody would see who may read ConfigMaps: put it into a Secret, and name that in the values" $path) -}}
 {{- end -}}
 {{- end -}}
-{{- range $component := list "reader" "decoder" "rowmapper" -}}
+{{- range $component := list "reader" "decoder" "rowmapper" "run" -}}
 {{- include "millrace.check.pod" (list (printf "%s.%s" $path $component) (index $source $component)) -}}
 {{- end -}}
 {{- end -}}

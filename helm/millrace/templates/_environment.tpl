@@ -44,10 +44,10 @@ MILLRACE_HTTP_HOST: "*"
 MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
 {{ include "millrace.settings.kafka" $root }}
 MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
-{{- if eq .component "decoder" }}
+{{- if has .component (list "decoder" "run") }}
 MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- end }}
-{{- if eq .component "rowmapper" }}
+{{- if has .component (list "rowmapper" "run") }}
 MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
 MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
@@ -58,7 +58,8 @@ MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions |
 {{- end }}
 {{- if ne .component "reader" }}
 {{ include "millrace.settings.registry" $root }}
-{{- else }}
+{{- end }}
+{{- if has .component (list "reader" "run") }}
 MILLRACE_START: {{ $source.start | quote }}
 MILLRACE_ON_GAP: {{ $source.onGap | quote }}
 {{- if $source.files }}
@@ -138,7 +139,8 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- $parts := list (include "millrace.secrets.kafka" .root) -}}
 {{- if ne .component "reader" -}}
 {{- $parts = append $parts (include "millrace.secrets.registry" .root) -}}
-{{- else if .source.mysql.host -}}
+{{- end -}}
+{{- if and (has .component (list "reader" "run")) .source.mysql.host -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_USER" .source.mysql.existingSecret .source.mysql.userKey)) -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_PASSWORD" .source.mysql.existingSecret .source.mysql.passwordKey)) -}}
 {{- end -}}
@@ -154,7 +156,7 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- if and (ne .component "reader") .root.Values.registry.tls.existingSecret -}}
 {{- $_ := set $secrets "registry" .root.Values.registry.tls.existingSecret -}}
 {{- end -}}
-{{- if and (eq .component "reader") .source.mysql.host .source.mysql.tls.existingSecret (or (ne .source.mysql.tls.mode "DISABLED") .source.mysql.tls.serverPublicKeyKey) -}}
+{{- if and (has .component (list "reader" "run")) .source.mysql.host .source.mysql.tls.existingSecret (or (ne .source.mysql.tls.mode "DISABLED") .source.mysql.tls.serverPublicKeyKey) -}}
 {{- $_ := set $secrets "mysql" .source.mysql.tls.existingSecret -}}
 {{- end -}}
 {{- toYaml $secrets -}}

@@ -111,7 +111,7 @@ is null is none.
 {{- $sources := dict -}}
 {{- range $key, $given := .Values.sources -}}
 {{- if not (kindIs "invalid" $given) -}}
-{{- $source := pick $.Values "reader" "decoder" "rowmapper" | deepCopy -}}
+{{- $source := pick $.Values "reader" "decoder" "rowmapper" "run" | deepCopy -}}
 {{- include "millrace.merge" (list $source (deepCopy $.Values.sourceDefaults)) -}}
 {{- include "millrace.merge" (list $source (deepCopy $given)) -}}
 {{- $_ := set $source "name" (default $key $source.name) -}}
@@ -119,6 +119,11 @@ is null is none.
 {{- end -}}
 {{- end -}}
 {{- toYaml $sources -}}
+{{- end -}}
+
+{{/* The services of a source, each a Deployment, as JSON of a list. Takes the merged source. */}}
+{{- define "millrace.components" -}}
+{{- ternary (list "run") (list "reader" "decoder" "rowmapper") (eq .mode "run") | toJson -}}
 {{- end -}}
 
 {{/* Whether the clients of Kafka speak TLS with material of their own: "true" or nothing. */}}

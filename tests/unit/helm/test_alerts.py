@@ -110,6 +110,12 @@ def test_each_service_of_each_source_is_missed_unless_it_is_held(tmp_path: Path)
     ]
 
 
+def test_a_source_with_one_process_misses_that(tmp_path: Path) -> None:
+    stock = {"mysql": {"host": "h", "existingSecret": "s"}, "mode": "run"}
+    found = fired(tmp_path, well(), 60, {"sources": {"stock": stock}})
+    assert found == [("MillraceNotReady", "critical", "stock", "run")]
+
+
 def test_another_release_does_not_stand_for_ours_and_is_not_ours(tmp_path: Path) -> None:
     for elsewhere in ({"job": "other-millrace-metrics"}, {"namespace": "other"}):
         others = [

@@ -156,6 +156,25 @@ def test_a_file_of_settings_arrives_as_it_is() -> None:
         assert maps["try-millrace-shop-config"]["data"] == {"millrace.toml": config}
 
 
+def test_a_source_may_have_one_process_instead_of_three() -> None:
+    run = {"resources": {"limits": {"memory": "2Gi"}}}
+    one = merged(FULL, {"sources": {"stock": {"mode": "run", "run": run}}})
+    deployments = by_kind(render(one), "Deployment")
+    assert {name for name in deployments if "stock" in name} == {"try-millrace-stock-run"}
+    assert len(deployments) == 7
+    pod = deployments["try-millrace-stock-run"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["run"]
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
+    folders = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert {f"/etc/millrace/tls/{name}" for name in ("kafka", "mysql", "registry")} <= folders
+    given = environment(render(one), "try-millrace-stock-run")
+    three = [environment(render(FULL), f"try-millrace-stock-{service}") for service in SERVICES]
+    assert given == {name: value for part in three for name, value in part.items()}
+    everywhere = render(merged(FULL, {"sourceDefaults": {"mode": "run"}}))
+    assert len(by_kind(everywhere, "Deployment")) == 3
+    assert len(by_kind(everywhere, "PodDisruptionBudget")) == 3
+
+
 def test_each_source_has_its_three_services() -> None:
     deployments = by_kind(render(FULL), "Deployment")
     assert set(deployments) == {

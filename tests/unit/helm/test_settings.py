@@ -19,7 +19,9 @@ SETTINGS = {
     "reader": "ReaderSettings",
     "decoder": "DecoderSettings",
     "rowmapper": "RowMapperSettings",
+    "run": "RunSettings",
 }
+RUN: dict[str, Any] = {"sourceDefaults": {"mode": "run"}}
 BY_FILE = {
     "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
     "MILLRACE_KAFKA_FENCED_WAIT_S",
@@ -57,7 +59,8 @@ def test_the_templates_name_every_setting_and_no_other() -> None:
 def test_the_services_accept_their_environment(
     service: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = environment(render(FULL), f"try-millrace-{source}-{service}")
+    values = merged(FULL, RUN) if service == "run" else FULL
+    given = environment(render(values), f"try-millrace-{source}-{service}")
     given.pop("MILLRACE_CONFIG", None)
     ours = {name for name in given if name.startswith("MILLRACE_")}
     assert ours <= variables(settings_class(service))
@@ -75,11 +78,11 @@ def test_each_service_gets_all_of_its_settings() -> None:
     for service in SETTINGS:
         given: set[str] = set()
         for values in (MINIMAL, FULL, without_tls):
-            objects = render(values)
+            objects = render(merged(values, RUN) if service == "run" else values)
             for source in values["sources"]:
                 given |= environment(objects, f"try-millrace-{source}-{service}").keys()
         missing = variables(settings_class(service)) - given - BY_FILE
-        if service != "rowmapper":  # only the row mapper makes topics of tables
+        if service not in ("rowmapper", "run"):  # only the row mapper makes topics of tables
             missing -= {"MILLRACE_TOPICS_MAX_TABLES", "MILLRACE_TOPICS_TABLE_PARTITIONS"}
         assert missing == set(), service
 

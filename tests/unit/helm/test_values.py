@@ -45,7 +45,7 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         return result
 
     # Overrides within sourceDefaults are empty, and free maps (a security context) are Kubernetes' own.
-    overrides = {("sourceDefaults", part) for part in ("reader", "decoder", "rowmapper")}
+    overrides = {("sourceDefaults", part) for part in ("reader", "decoder", "rowmapper", "run")}
     in_schema = {path for path in known(SCHEMA) if path[:2] not in overrides} | overrides
     free = ("podSecurityContext", "containerSecurityContext")
     in_values = {path for path in paths(VALUES) if path[0] not in free or len(path) == 1}
@@ -115,7 +115,8 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
 def test_every_value_has_a_comment_in_full_sentences() -> None:
     lines = (CHART / "values.yaml").read_text().splitlines()
     # These have the same fields as the reader, which are described there, or are Kubernetes' own.
-    explained_elsewhere = ("decoder", "rowmapper", "podSecurityContext", "containerSecurityContext", "probes")
+    explained_elsewhere = ("decoder", "rowmapper", "run", "podSecurityContext", "containerSecurityContext")
+    explained_elsewhere += ("probes",)
     section = inside = ""
     missing: list[str] = []
     for number, line in enumerate(lines):
@@ -137,7 +138,8 @@ def test_every_value_has_a_comment_in_full_sentences() -> None:
 
 
 def test_the_services_take_the_same_values() -> None:
-    assert paths(VALUES["reader"]) == paths(VALUES["decoder"]) == paths(VALUES["rowmapper"])
+    reader = paths(VALUES["reader"])
+    assert [paths(VALUES[service]) for service in ("decoder", "rowmapper", "run")] == [reader] * 3
 
 
 def test_no_value_holds_a_secret() -> None:

@@ -1,0 +1,136 @@
+"""From INSERT to a consumer of the row topic, at a steady rate: ``python -m benchmarks.latency --help``.
+
+A process of its own inserts rows, each a transaction that says when its INSERT was sent; this one reads the
+row topic as any consumer does (read_committed) and looks at the clock, which is the same.
+"""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import count
+from typing import Any
+
+import click
+from confluent_kafka import TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import machine
+from benchmarks.pipeline import FORMS, running
+from millrace import kernel
+from millrace.avro.records import deserialize
+from millrace.avro.registry import SchemaRegistry
+from millrace.contract import Topics
+from millrace.kafka import client
+from millrace.kafka.client import consumer_config
+from millrace.local import LocalStack
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import KafkaSettings, RegistrySettings
+
+_CONSOLE = Console(width=120)
+_DATABASE = "latency"
+_CONNECTIONS = 4
+_WARM_UP_S = 5.0
+
+
+@click.command()
+@click.option("--rates", default="200,1000", show_default=True, help="Transactions per second.")
+@click.option("--seconds", default=120, show_default=True, help="How long each rate is kept.")
+@click.option("--forms", default=",".join(FORMS), show_default=True, help="What carries them.")
+def main(rates: str, seconds: int, forms: str) -> None:
+    """Insert rows at a steady rate and print how long they take to a consumer of their topic."""
+    configure_logging("WARNING")
+    table = Table(
+        "form",
+        "transactions/s",
+        "rows",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "most ms",
+        title="INSERT to consumer",
+    )
+    with LocalStack(say=_CONSOLE.print) as stack:
+        stack.database.execute(f"CREATE DATABASE {_DATABASE}")
+        for form in forms.split(","):
+            source = f"latency-{form}"
+            stack.database.execute(
+                f"CREATE TABLE {_DATABASE}.{form} (id BIGINT AUTO_INCREMENT PRIMARY KEY, at_us BIGINT)"
+            )
+            with running(stack, source, {"MILLRACE_START": "latest"}, FORMS[form]):
+                for rate in map(int, rates.split(",")):
+                    found = _measure(stack, source, form, rate, seconds)
+                    values = [f"{_quantile(found, part):.1f}" for part in (0.5, 0.99, 0.999, 1.0)]
+                    table.add_row(form, f"{rate:,}", f"{len(found):,}", *values)
+    _CONSOLE.print(f"{machine()}; kernel: {kernel.state()}; {seconds} s each")
+    _CONSOLE.print(table)
+
+
+def _measure(stack: LocalStack, source: str, table: str, rate: int, seconds: int) -> list[float]:
+    """Give the milliseconds that each row took, but those of the first seconds."""
+    context = multiprocessing.get_context("spawn")
+    arguments = str(stack.database.socket), table, rate, seconds + _WARM_UP_S
+    writer = context.Process(target=_write, args=arguments, daemon=True)
+    kafka = KafkaSettings(bootstrap_servers=stack.kafka.bootstrap_servers)
+    topic = Topics(source).table(_DATABASE, table)
+    found: list[float] = []
+    with ExitStack() as stack_of:
+        registry = stack_of.enter_context(SchemaRegistry(RegistrySettings(url=stack.registry.url)))
+        writer.start()
+        consumer = client.Consumer(
+            consumer_config(kafka, "millrace-latency") | {"auto.offset.reset": "earliest"}
+        )
+        stack_of.callback(consumer.close)
+        while topic not in consumer.list_topics(timeout=10).topics:
+            time.sleep(0.1)
+        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0))
+        consumer.assign([TopicPartition(topic, 0, high)])
+        since = time.time() + _WARM_UP_S
+        while True:
+            message = consumer.poll(2.0)
+            if message is None:
+                if not writer.is_alive():
+                    break
+                continue
+            now = time.time()
+            after: Any = deserialize(registry, message.value() or b"")["after"]
+            sent = after["at_us"] / 1e6
+            if sent >= since:
+                found.append((now - sent) * 1000)
+    writer.join()
+    return found
+
+
+def _write(socket: str, table: str, rate: int, seconds: float) -> None:
+    """Insert rows, ``rate`` a second, from several connections that take turns."""
+    import pymysql  # noqa: PLC0415 - in the process that writes alone
+
+    def insert(first: int) -> None:
+        connection = pymysql.connect(user="root", unix_socket=socket, autocommit=True)
+        with connection, connection.cursor() as cursor:
+            for number in count(first, _CONNECTIONS):
+                due = began + number / rate
+                if due > began + seconds:
+                    return
+                time.sleep(max(0.0, due - time.monotonic()))
+                now_us = time.time_ns() // 1000
+                cursor.execute(f"INSERT INTO {_DATABASE}.{table} (at_us) VALUES ({now_us})")
+
+    began = time.monotonic()
+    threads = [threading.Thread(target=insert, args=(first,)) for first in range(_CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    if not values:
+        return float("nan")
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+if __name__ == "__main__":
+    main()

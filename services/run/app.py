@@ -1,0 +1,337 @@
+"""The start of ``millrace run``, and what it does where the registry or a topic of a table fails.
+
+What lies between the stages in the topics is carried first, from there, as the services do it. Then the
+source is read, and what one stage writes the next one takes from memory.
+
+Capture does not wait for the registry. Where that does not answer for longer than a request is repeated, raw
+events alone are carried, as by a reader alone, until it does; then the rest is carried from the topics.
+"""
+
+import time
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from millrace.avro.events import EventDeserializer
+from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
+from millrace.contract import RUN, SERVICES, Topics
+from millrace.kafka.chain import Link, joined
+from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.exactly_once import Committer, Started, announce, begin, committed_state
+from millrace.kafka.input import InputReader, reread
+from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.state import last_record
+from millrace.kafka.topics import ensure_topics
+from millrace.runtime.errors import StopRequestedError
+from millrace.runtime.health import Health
+from millrace.runtime.service import Service, run_service
+from services.decoder import app as decoder_app
+from services.decoder.metrics import DecoderMetrics
+from services.reader import app as reader_app
+from services.reader.metrics import ReaderMetrics
+from services.reader.settings import ReaderSettings
+from services.rowmapper import app as rowmapper_app
+from services.rowmapper.metrics import RowMapperMetrics
+from services.run.settings import RunSettings
+
+__all__ = ["main"]
+
+_RAW_ONLY_S: Final = 30.0
+"""How long raw events alone are carried at least before the registry is asked again."""
+
+_ASK_EVERY_S: Final = 5.0
+
+
+class _RegistryAnswers(Exception):  # noqa: N818 - good news
+    """The registry answers again: all stages can be at work."""
+
+
+def main() -> int:
+    """Carry a source through all stages until told to stop; return the process's exit code."""
+    return run_service(RUN, RunSettings, run)
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What earlier attempts of this process have found."""
+
+    refused: dict[str, str] = field(default_factory=dict)
+    """Topics of tables that take no rows, and why."""
+    again: bool = False
+    registry_error: RegistryError | None = None
+    """Why raw events alone are to be carried first."""
+
+
+def run(service: Service[RunSettings]) -> None:
+    """Carry a source until ``service.stop`` is set, or until all files have been read."""
+    topics = Topics(service.settings.source)
+    own = [name for each in SERVICES for name in topics.of_service(each).kinds]
+    metrics = ReaderMetrics(service.metrics)
+    attempts = _Attempts()
+    while True:
+        try:
+            _attempt(service, metrics, attempts)
+        except TopicsRefusedError as error:
+            rowmapper_app.leave_out(error, own, attempts.refused)
+            service.log.warning("beginning again: topics take no rows", topics=sorted(error.topics))
+        except RegistryError as error:
+            if not attempts.again:
+                raise
+            attempts.registry_error = error
+        except _RegistryAnswers:
+            service.log.info("the registry answers again")
+        else:
+            return
+        service.health.beat()
+
+
+def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _Attempts) -> None:
+    """Take over, carry what lies between the stages, then what comes."""
+    settings, topics = service.settings, Topics(service.settings.source)
+    admin = connect(settings.kafka, service.stop)
+    if not attempts.again:
+        reader_app.examine(_part(service), admin, metrics)
+    with (
+        SchemaRegistry(settings.registry, stop=service.stop) as registry,
+        TransactionalProducer(settings.kafka, settings.source, RUN, stop=service.stop) as producer,
+    ):
+        silence = attempts.registry_error
+        written_by = None
+        if silence is None:
+            try:
+                rowmapper_app.serializers(registry, topics)
+                written_by = decoder_app.serializers(registry, topics)
+            except RegistryError as error:
+                # Before anybody is fenced: the registry must answer, unless it did for this source before.
+                if committed_state(settings, admin, "decoder", DecoderState) is None:
+                    raise
+                silence = error
+        ensure_topics(admin, settings.topics, {topics.state: "state"})
+        reader, decoder, rowmapper = producer.open(again=attempts.again)
+        started = (
+            begin(settings, producer, admin, "reader", ReaderState, stored=reader),
+            begin(settings, producer, admin, "decoder", DecoderState, stored=decoder),
+            begin(settings, producer, admin, "rowmapper", RowMapperState, stored=rowmapper),
+        )
+        if service.stop.is_set():
+            raise StopRequestedError
+        announce(producer, *started)
+        attempts.again, attempts.registry_error = True, None
+        if written_by is None:
+            service.log.warning("raw events alone are carried", reason=str(silence))
+            _carry_raw(service, metrics, producer, started[0])
+        else:
+            made_of = _Parts(service, admin, registry, producer, *started, written_by, attempts.refused)
+            _carry_all(made_of, metrics)
+
+
+def _part(service: Service[RunSettings], health: Health | None = None) -> Service[ReaderSettings]:
+    """Give what the reader is given."""
+    health = health or service.health
+    return Service("reader", service.settings, service.log, service.stop, health, service.metrics)
+
+
+# -- without the registry -----------------------------------------------------------------------------
+
+
+class _NotReady(Health):
+    """Passes on the signs of life of a reader, but not that all is at work."""
+
+    def __init__(self, health: Health) -> None:
+        super().__init__()
+        self._health = health
+        health.set_ready(False)
+
+    def beat(self) -> None:
+        """Note that the main loop turns."""
+        self._health.beat()
+
+    def set_ready(self, ready: bool = True) -> None:  # noqa: ARG002 - its signature
+        """Note that the main loop turns."""
+        self._health.beat()
+
+
+class _RawCommitter(Committer[ReaderState]):
+    """Looks between two transactions, too, whether the registry answers again."""
+
+    def idle(self) -> None:
+        """Take note that nothing comes."""
+        super().idle()
+        self.after_commit()
+
+
+def _carry_raw(
+    service: Service[RunSettings],
+    metrics: ReaderMetrics,
+    producer: TransactionalProducer,
+    started: Started[ReaderState],
+) -> None:
+    """Carry raw events until the registry answers: then :class:`_RegistryAnswers` is raised."""
+    stage = reader_app.make_stage(service.settings, started, metrics)
+    health = _NotReady(service.health)
+    committer = _RawCommitter(
+        producer, started.guard, stage.output, stage.state, stop=service.stop, health=health
+    )
+
+    def answers() -> bool:
+        with SchemaRegistry(service.settings.registry, stop=service.stop) as registry:
+            try:
+                registry.check()
+            except RegistryError:
+                return False
+        return True
+
+    with ThreadPoolExecutor(1, "registry") as pool, ExitStack() as registered:
+        commits = CommitMetrics(service.metrics, "reader", producer)
+        registered.callback(service.metrics.unregister, commits)
+        ask_at = time.monotonic() + _RAW_ONLY_S
+        asked: Future[bool] | None = None
+
+        def look() -> None:
+            nonlocal ask_at, asked
+            if asked is not None and asked.done():
+                if asked.result() and not service.stop.is_set():
+                    raise _RegistryAnswers
+                asked = None
+            if asked is None and time.monotonic() >= ask_at:
+                ask_at = time.monotonic() + _ASK_EVERY_S
+                asked = pool.submit(answers)
+
+        committer.after_commit = look
+        reader_app.carry(_part(service, health), stage, committer, metrics)
+
+
+# -- all stages -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the three stages are made of, once all of their states were taken over."""
+
+    service: Service[RunSettings]
+    admin: AdminClient
+    registry: SchemaRegistry
+    producer: TransactionalProducer
+    reader: Started[ReaderState]
+    decoder: Started[DecoderState]
+    rowmapper: Started[RowMapperState]
+    written_by: decoder_app.Serializers
+    refused: Mapping[str, str]
+
+
+class _Definitions:
+    """Lets the row mapper find definitions of tables that the reader has written just before.
+
+    It reads them from their topic, where they show once they are committed.
+    """
+
+    def __init__(self, parts: _Parts, committer: Committer[ReaderState]) -> None:
+        self._kafka = parts.service.settings.kafka
+        self._topic = Topics(parts.service.settings.source).catalog
+        self._producer = parts.producer
+        self._committer = committer
+        self._unseen = False
+
+    def committed(self) -> None:
+        """Take note of a commit."""
+        self._unseen = self._unseen or self._topic in self._producer.topics
+
+    def show(self) -> None:
+        """Commit those that were written, and wait until they can be read."""
+        if self._committer.pending and self._topic in self._producer.topics:
+            self._committer.commit()
+        if self._unseen:
+            last_record(self._kafka, self._topic)
+            self._unseen = False
+
+
+def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
+    """Carry what lies in the topics between the stages, then what comes from the source."""
+    service, producer = parts.service, parts.producer
+    settings, stop, health = service.settings, service.stop, service.health
+    topics = Topics(settings.source)
+    groups = {name: f"millrace-{name}-{settings.source}" for name in SERVICES}
+
+    def read_again(start: int, end: int) -> Generator[bytes, None, None]:
+        make_visible()
+        for record in reread(settings.kafka, topics.raw, groups["decoder"], start, end, tick=tick):
+            yield record.value or b""
+
+    def make_visible() -> None:
+        if reader.pending:
+            reader.commit()
+
+    def tick() -> None:
+        reader.tick()
+
+    with (
+        InputReader(settings.kafka, topics.raw, groups["decoder"]) as raw,
+        InputReader(settings.kafka, topics.events, groups["rowmapper"]) as events,
+        ThreadPoolExecutor(rowmapper_app.REGISTERING, "registry") as pool,
+        ExitStack() as registered,
+    ):
+        reading = reader_app.make_stage(settings, parts.reader, metrics)
+        state = decoder_app.begin(raw, parts.decoder.state, skip_gap=settings.skip_gap)
+        decoding = decoder_app.make_stage(topics, parts.decoder.infos, parts.written_by, state, read_again)
+        mapping, publisher = rowmapper_app.make_stage(
+            rowmapper_app.Ports(
+                Service("rowmapper", settings, service.log, stop, health, service.metrics),
+                parts.admin,
+                parts.registry,
+                pool,
+                producer,
+                parts.rowmapper.infos,
+                tick,
+                before_reading=make_visible,
+            ),
+            parts.rowmapper.state or RowMapperState(events.first_offset()),
+            EventDeserializer(parts.registry),
+            parts.refused,
+        )
+        commit_by = partial(Committer, producer, stop=stop, health=health)
+        reader = commit_by(parts.reader.guard, reading.output, reading.state)
+        decoder = commit_by(parts.decoder.guard, decoding.output, decoding.state, reader=raw)
+        rowmapper = commit_by(
+            parts.rowmapper.guard,
+            mapping.output,
+            mapping.state,
+            reader=events,
+            table_id=publisher.binder.topic_id,
+        )
+        committers: tuple[Committer[Any], ...] = (reader, decoder, rowmapper)
+        definitions = _Definitions(parts, reader)
+        for committer in committers:
+            committer.together = committers
+        for each in (
+            DecoderMetrics(service.metrics, decoding, raw.lag),
+            RowMapperMetrics(service.metrics, mapping, publisher.quarantine, events.lag),
+            *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
+        ):
+            registered.callback(service.metrics.unregister, each)
+        links = (
+            Link(
+                decoding,
+                decoder,
+                raw,
+                stop=stop,
+                health=health,
+                advice=decoder_app.ADVICE,
+                ready=definitions.show,
+            ),
+            Link(mapping, rowmapper, events, stop=stop, health=health),
+        )
+        service.log.info(
+            "carrying", raw=topics.raw, offset=decoding.next_offset, events_offset=mapping.next_offset
+        )
+        for link in links:
+            link.drain(settings.kafka)
+        if stop.is_set():
+            raise StopRequestedError
+        joined(parts.admin, producer, committers, links, definitions.committed)
+        reader_app.carry(_part(service), reading, reader, metrics)

@@ -1,0 +1,101 @@
+"""A source that is carried by the services and by ``millrace run`` in turns, killed in between."""
+
+import signal
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from millrace.kafka.state import read_state
+from tests.killed import command as killed
+
+from .rows_world import SERVICES, RowsWorld
+from .test_rowmapper import TABLES, WORK, differences, places, run
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+@pytest.fixture
+def world(kafka, registry, database, source_name, tmp_path):
+    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
+        made.environment["MILLRACE_KAFKA_FENCED_WAIT_S"] = "0"
+        yield made
+
+
+class Orders:
+    """Inserts rows, one a transaction, until told to stop."""
+
+    def __init__(self, world: RowsWorld) -> None:
+        self._world = world
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._insert)
+        self.count = 0
+
+    def _insert(self) -> None:
+        while not self._stop.is_set():
+            more = range(self.count, self.count + 20)
+            rows = "".join(f"INSERT INTO orders VALUES ({n}, 'x');" for n in more)
+            run(self._world, rows)
+            self.count += 20
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def wait_until_owned(world: RowsWorld, process: "subprocess.Popen[str]", *services: str) -> None:
+    """Wait until a process has written the states of services."""
+    deadline = time.monotonic() + 120
+    for service in services:
+        while True:
+            stored = read_state(world.settings, world.source, service)
+            if stored is not None and f"process {process.pid} " in stored.owner:
+                break
+            assert process.poll() is None, world.log("run")
+            assert time.monotonic() < deadline, world.log("run")
+            time.sleep(0.1)
+
+
+def keys(world: RowsWorld, topic: str) -> "Counter[Any]":
+    """Keys of a topic's records with their headers, which say which chunk it is."""
+    return Counter((message.key(), str(message.headers())) for message in world.messages(topic))
+
+
+def test_services_and_run_carry_a_source_in_turns(world: RowsWorld) -> None:
+    run(world, f"CREATE TABLE orders (id INT PRIMARY KEY, v TEXT);{TABLES}")
+    with world.service("reader", ends_with=6) as reader, world.service("decoder", ends_with=6) as decoder:
+        world.wait_for_start()
+        with Orders(world) as orders:
+            wait_until_owned(world, decoder, "decoder")
+            # The decoder may have carried some, no row mapper any: the rest lies between the stages.
+            with world.service("run") as process:
+                wait_until_owned(world, process, *SERVICES)
+                assert (reader.wait(60), decoder.wait(60)) == (6, 6)
+                world.wait_for_row("orders", 100)
+                process.kill()
+                process.wait()
+            for at, nth in (("before_commit", 6), ("inside_statement", 2), ("after_commit", 9)):
+                run(world, f"UPDATE orders SET v = '{at}'")
+                with world.service("run", command=killed("run", at, nth)) as process:
+                    assert process.wait(120) == -signal.SIGKILL, world.log("run")
+            with world.service("run", ends_with=6) as process:
+                wait_until_owned(world, process, *SERVICES)
+                with world.service("rowmapper"):
+                    assert process.wait(120) == 6
+                    with world.services("reader", "decoder"):
+                        world.wait_for_row("orders", 2 * orders.count)
+        run(world, WORK)
+        with world.service("run"):
+            run(world, "INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+    assert differences(world) == {}
+    assert max(Counter(places(world)).values()) == 1
+    for topic in (world.topics.raw, world.topics.events):
+        assert max(keys(world, topic).values()) == 1
