@@ -24,7 +24,6 @@ from millrace.binlog.rows import RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_batch
 from millrace.contract import Topics
-from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
@@ -39,7 +38,6 @@ from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 from services.rowmapper.app import Ports, make_stage
-from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from services.rowmapper.settings import RowMapperSettings
 from tests.fake_broker import Broker
 from tests.stages import Registry
@@ -274,21 +272,10 @@ class _Ports(Ports):
 
     events: _Topic
 
-    @property
-    def reread(self) -> Reread:
-        """What gives values again."""
-        return self.events.values
-
     def known_topics(self) -> list[TableTopic]:
         """No table was published before."""
         return []
 
-    def replay(
-        self, deserialize: EventDeserializer, start: int, stop: int
-    ) -> Iterator[Incoming | Unreadable]:
-        """Read events a second time."""
-        reader = EventReader(deserialize, self.reread)
-        for record in self.events.read(start, stop):
-            taken = reader.take(record)
-            if isinstance(taken, Incoming | Unreadable):
-                yield taken
+    def records(self, start: int, stop: int) -> Iterator[Record]:
+        """Read records of events a second time."""
+        return self.events.read(start, stop)

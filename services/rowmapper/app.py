@@ -313,7 +313,7 @@ class Ports:
         """What reads records of events again, in pieces."""
 
         def read(start: int, stop: int) -> Generator[bytes, None, None]:
-            for record in self._records(start, stop):
+            for record in self.records(start, stop):
                 yield record.value or b""
 
         return read
@@ -323,12 +323,13 @@ class Ports:
     ) -> Iterator[Incoming | Unreadable]:
         """Read events a second time."""
         reader = EventReader(deserialize, self.reread, unpacked_limit=self.settings.rows.unpacked_mib << 20)
-        for record in self._records(start, stop):
+        for record in self.records(start, stop):
             taken = reader.take(record)
             if isinstance(taken, Incoming | Unreadable):
                 yield taken
 
-    def _records(self, start: int, stop: int) -> Iterator[Record]:
+    def records(self, start: int, stop: int) -> Iterator[Record]:
+        """Read the records of events from one offset to before another a second time."""
         self.before_reading()
         source = self.settings.source
         group = f"millrace-rowmapper-{source}"
