@@ -23,7 +23,7 @@ class Room:
 
     __slots__ = ("left",)
 
-    def __init__(self, size: int = MAX_UNPACKED) -> None:
+    def __init__(self, size: int) -> None:
         self.left = size
 
     def takes(self, size: int) -> bool:

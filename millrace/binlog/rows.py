@@ -31,7 +31,7 @@ from millrace.binlog.errors import (
     UnrepresentableError,
 )
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation
-from millrace.binlog.inflate import Room
+from millrace.binlog.inflate import MAX_UNPACKED, Room
 
 __all__ = ["AvroRows", "Payloads", "Row", "RowImages", "Values", "present_ordinals"]
 
@@ -309,6 +309,7 @@ class RowImages:
         *,
         options: AvroOptions | None = None,
         partial_json: bool = False,
+        max_unpacked: int = MAX_UNPACKED,
     ) -> None:
         if before is None and after is None:
             raise InvalidValueError("rows have a before image, an after image or both")
@@ -322,6 +323,7 @@ class RowImages:
         self._after = None if after is None else _Image(self._codecs, after, options)
         self._json = [column.ordinal for column in columns if column.type is ColumnType.JSON]
         self._options = options
+        self._max_unpacked = max_unpacked
         # Values of MariaDB's compressed columns are counted as they are unpacked, each of them.
         self._short = 0 if any(column.type in _PACKED for column in columns) else _SHORT
 
@@ -413,13 +415,13 @@ class RowImages:
 
         Raise :class:`TruncatedError` where a row reaches past the end. Nothing else is an error: what a type
         cannot hold is None, and listed with its original; so are compressed values as soon as those of the
-        event unpack to more than :data:`~millrace.binlog.inflate.MAX_UNPACKED` in all.
+        event unpack to more than ``max_unpacked`` bytes in all.
         """
         if self.partial_json:
             return self._partial_avro(rows)
         result = AvroRows([])
         found = result.rows
-        room = Room()
+        room = Room(self._max_unpacked)
         images = [(n, image) for n, image in enumerate((self._before, self._after)) if image is not None]
         position, end = 0, len(rows)
         while position < end or (not end and not found and self._empty_row):

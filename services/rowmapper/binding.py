@@ -69,6 +69,8 @@ class BoundTable:
     schema_source: str
     found: Found | None
     options: AvroOptions
+    max_unpacked: int
+    """How many bytes the compressed columns of one event may unpack to."""
     known: TableTopic
     name: tuple[str, str] = field(init=False)
     _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
@@ -137,7 +139,14 @@ class BoundTable:
     def _bind(self, event: RowsEvent, *, partial: bool) -> "tuple[RowImages, RowsKernel | None]":
         before = None if event.operation is RowsOperation.WRITE else event.columns_before_image
         after = None if event.operation is RowsOperation.DELETE else event.columns_after_image
-        images = RowImages(self.table.columns, before, after, options=self.options, partial_json=partial)
+        images = RowImages(
+            self.table.columns,
+            before,
+            after,
+            options=self.options,
+            partial_json=partial,
+            max_unpacked=self.max_unpacked,
+        )
         return images, None if partial else self.encoder.kernel(before, after)
 
     def locate(self, event: RowsEvent, row: int, side: int, ordinal: int) -> tuple[int, int]:
@@ -188,6 +197,7 @@ class Binder:
         self.accept_topics = False
         self._source = settings.source
         self._avro = settings.rows.avro
+        self._max_unpacked = settings.rows.unpacked_mib << 20
         self._topics = Topics(settings.source)
         self._names = settings.topics.table_names
         self._max_tables = settings.topics.max_tables
@@ -470,7 +480,15 @@ class Binder:
             record_limit=info.record_limit,
         )
         return BoundTable(
-            table, encoder, one.topic, info.partitions, one.schema_source, one.found, self._avro, known
+            table,
+            encoder,
+            one.topic,
+            info.partitions,
+            one.schema_source,
+            one.found,
+            self._avro,
+            self._max_unpacked,
+            known,
         )
 
     def topic_id(self, topic: str) -> str | None:

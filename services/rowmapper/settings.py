@@ -34,8 +34,9 @@ class RowsSettings(SettingsGroup):
         64,
         ge=1,
         le=1024,
-        description="MiB to which an event that MariaDB has compressed may unpack, 1 to 1024; rows that take "
-        "more quarantine their table",
+        description="MiB to which an event that MariaDB has compressed may unpack, and the compressed "
+        "columns of one event, 1 to 1024; rows that take more quarantine their table, and values stay as "
+        "they are stored",
     )
 
     @property

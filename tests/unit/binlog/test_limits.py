@@ -19,7 +19,7 @@ from millrace.binlog.events import TableMapEvent, TransactionPayloadEvent, Write
 from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import pack_lenenc
 from millrace.binlog.file import MAGIC, iter_events
-from millrace.binlog.inflate import MAX_UNPACKED, Room
+from millrace.binlog.inflate import MAX_UNPACKED
 from millrace.binlog.rows import RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify
@@ -58,10 +58,9 @@ def test_what_cannot_be_unpacked_is_given_as_it_is_stored() -> None:
     assert found.unrepresentable == {(0, 1): {0: stored}}
 
 
-def test_the_compressed_values_of_an_event_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.binlog.rows.Room", lambda: Room(250))
+def test_the_compressed_values_of_an_event_share_a_bound() -> None:
     column = Column(0, ColumnType.BLOB_COMPRESSED, BlobMetadata(4), charset="utf8mb4")
-    images = RowImages((column,), None, b"\1")
+    images = RowImages((column,), None, b"\1", max_unpacked=250)
     stored = compressed(b"x" * 100)
     found = images.avro(images.encode([(None, (CompressedValue(stored),))] * 3))
     assert found.rows == [(None, ("x" * 100,)), (None, ("x" * 100,)), (None, (None,))]
