@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.contract import Topics
+from millrace.contract import RUN, Topics
 from millrace.kafka.client import Producer, client_config, connect
 from millrace.kafka.read import read_topic
 from millrace.kafka.topics import ensure_topics
@@ -45,7 +45,7 @@ ENOUGH_S = 60
 def test_the_grace_is_that_of_the_chart() -> None:
     values = (PROJECT / "helm" / "millrace" / "values.yaml").read_text()
     periods = [int(found) for found in re.findall(r"terminationGracePeriodSeconds: (\d+)", values)]
-    assert periods.count(GRACE_S) == len(SERVICES)
+    assert periods.count(GRACE_S) == len((*SERVICES, RUN))
 
 
 # -- a listener that is no broker -------------------------------------------------------------------

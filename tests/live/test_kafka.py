@@ -325,7 +325,7 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
         reader._consumer.commit(offsets=[TopicPartition(topics.events, 0, 1)], asynchronous=False)
     admin.delete_consumer_groups([group])[group].result(30)
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
-        stored = producer.open()
+        (stored,) = producer.open()
         assert stored is not None
         assert stored.value == b"state"
 
@@ -526,7 +526,7 @@ def run_upper(
         InputReader(settings, topics.raw, group) as reader,
         TransactionalProducer(settings, topics.source, "decoder", policy=policy) as producer,
     ):
-        stored = producer.open()
+        (stored,) = producer.open()
         state = (
             DecoderState(0)
             if stored is None or stored.value is None

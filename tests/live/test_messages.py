@@ -191,8 +191,10 @@ def test_a_topic_that_takes_no_records_of_this_size(
 def test_a_producer_that_is_full_waits(
     settings: KafkaSettings, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = producer_config(settings, source) | {"queue.buffering.max.messages": 10, "linger.ms": 0}
-    monkeypatch.setattr("millrace.kafka.producer.producer_config", lambda *_: config)
+    small = {"queue.buffering.max.messages": 10, "linger.ms": 0}
+    monkeypatch.setattr(
+        "millrace.kafka.producer.producer_config", lambda *given: producer_config(*given) | small
+    )
     many: list[OutputRecord] = [(b"%d" % number, b"v", 1, None) for number in range(300)]
     with TransactionalProducer(settings, source, "reader") as producer:
         producer.open()

@@ -77,7 +77,7 @@ def test_services_and_run_carry_a_source_in_turns(world: RowsWorld) -> None:
             # The decoder may have carried some, no row mapper any: the rest lies between the stages.
             with world.service("run") as process:
                 wait_until_owned(world, process, *SERVICES)
-                assert (reader.wait(60), decoder.wait(60)) == (6, 6)
+                assert (reader.wait(60), decoder.wait(60)) == (6, 6), world.log("reader")
                 world.wait_for_row("orders", 100)
                 process.kill()
                 process.wait()
