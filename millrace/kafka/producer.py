@@ -347,6 +347,13 @@ class TransactionalProducer:
     def _cause(self, exception: KafkaException) -> KafkaError:
         """Give the error that made a call fail, where the call itself only says that there was one."""
         error: KafkaError = exception.args[0]
+        if error.code() == KafkaError.UNKNOWN and self._in_transaction:
+            # A coordinator says no more than that of a commit while another process takes over; then it says.
+            try:
+                self._producer.abort_transaction(5.0)
+            except KafkaException as reason:
+                return reason.args[0] if is_fenced(reason.args[0]) else error
+            self._in_transaction = False
         if error.code() not in _UNSAID:
             return error
         for look in (lambda: self._producer.poll(0), self._producer.begin_transaction):
