@@ -127,6 +127,8 @@ def _replayed(state: ReaderState, records: Iterator[Record]) -> ReaderState:
     stage.confirm()
     before: ReaderState | None = None
     """The state before the event that comes in chunks."""
+    last_ms = state.last_timestamp
+    """Of the last whole event: an earlier one may have raised it."""
     for record, piece in _pieces(records):
         if piece.first:
             before = None if piece.last else stage.state()
@@ -134,8 +136,8 @@ def _replayed(state: ReaderState, records: Iterator[Record]) -> ReaderState:
         for _ in stage.take([piece], record.timestamp_ms, due=False):
             stage.output.clear()
         if piece.last:
-            before = None
-    return replace(before or stage.state() or state, chunk=0, chunk_crc32=0)
+            before, last_ms = None, max(last_ms, record.timestamp_ms)
+    return replace(before or stage.state() or state, chunk=0, chunk_crc32=0, last_timestamp=last_ms)
 
 
 def _pieces(records: Iterator[Record]) -> Iterator[tuple[Record, EventPiece]]:
