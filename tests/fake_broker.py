@@ -72,6 +72,8 @@ class Broker:
         self.epochs: dict[str, int] = {}
         self.open: dict[str, tuple[int, set[str]]] = {}
         """By transactional.id: number of the open transaction, and the topics that it has written."""
+        self.expired: list[str] = []
+        """Those of transactions that took too long."""
         self.committed: set[int] = set()
         self.aborted: set[int] = set()
         self._event: tuple[int, Callable[[], None]] | None = None
@@ -112,6 +114,7 @@ class Broker:
         if transactional_id in self.open:
             self.end(transactional_id, commit=False)
             self.epochs[transactional_id] += 1
+            self.expired.append(transactional_id)
 
     def time_passes(self, topics: Iterable[str]) -> bool:
         """End transactions for which readers of ``topics`` wait; tell whether there were any."""
