@@ -48,7 +48,7 @@ _MAX_PLANS = 1024
 _MAX_PLANNED = 65_536
 """How many columns the plans of one kind of image may have in all."""
 _SHORT = 32
-"""Rows up to this size are looked for again behind themselves: an event may hold millions that are alike."""
+"""Rows up to this size are looked for again right after themselves: an event may hold millions that are alike."""
 _ALIKE = 1024
 """How many of them are compared at once."""
 _PACKED = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
@@ -76,7 +76,7 @@ def present_ordinals(bitmap: bytes, column_count: int) -> tuple[int, ...]:
 
 
 def _again(rows: bytes, start: int, end: int) -> int:
-    """Count how often the bytes from ``start`` to ``end`` come again behind themselves."""
+    """Count how often the bytes from ``start`` to ``end`` are repeated right after themselves."""
     piece, at = rows[start:end], end
     if not piece or not rows.startswith(piece, at):
         return 0

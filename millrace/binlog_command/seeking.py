@@ -1,7 +1,7 @@
 """From where a log file is decoded, so that what lies before ``--start-position`` need not be.
 
 Headers alone are read up to the first event that is wanted. Decoding begins with its transaction, whose
-events say how it is to be read: at the last GTID, or behind the last XID where there is none. So the events
+events say how it is to be read: at the last GTID, or after the last XID where there is none. So the events
 that pass the filter are the same as if all had been decoded.
 """
 
@@ -43,9 +43,9 @@ class Seeker:
         self._reached = self._start is None and self._time is None
 
     def find(self, stream: BinaryIO, file: str, format_description: bytes, largest: int) -> int:
-        """Give the position of the event to decode first, behind the log's first event.
+        """Give the position of the event to decode first, after the log's first event.
 
-        ``stream`` is a plain file of that name, and stands anywhere behind it afterwards. Where there is
+        ``stream`` is a plain file of that name, and stands anywhere after it afterwards. Where there is
         anything that an error would tell, no event from there on is skipped.
         """
         wanted = self._wanted(file)
