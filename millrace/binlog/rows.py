@@ -48,7 +48,7 @@ _MAX_PLANS = 1024
 _MAX_PLANNED = 65_536
 """How many columns the plans of one kind of image may have in all."""
 _SHORT = 32
-"""Rows up to this size are looked for again right after themselves: an event may hold millions that are alike."""
+"""Rows up to this size are looked for again right after themselves: an event may hold millions of them."""
 _ALIKE = 1024
 """How many of them are compared at once."""
 _PACKED = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
