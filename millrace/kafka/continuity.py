@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.records import is_dead_letter_of
@@ -29,7 +29,7 @@ from millrace.avro.service_state import Continuity, InputRecord, OutputRecord, S
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.kafka.input import InputReader
-from millrace.kafka.read import held_offsets
+from millrace.kafka.read import held_offsets, latest_offsets
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.search import last_since
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
@@ -94,8 +94,9 @@ class ContinuityGuard:
         """Compare what the topics hold with what a state says of it; raises :class:`TopicChangedError`."""
         if stored.last_output is not None or stored.topics:
             self._check_output(stored.last_output)
+        held = held_offsets(self.admin, dict.fromkeys(stored.others, 1))
         for topic, since in stored.others.items():
-            self._check_other(topic, since)
+            self._check_other(topic, since, held[topic, 0])
         if stored.last_input is not None and self.topics.input is not None:
             self._check_input(self.topics.input, stored.last_input)
 
@@ -131,7 +132,7 @@ class ContinuityGuard:
             if topic == self.topics.own:
                 output = written
             else:
-                others[topic] = Since(others[topic].offset, written)
+                others[topic] = Since(others.get(topic, Since(0)).offset, written)
                 index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
                 self._note_whole(topic, is_whole=int(index) + 1 == int(count))
         self.continuity = Continuity(known.topics, last_input or known.last_input, output, others)
@@ -144,10 +145,11 @@ class ContinuityGuard:
 
     def _move_on(self) -> None:
         """Take note of the ends of other topics, where all that the service has written is committed."""
-        ends = held_offsets(
-            self.admin, {topic: 1 for topic in self.topics.others if topic not in self._unfinished}
-        )
-        moved = {topic: Since(held.stop) for (topic, _), held in ends.items()}
+        there = [name for name in self.topics.others if name in self.continuity.topics]
+        whole = [TopicPartition(name, 0) for name in there if name not in self._unfinished]
+        with translated("looking up the ends of topics"):
+            ends = latest_offsets(self.admin, whole, IsolationLevel.READ_UNCOMMITTED) if whole else {}
+        moved = {partition.topic: Since(end) for partition, end in ends.items()}
         self.continuity = replace(self.continuity, others={**self.continuity.others, **moved})
 
     def wrote(self, ids: Mapping[str, str]) -> None:
@@ -218,8 +220,7 @@ class ContinuityGuard:
             f"be {wanted}, and is {found}. Its end was lost, or somebody else has written to it. {_SECTION}"
         )
 
-    def _check_other(self, topic: str, expected: Since) -> None:
-        held = held_offsets(self.admin, {topic: 1})[topic, 0]
+    def _check_other(self, topic: str, expected: Since, held: range) -> None:
         if held.stop == expected.offset and expected.last_output is None:
             return
         found = self._last_since(topic, expected.offset)
