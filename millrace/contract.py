@@ -134,12 +134,17 @@ class ServiceTopics:
     """The topics that a service reads or writes, but those of the state and of tables.
 
     ``own`` is the one that it alone writes, ``input`` the one that it reads, if any; ``kinds`` gives the kind
-    of each by its name.
+    of each by its name. In ``others`` no record of its own may be there twice, either.
     """
 
     own: str
     input: str | None
     kinds: Mapping[str, str]
+
+    @property
+    def others(self) -> list[str]:
+        """Those that it writes beside its own, but the catalogue, which may be written again."""
+        return [name for name, kind in self.kinds.items() if kind in ("ddl", "schemas", "deadletter")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,14 @@ __all__ = [
     "RecordSerializer",
     "TransactionSerializer",
     "deserialize",
+    "is_dead_letter_of",
     "read_record",
 ]
 
 NO_RECORD: Final = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError)
 """What fastavro raises where bytes are none of the schema by which they are read."""
 
+_WIRE_PREFIX_SIZE = 5
 _NULL = b"\x00"
 _SOME = b"\x02"
 
@@ -50,6 +52,12 @@ class DeadLetter:
     def to_dict(self) -> dict[str, Any]:
         """Return what :class:`RecordSerializer` takes."""
         return asdict(self)
+
+
+def is_dead_letter_of(service: str, value: bytes | None) -> bool:
+    """Tell whether a service has written a value of ``{source}.deadletter``, or the first chunk of one."""
+    name = service.encode("ascii")
+    return (value or b"").startswith(long(len(name)) + name, _WIRE_PREFIX_SIZE)
 
 
 class RecordSerializer:

@@ -35,6 +35,7 @@ __all__ = [
     "Rebuilt",
     "RowMapperState",
     "RowsContext",
+    "Since",
     "TableTopic",
     "stored_state",
 ]
@@ -64,22 +65,41 @@ class OutputRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """What a service has written last to a topic from ``offset`` on, which was its end some time before."""
+
+    offset: int
+    last_output: OutputRecord | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Make it of what Avro gave."""
+        return cls(record["offset"], _output_record(record["last_output"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Continuity:
     """What shows that the topics are still those that a state speaks of, and hold what they held."""
 
     topics: Mapping[str, str] = field(default_factory=dict)
     last_input: InputRecord | None = None
     last_output: OutputRecord | None = None
+    others: Mapping[str, Since] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Make it of what Avro gave."""
-        last_input, last_output = record["last_input"], record["last_output"]
+        last_input = record["last_input"]
         return cls(
             record["topics"],
             None if last_input is None else InputRecord(**last_input),
-            None if last_output is None else OutputRecord(**last_output),
+            _output_record(record["last_output"]),
+            {topic: Since.of(since) for topic, since in record["others"].items()},
         )
+
+
+def _output_record(record: Mapping[str, Any] | None) -> OutputRecord | None:
+    return None if record is None else OutputRecord(**record)
 
 
 @dataclass(frozen=True, slots=True)

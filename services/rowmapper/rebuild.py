@@ -17,7 +17,7 @@ from typing import Final
 
 from millrace.avro.binary import long
 from millrace.avro.events import EventDeserializer
-from millrace.avro.records import deserialize
+from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import Rebuilt, RowMapperState
 from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
@@ -42,9 +42,6 @@ Settings = RowMapperSettings
 
 _BATCH: Final = 500
 _COMMIT_BYTES: Final = 8 * 1024 * 1024
-_SERVICE_AT: Final = slice(5, 15)
-_ROW_MAPPER: Final = b"\x12rowmapper"
-"""Where a dead letter's value names its service, after the schema's id, and how it spells the row mapper."""
 
 _Order = tuple[int, int, int]
 """Of an event: see :attr:`RawKey.order`."""
@@ -277,7 +274,7 @@ def _is_redriven(record: Record) -> bool:
 
 
 def _is_ours(record: Record) -> bool:
-    return (record.value or b"")[_SERVICE_AT] == _ROW_MAPPER
+    return is_dead_letter_of("rowmapper", record.value)
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
