@@ -46,5 +46,5 @@ class TransactionWriter:
         most_records: int,
         most_bytes: int,
         limit: int,
-        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter, bool] | None],
+        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
     ) -> int: ...

@@ -35,6 +35,7 @@ from millrace.contract import Topics, metric_name
 from millrace.kafka.topics import TableTopicInfo
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
+from services.rowmapper.selection import Selection
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.value_offsets import locate_value
 
@@ -195,6 +196,7 @@ class Binder:
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
+        self.selection = Selection(settings)
         self._source = settings.source
         self._avro = settings.rows.avro
         self._max_unpacked = settings.rows.unpacked_mib << 20
@@ -352,7 +354,8 @@ class Binder:
                 bound = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
                 self._bound[content] = bound
                 if bound.table.schema_source == "catalog":
-                    self._named_by_catalog.add(bound.name)
+                    table_map = wanted[content][0]
+                    self._named_by_catalog.add((table_map.database, table_map.table))
 
     def _resolve(self, table_map: TableMapEvent, place: Position, version: str | None) -> _Resolved:
         found = self._find(table_map, place, version)
@@ -363,6 +366,7 @@ class Binder:
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
         name = f"{table.database}.{table.table}"
+        table = self.selection.named(table)
         topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
         schemas = table_schemas(self._source, table, self._avro)
         return _Resolved(

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.selection.settings import ReplicateSettings
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
 
@@ -50,3 +51,4 @@ class RowMapperSettings(ServiceSettings):
 
     registry: RegistrySettings
     rows: RowsSettings = RowsSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
+    replicate: ReplicateSettings = ReplicateSettings()  # type: ignore[call-arg]  # likewise

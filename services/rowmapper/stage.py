@@ -163,9 +163,15 @@ class RowMapperStage:
 
     def _find_table(
         self, table_map: TableMapEvent, epoch: int, log_file: str, position: int
-    ) -> "tuple[TableWriter, bool] | None":
-        """Give the kernel a table; None where the reference must see to it."""
-        if (table_map.database, table_map.table) in self._quarantine:
+    ) -> "tuple[TableWriter | None, bool] | None":
+        """Give the kernel a table, or none where its rows are not published.
+
+        None alone is for what the reference must see to.
+        """
+        name = table_map.database, table_map.table
+        if not self._binder.selection.selects(*name):
+            return None, True
+        if name in self._quarantine:
             return None
         place = Position(epoch, log_file, position)
         found = self._binder.find(table_map, place, self._assembler.server_version)
@@ -179,7 +185,7 @@ class RowMapperStage:
             transaction = step.transaction
             for incoming in () if transaction is None else transaction.table_maps:
                 name = incoming.event.database or "", incoming.event.table or ""
-                if name in self._quarantine:
+                if name in self._quarantine or not self._binder.selection.selects(*name):
                     continue
                 try:
                     event = incoming.event.event

@@ -27,6 +27,11 @@ BY_FILE = {
     "MILLRACE_KAFKA_FENCED_WAIT_S",
     "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
     "MILLRACE_TOPICS_NAMES",
+    *(
+        f"MILLRACE_REPLICATE_{name}"
+        for name in ("DO_DB", "IGNORE_DB", "DO_TABLE", "IGNORE_TABLE", "WILD_DO_TABLE", "WILD_IGNORE_TABLE")
+    ),
+    "MILLRACE_REPLICATE_REWRITE_DB",
     "MILLRACE_SPARK_JARS",
 }
 """Settings for which the chart has no value; the file in ``config`` can hold them."""
