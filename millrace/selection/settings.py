@@ -1,14 +1,17 @@
-"""Settings of selection: ``MILLRACE_REPLICATE_…``."""
+"""Settings of selection: ``MILLRACE_REPLICATE_…``, ``MILLRACE_COLUMNS_…``."""
 
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from millrace.runtime.settings import SettingsGroup
+from millrace.selection.columns import ColumnRules, column_pattern
 from millrace.selection.tables import TableRules
 
-__all__ = ["ReplicateSettings"]
+__all__ = ["ColumnsSettings", "ReplicateSettings"]
+
+_LEAST_SALT: Final = 16
 
 
 def parts_of(value: str) -> list[str]:
@@ -83,4 +86,77 @@ class ReplicateSettings(SettingsGroup):
                 old.strip(): new.strip()
                 for old, _, new in (part.partition("->") for part in parts_of(self.rewrite_db))
             },
+        )
+
+
+def _is_column(part: str) -> bool:
+    try:
+        column_pattern(part)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_mask(part: str) -> bool:
+    pattern, equals, _ = part.partition("=")
+    return bool(equals) and _is_column(pattern.strip())
+
+
+def _is_length(part: str) -> bool:
+    pattern, _, length = part.partition("=")
+    return _is_column(pattern.strip()) and length.strip().isascii() and length.strip().isdigit()
+
+
+def _pairs(value: str) -> dict[str, str]:
+    return {
+        pattern.strip(): other.strip()
+        for pattern, _, other in (part.partition("=") for part in parts_of(value))
+    }
+
+
+_COLUMN: Final = _each(_is_column, "DATABASE.TABLE.COLUMN")
+
+
+class ColumnsSettings(SettingsGroup):
+    """What is done to columns in row topics: ``MILLRACE_COLUMNS_…``."""
+
+    drop: Annotated[str, _COLUMN] = Field(
+        "",
+        description="columns that row topics do not have, as DATABASE.TABLE.COLUMN with % and _ as in LIKE, "
+        "separated by commas",
+    )
+    mask: Annotated[str, _each(_is_mask, "DATABASE.TABLE.COLUMN=TEXT")] = Field(
+        "",
+        description="columns that have the same text in all rows, as DATABASE.TABLE.COLUMN=TEXT, separated "
+        "by commas",
+    )
+    hash: Annotated[str, _COLUMN] = Field(
+        "",
+        description="columns whose values are hashed with HMAC-SHA-256, as DATABASE.TABLE.COLUMN, separated "
+        "by commas",
+    )
+    hash_salt: SecretStr | None = Field(
+        None, min_length=_LEAST_SALT, description="key of these hashes, of 16 characters or more"
+    )
+    truncate: Annotated[str, _each(_is_length, "DATABASE.TABLE.COLUMN=LENGTH")] = Field(
+        "",
+        description="columns of text or bytes that are cut, as DATABASE.TABLE.COLUMN=LENGTH in characters "
+        "(bytes of binary ones), separated by commas",
+    )
+
+    @model_validator(mode="after")
+    def _hashes_have_a_salt(self) -> "ColumnsSettings":
+        if self.hash and self.hash_salt is None:
+            raise ValueError("MILLRACE_COLUMNS_HASH_SALT is missing: MILLRACE_COLUMNS_HASH needs it")
+        return self
+
+    @property
+    def rules(self) -> ColumnRules:
+        """The rules as they are evaluated."""
+        return ColumnRules(
+            tuple(parts_of(self.drop)),
+            _pairs(self.mask),
+            tuple(parts_of(self.hash)),
+            {pattern: int(length) for pattern, length in _pairs(self.truncate).items()},
+            b"" if self.hash_salt is None else self.hash_salt.get_secret_value().encode(),
         )

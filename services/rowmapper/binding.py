@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import millrace
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.column_values import ColumnValues
 from millrace.avro.registry import key_subject, value_subject
 from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
 from millrace.avro.service_state import TableTopic
@@ -164,6 +165,7 @@ class _Resolved:
     found: Found | None
     topic: str
     schemas: TableSchemas
+    ruled: dict[int, ColumnValues]
     key_fingerprint: str
     value_fingerprint: str
 
@@ -366,15 +368,17 @@ class Binder:
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
         name = f"{table.database}.{table.table}"
+        ruled = self.selection.columns(table)
         table = self.selection.named(table)
         topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
-        schemas = table_schemas(self._source, table, self._avro)
+        schemas = table_schemas(self._source, table, self._avro, ruled)
         return _Resolved(
             table,
             schema_source,
             found,
             topic,
             schemas,
+            ruled,
             "" if schemas.key is None else _fingerprint(schemas.key),
             _fingerprint(schemas.envelope),
         )
@@ -482,6 +486,7 @@ class Binder:
             key_id=key_id,
             value_id=value_id,
             record_limit=info.record_limit,
+            ruled=one.ruled,
         )
         return BoundTable(
             table,

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
-from millrace.selection.settings import ReplicateSettings
+from millrace.selection.settings import ColumnsSettings, ReplicateSettings
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
 
@@ -52,3 +52,13 @@ class RowMapperSettings(ServiceSettings):
     registry: RegistrySettings
     rows: RowsSettings = RowsSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
     replicate: ReplicateSettings = ReplicateSettings()  # type: ignore[call-arg]  # likewise
+    columns: ColumnsSettings = ColumnsSettings()  # type: ignore[call-arg]  # likewise
+
+    @model_validator(mode="after")
+    def _statements_show_nothing(self) -> "RowMapperSettings":
+        if self.rows.include_query and self.columns.rules:
+            raise ValueError(
+                "MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold the values that MILLRACE_COLUMNS_… "
+                "keep from row topics; unset one of them"
+            )
+        return self

@@ -1,8 +1,14 @@
 """What is selected goes into row topics, and nothing else of it: kernel and reference alike."""
 
+import hmac
+
 import pytest
+from structlog.testing import capture_logs
 
 from millrace import kernel
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.settings import load_settings
+from services.rowmapper.settings import RowMapperSettings
 from tests.unit.kernel.both_stages import run
 
 from .harness import EventsTopic, World
@@ -70,3 +76,99 @@ def test_a_database_with_another_name():
     (end,) = [value for _, value in result.read("t.transactions") if value["status"] == "END"]
     assert end["data_collections"] == [{"data_collection": "eu.orders", "event_count": 2}]
     both(made, replicate={"rewrite_db": "shop->eu, other->eu", "do_db": "eu"})
+
+
+SALT = "a salt that is long enough"
+
+
+def people():
+    made = log().begin().insert("people", (1, "Ada Lovelace"), (2, None)).commit()
+    made.begin().update("people", ((1, "Ada Lovelace"), (1, "Ada King"))).delete("people", (2, None))
+    return made.commit()
+
+
+def hashed(text):
+    return hmac.new(SALT.encode(), text.encode(), "sha256").hexdigest()
+
+
+def test_a_column_that_is_dropped():
+    result = selected(people(), columns={"drop": "shop.people.NOTE"})
+    values = [value for _, value in result.read("t.shop.people")]
+    assert [(value["before"], value["after"]) for value in values] == [
+        (None, {"id": 1}),
+        (None, {"id": 2}),
+        ({"id": 1}, {"id": 1}),
+        ({"id": 2}, None),
+    ]
+    assert b"Ada" not in b"".join(value for _, value, _ in result.records("t.shop.people"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "notes"),
+    [
+        ({"mask": "shop.people.note=***"}, ["***"] * 4),
+        (
+            {"hash": "%.%.note", "hash_salt": SALT},
+            [hashed("Ada Lovelace"), None, hashed("Ada King"), None],
+        ),
+        ({"truncate": "shop.people.note=5"}, ["Ada L", None, "Ada K", None]),
+        ({"truncate": "shop.people.note=5", "mask": "shop.peopl_.no%="}, [""] * 4),
+        ({"mask": "shop.orders.note=***"}, ["Ada Lovelace", None, "Ada King", None]),
+    ],
+)
+def test_columns_with_rules(rules, notes):
+    result = selected(people(), columns=rules)
+    values = [value for _, value in result.read("t.shop.people")]
+    assert [(value["after"] or value["before"])["note"] for value in values] == notes
+    both(people(), columns=rules)
+
+
+def test_a_key_that_is_hashed():
+    rules = {"hash": "shop.people.id", "hash_salt": SALT}
+    result = selected(people(), columns=rules)
+    keys = [key for key, _ in result.read("t.shop.people")]
+    assert keys == [{"id": hashed(number)} for number in ("1", "2", "1", "2")]
+    both(people(), columns=rules)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"mask": "shop.people.id=0"}, "shop.people.id is part of the key"),
+        ({"drop": "%.people.%"}, "shop.people.id is part of the key"),
+        ({"truncate": "%.people.id=1"}, "shop.people.id is part of the key"),
+    ],
+)
+def test_a_key_without_which_rows_are_one(rules, reason):
+    result = selected(people().begin().insert("orders", (1, "a")).commit(), columns=rules)
+    assert result.tables == ["t.shop.orders"]
+    (table,) = result.state.quarantined
+    assert reason in table.error
+
+
+def test_names_that_are_not_known_quarantine_a_table_with_rules():
+    """A rule goes by the column's name: without names nothing is published that it may be about."""
+    made = log(named=False).begin().insert("people", (1, "x")).insert("orders", (1, "y")).commit()
+    result = selected(made, columns={"drop": "shop.people.note"})
+    assert result.tables == ["t.shop.orders"]
+    (table,) = result.state.quarantined
+    assert "names of the columns of shop.people are not known" in table.error
+
+
+def test_a_rule_for_a_column_that_is_not_there_is_logged():
+    with capture_logs() as logs:
+        selected(people(), columns={"mask": "shop.people.mail=x,%.%.other=y"})
+    assert [line["rule"] for line in logs if "does not have" in line["event"]] == ["shop.people.mail"]
+
+
+def test_statements_and_hidden_columns_exclude_each_other(monkeypatch):
+    for name, text in {
+        "SOURCE": "shop",
+        "KAFKA_BOOTSTRAP_SERVERS": "localhost:1",
+        "REGISTRY_URL": "http://localhost:1",
+        "ROWS_INCLUDE_QUERY": "true",
+        "COLUMNS_DROP": "a.b.c",
+    }.items():
+        monkeypatch.setenv(f"MILLRACE_{name}", text)
+    with pytest.raises(SettingsError, match="MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold"):
+        load_settings(RowMapperSettings)
