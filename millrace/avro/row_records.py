@@ -403,6 +403,38 @@ class EventWriter:
         self._one_sided(self._frames(operation)[0], images.rows, side)
         return list(range(len(images.rows)))
 
+    def write_chosen(
+        self, operation: RowsOperation, images: AvroRows, chosen: Iterable[RowsOperation | None]
+    ) -> list[int]:
+        """Write rows each as it was chosen, None for not at all; otherwise as :meth:`write` does.
+
+        A row of an update may be a delete of its image before or an insert of the one after.
+        """
+        self._lost = images.unrepresentable
+        frames = self._frames(operation)
+        starts = []
+        for number, (row, choice) in enumerate(zip(images.rows, chosen, strict=True)):
+            starts.append(len(self.records))
+            before, after = row
+            if choice is None:
+                continue
+            if before is None or after is None:
+                self._append_one_sided(frames[0], number, row)
+            elif choice is RowsOperation.UPDATE:
+                self._update(frames, number, before, after)
+            else:
+                old, new = self._keys(number, before, after)
+                if choice is RowsOperation.DELETE:
+                    self._append(frames[1], old, number, before, None)
+                else:
+                    self._append(frames[2], new, number, None, after)
+        return starts
+
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Ordinals of columns of which values were left out."""
+        return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
+
     def write_bytes(
         self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel | None"
     ) -> None:

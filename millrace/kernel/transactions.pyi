@@ -29,6 +29,7 @@ class TransactionWriter:
     transactions: int
     offset: int
     epoch: int
+    selects_server: Callable[[int], bool] | None
     def __init__(
         self,
         plans: list[tuple[int, int, bytes]],

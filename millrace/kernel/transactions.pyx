@@ -211,6 +211,7 @@ cdef class TransactionWriter:
     cdef readonly Py_ssize_t transactions
     cdef readonly object offset
     cdef readonly int64_t epoch
+    cdef public object selects_server  # from server_id to whether its rows are published; None where all are
 
     cdef object _read
     cdef tuple _target
@@ -483,6 +484,8 @@ cdef class TransactionWriter:
             return False
         if flags & STMT_END_F:
             self._maps = []
+        if self.selects_server is not None and not self.selects_server(head.server_id):
+            return True
         table = self._table(mapped, &source, head)
         if table is None:
             return mapped.excluded

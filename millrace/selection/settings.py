@@ -1,15 +1,17 @@
 """Settings of selection: ``MILLRACE_REPLICATE_…``, ``MILLRACE_COLUMNS_…``."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from millrace.runtime.settings import SettingsGroup
 from millrace.selection.columns import ColumnRules, column_pattern
+from millrace.selection.rows import parse_rules
 from millrace.selection.tables import TableRules
 
-__all__ = ["ColumnsSettings", "ReplicateSettings"]
+__all__ = ["ColumnsSettings", "ReplicateSettings", "RowConditions", "ServerRules"]
 
 _LEAST_SALT: Final = 16
 
@@ -39,8 +41,35 @@ def _is_rewriting(part: str) -> bool:
     return bool(old.strip() and arrow and new.strip())
 
 
+def _is_operation(part: str) -> bool:
+    pattern, equals, letters = part.partition("=")
+    return (
+        _is_table(pattern.strip())
+        and bool(equals)
+        and bool(letters.strip())
+        and set(letters.strip()) <= set("cud")
+    )
+
+
+_NUMBER: Final = _each(lambda part: part.isascii() and part.isdigit(), "server_id")
 _TABLE: Final = _each(_is_table, "DATABASE.TABLE")
 _NAME: Final = _each(lambda part: "." not in part, "name of a database")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRules:
+    """Whose changes are published: of servers in ``do``, where there are any, and never in ``ignore``."""
+
+    do: frozenset[int]
+    ignore: frozenset[int]
+
+    def __bool__(self) -> bool:
+        """Whether there is any rule."""
+        return bool(self.do or self.ignore)
+
+    def selects(self, server_id: int) -> bool:
+        """Say whether changes that were made on a server are published."""
+        return server_id not in self.ignore and (not self.do or server_id in self.do)
 
 
 class ReplicateSettings(SettingsGroup):
@@ -71,6 +100,33 @@ class ReplicateSettings(SettingsGroup):
         description="other names of databases in row topics, as OLD->NEW, separated by commas; the rules "
         "above take the new name",
     )
+
+    do_server_ids: Annotated[str, _NUMBER] = Field(
+        "",
+        description="servers whose changes are in row topics, by the server_id with which they were logged "
+        "first, separated by commas; all without it",
+    )
+    ignore_server_ids: Annotated[str, _NUMBER] = Field(
+        "", description="servers whose changes are not, in the same form"
+    )
+    ignore_operations: Annotated[str, _each(_is_operation, "DATABASE.TABLE=LETTERS of c, u, d")] = Field(
+        "",
+        description="inserts (c), updates (u) and deletes (d) that are not in row topics, as "
+        "DATABASE.TABLE=LETTERS with % and _ as in LIKE, separated by commas",
+    )
+
+    @property
+    def servers(self) -> "ServerRules":
+        """Whose changes are published."""
+        return ServerRules(
+            frozenset(map(int, parts_of(self.do_server_ids))),
+            frozenset(map(int, parts_of(self.ignore_server_ids))),
+        )
+
+    @property
+    def ignored_operations(self) -> dict[str, str]:
+        """Letters of operations by pattern of tables."""
+        return _pairs(self.ignore_operations)
 
     @property
     def tables(self) -> TableRules:
@@ -113,6 +169,14 @@ def _pairs(value: str) -> dict[str, str]:
         for pattern, _, other in (part.partition("=") for part in parts_of(value))
     }
 
+
+def _conditions(value: str) -> str:
+    parse_rules(value)
+    return value
+
+
+RowConditions = Annotated[str, AfterValidator(_conditions)]
+"""Conditions as :func:`millrace.selection.rows.parse_rules` reads them."""
 
 _COLUMN: Final = _each(_is_column, "DATABASE.TABLE.COLUMN")
 

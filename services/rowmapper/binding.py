@@ -28,7 +28,7 @@ from millrace.avro.service_state import TableTopic
 from millrace.avro.transactions import table_writer
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.declaration import EVENTS
-from millrace.binlog.errors import BinlogError, InvalidValueError
+from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
@@ -36,7 +36,7 @@ from millrace.contract import Topics, metric_name
 from millrace.kafka.topics import TableTopicInfo
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
-from services.rowmapper.selection import Selection
+from services.rowmapper.selection import RowFilter, Selection
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.value_offsets import locate_value
 
@@ -74,6 +74,7 @@ class BoundTable:
     max_unpacked: int
     """How many bytes the compressed columns of one event may unpack to."""
     known: TableTopic
+    filter: RowFilter | None = None
     name: tuple[str, str] = field(init=False)
     _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
         default_factory=dict, init=False
@@ -92,7 +93,10 @@ class BoundTable:
                 self._images.clear()
             partial = isinstance(event, PartialUpdateRowsEvent)
             bound = self._images[kind] = self._bind(event, partial=partial)
-        writer.write_bytes(event.operation, event.rows, *bound)
+        if self.filter is None:
+            writer.write_bytes(event.operation, event.rows, *bound)
+        else:
+            self._write_chosen(self.filter, event, bound[0], writer)
 
     def write_by_row(self, event: RowsEvent, writer: EventWriter) -> list[int]:
         """Write rows by the reference alone; give how many records there were before each row.
@@ -100,7 +104,18 @@ class BoundTable:
         Raises as :meth:`write` does.
         """
         images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
+        if self.filter is not None:
+            return self._write_chosen(self.filter, event, images, writer)
         return writer.write(event.operation, images.avro(event.rows))
+
+    @staticmethod
+    def _write_chosen(
+        chosen_by: RowFilter, event: RowsEvent, images: RowImages, writer: EventWriter
+    ) -> list[int]:
+        if writer.left_out & chosen_by.ordinals:
+            raise TooLargeError("a value by which MILLRACE_ROWS_FILTER selects rows is too large to be held")
+        chosen = chosen_by.choose(images, event)
+        return writer.write_chosen(event.operation, images.avro(event.rows), chosen)
 
     def count(self, event: RowsEvent) -> int:
         """Count the rows of an event; raises BinlogError."""
@@ -166,6 +181,7 @@ class _Resolved:
     topic: str
     schemas: TableSchemas
     ruled: dict[int, ColumnValues]
+    filter: RowFilter | None
     key_fingerprint: str
     value_fingerprint: str
 
@@ -368,7 +384,7 @@ class Binder:
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
         name = f"{table.database}.{table.table}"
-        ruled = self.selection.columns(table)
+        ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
         table = self.selection.named(table)
         topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
         schemas = table_schemas(self._source, table, self._avro, ruled)
@@ -379,6 +395,7 @@ class Binder:
             topic,
             schemas,
             ruled,
+            chosen_by,
             "" if schemas.key is None else _fingerprint(schemas.key),
             _fingerprint(schemas.envelope),
         )
@@ -498,6 +515,7 @@ class Binder:
             self._avro,
             self._max_unpacked,
             known,
+            one.filter,
         )
 
     def topic_id(self, topic: str) -> str | None:

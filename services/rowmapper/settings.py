@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
-from millrace.selection.settings import ColumnsSettings, ReplicateSettings
+from millrace.selection.settings import ColumnsSettings, ReplicateSettings, RowConditions
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
 
@@ -23,6 +23,11 @@ class RowsSettings(SettingsGroup):
     )
     include_query: bool = Field(
         False, description="true to put the statement, where it is logged, into source.query of each row"
+    )
+    filter: RowConditions = Field(
+        "",
+        description="conditions that rows must fulfil, as DATABASE.TABLE: CONDITION with a condition in SQL "
+        "on columns and literals, separated by semicolons",
     )
     buffer_mib: int = Field(
         64,

@@ -189,7 +189,7 @@ def _exists(server: Server, name: str) -> bool:
 
 
 def _filters(replica: Server, rules: dict[str, str]) -> list[str]:
-    names = [name for name in ReplicateSettings.model_fields if not name.endswith("server_ids")]
+    names = [name for name in ReplicateSettings.model_fields if name.rpartition("_")[2] in ("db", "table")]
     if isinstance(replica, MariaDB):
         return [f"SET GLOBAL replicate_{name} = '{_escaped(rules.get(name, ''))}'" for name in names]
     texts = []

@@ -31,7 +31,11 @@ BY_FILE = {
         f"MILLRACE_REPLICATE_{name}"
         for name in ("DO_DB", "IGNORE_DB", "DO_TABLE", "IGNORE_TABLE", "WILD_DO_TABLE", "WILD_IGNORE_TABLE")
     ),
-    "MILLRACE_REPLICATE_REWRITE_DB",
+    *(
+        f"MILLRACE_REPLICATE_{name}"
+        for name in ("REWRITE_DB", "DO_SERVER_IDS", "IGNORE_SERVER_IDS", "IGNORE_OPERATIONS")
+    ),
+    "MILLRACE_ROWS_FILTER",
     *(f"MILLRACE_COLUMNS_{name}" for name in ("DROP", "MASK", "HASH", "TRUNCATE")),
     "MILLRACE_SPARK_JARS",
 }

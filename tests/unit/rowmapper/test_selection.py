@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from millrace import kernel
+from millrace.binlog.events import UpdateRowsEvent
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
 from services.rowmapper.settings import RowMapperSettings
@@ -172,3 +173,96 @@ def test_statements_and_hidden_columns_exclude_each_other(monkeypatch):
         monkeypatch.setenv(f"MILLRACE_{name}", text)
     with pytest.raises(SettingsError, match="MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold"):
         load_settings(RowMapperSettings)
+
+
+def ops(result, table="orders"):
+    return [
+        (value["op"], (value["after"] or value["before"])["id"], value["source"]["row"])
+        for _, value in result.read(f"t.shop.{table}")
+    ]
+
+
+def moving():
+    """Rows that are in, come in, leave and stay out of what has a note of x."""
+    made = log().begin().insert("orders", (1, "x"), (2, "y"), (3, None), (4, "x")).commit().begin()
+    made.update(
+        "orders",
+        ((1, "x"), (1, "x")),
+        ((2, "y"), (2, "x")),
+        ((4, "x"), (4, "y")),
+        ((3, None), (3, "y")),
+        ((1, "x"), (5, "x")),
+    )
+    return made.delete("orders", (2, "x"), (4, "y")).insert("people", (9, "y")).commit()
+
+
+def test_rows_that_fulfil_a_condition():
+    """An update that takes a row out of them is a delete, one that takes it in an insert."""
+    rows = {"filter": "shop.orders: note = 'x'"}
+    result = selected(moving(), rows)
+    assert ops(result) == [
+        *[("c", 1, 0), ("c", 4, 1)],
+        *[("u", 1, 0), ("c", 2, 1), ("d", 4, 2), ("d", 1, 3), ("c", 5, 4)],
+        *[("d", 2, 0)],
+    ]
+    assert ops(result, "people") == [("c", 9, 0)]
+    ends = [value for _, value in result.read("t.transactions") if value["status"] == "END"]
+    assert [end["event_count"] for end in ends] == [2, 7]
+
+
+@pytest.mark.parametrize("cut_every", [1, 2, 3])
+def test_a_condition_and_kafka_transactions_of_few_records(cut_every):
+    whole = selected(moving(), {"filter": "shop.orders: note = 'x'"})
+    result = selected(moving(), {"filter": "shop.orders: note = 'x'", "cut_every": cut_every})
+    assert result.records("t.shop.orders") == whole.records("t.shop.orders")
+
+
+def test_a_condition_on_a_column_that_is_hidden():
+    """It is decided by what the column holds, and shows nothing of it."""
+    result = selected(
+        moving(), {"filter": "shop.orders: note = 'x'"}, columns={"mask": "shop.orders.note=***"}
+    )
+    assert len(ops(result)) == 8
+    assert {(value["after"] or value["before"])["note"] for _, value in result.read("t.shop.orders")} == {
+        "***"
+    }
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [("missing = 1", "there is no column missing"), ("id = 'x'", "'x' is no number")],
+)
+def test_a_condition_that_does_not_fit_quarantines_its_table(condition, problem):
+    result = selected(moving(), {"filter": f"shop.orders: {condition}"})
+    assert result.tables == ["t.shop.people"]
+    (table,) = result.state.quarantined
+    assert problem in table.error
+    assert "MILLRACE_ROWS_FILTER does not fit shop.orders" in table.error
+
+
+def test_an_image_without_the_column_that_decides():
+    made = log().begin().insert("orders", (1, "x")).table_map("orders")
+    made.event(UpdateRowsEvent(made.ids["orders"], 1, b"", 2, b"\x01", b"\x02", b"\xfe\1\0\0\0\xfe\1\0y"))
+    result = selected(made.commit(), {"filter": "shop.orders: note = 'x'"})
+    (table,) = result.state.quarantined
+    assert "lacks the column note, by which MILLRACE_ROWS_FILTER" in table.error
+    by_key = selected(made, {"filter": "shop.orders: id < 5"})
+    assert [(op, row) for op, _, row in ops(by_key)] == [("c", 0), ("u", 0)]
+
+
+def test_operations():
+    result = selected(moving(), replicate={"ignore_operations": "shop.ord%=ud"})
+    assert [op for op, *_ in ops(result)] == ["c"] * 4
+    both(moving(), replicate={"ignore_operations": "shop.ord%=ud"})
+
+
+@pytest.mark.parametrize(
+    ("rules", "published"), [({"ignore_server_ids": "1"}, 0), ({"do_server_ids": "2, 1"}, 4)]
+)
+def test_servers(rules, published):
+    made = log().begin().insert("orders", (1, "x"), (2, "y"), (3, ""), (4, "")).commit()
+    assert len(selected(made, replicate=rules).records("t.shop.orders")) == published
+    for number in range(20):
+        made.begin().insert("orders", (number, "x")).commit()
+    committed = both(made, replicate=rules)
+    assert not published or committed.compiled or not kernel.built("transactions")
