@@ -11,7 +11,7 @@ from millrace.selection.columns import ColumnRules, column_pattern
 from millrace.selection.rows import parse_rules
 from millrace.selection.tables import TableRules
 
-__all__ = ["ColumnsSettings", "ReplicateSettings", "RowConditions", "ServerRules"]
+__all__ = ["ColumnsSettings", "ReplicateSettings", "RowConditions", "RowKeys", "ServerRules", "keys_of"]
 
 _LEAST_SALT: Final = 16
 
@@ -177,6 +177,24 @@ def _conditions(value: str) -> str:
 
 RowConditions = Annotated[str, AfterValidator(_conditions)]
 """Conditions as :func:`millrace.selection.rows.parse_rules` reads them."""
+
+
+def _is_key(part: str) -> bool:
+    pattern, equals, _ = part.partition("=")
+    return _is_table(pattern.strip()) and bool(equals)
+
+
+RowKeys = Annotated[str, _each(_is_key, "DATABASE.TABLE=COLUMN")]
+"""Columns of keys as :func:`keys_of` reads them."""
+
+
+def keys_of(value: str) -> dict[str, list[str]]:
+    """Give the names of the columns of keys by pattern of tables."""
+    return {
+        pattern: [name.strip() for name in names.split("+") if name.strip()]
+        for pattern, names in _pairs(value).items()
+    }
+
 
 _COLUMN: Final = _each(_is_column, "DATABASE.TABLE.COLUMN")
 

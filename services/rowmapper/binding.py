@@ -384,6 +384,7 @@ class Binder:
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
         name = f"{table.database}.{table.table}"
+        table = self.selection.keyed(table)
         ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
         table = self.selection.named(table)
         topic = self._topics.table(*self._names.get(name, (table.database, table.table)))

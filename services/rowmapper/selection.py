@@ -133,11 +133,24 @@ class Selection:
         """From database and table to whether its rows are published."""
         self._columns = settings.columns.rules
         self._avro = settings.rows.avro
+        self._keys = settings.rows.key_columns
         self._rows = parse_rules(settings.rows.filter)
         self._operations = settings.replicate.ignored_operations
         servers = settings.replicate.servers
         self.selects_server = servers.selects if servers else None
         """From server_id to whether changes made there are published; None where all are."""
+
+    def keyed(self, table: ResolvedTable) -> ResolvedTable:
+        """Give a table with the key that its records have; raises UnsupportedError for no such column."""
+        name = f"{table.database}.{table.table}"
+        for pattern, columns in self._keys.items():
+            if wild(pattern, name):
+                known = {str(column.name).casefold(): column for column in table.columns}
+                missing = [column for column in columns if column.casefold() not in known]
+                if missing:
+                    raise UnsupportedError(f"MILLRACE_ROWS_KEYS: {name} has no column {missing[0]}")
+                return replace(table, key_columns=tuple(known[column.casefold()] for column in columns))
+        return table
 
     def named(self, table: ResolvedTable) -> ResolvedTable:
         """Give a table with the name that its database has in row topics."""

@@ -6,7 +6,13 @@ from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
-from millrace.selection.settings import ColumnsSettings, ReplicateSettings, RowConditions
+from millrace.selection.settings import (
+    ColumnsSettings,
+    ReplicateSettings,
+    RowConditions,
+    RowKeys,
+    keys_of,
+)
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
 
@@ -29,6 +35,12 @@ class RowsSettings(SettingsGroup):
         description="conditions that rows must fulfil, as DATABASE.TABLE: CONDITION with a condition in SQL "
         "on columns and literals, separated by semicolons",
     )
+    keys: RowKeys = Field(
+        "",
+        description="columns of the keys of records in place of the primary key, as DATABASE.TABLE=COLUMN or "
+        "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
+        "behind the =",
+    )
     buffer_mib: int = Field(
         64,
         ge=1,
@@ -44,6 +56,11 @@ class RowsSettings(SettingsGroup):
         "columns of one event, 1 to 1024; rows that take more quarantine their table, and values stay as "
         "they are stored",
     )
+
+    @property
+    def key_columns(self) -> dict[str, list[str]]:
+        """Names of the columns of keys by pattern of tables."""
+        return keys_of(self.keys)
 
     @property
     def avro(self) -> AvroOptions:

@@ -3,12 +3,14 @@
 import hmac
 
 import pytest
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from millrace import kernel
 from millrace.binlog.events import UpdateRowsEvent
+from millrace.contract import Topics
 from millrace.runtime.errors import SettingsError
-from millrace.runtime.settings import load_settings
+from millrace.runtime.settings import TopicsSettings, load_settings
 from services.rowmapper.settings import RowMapperSettings
 from tests.unit.kernel.both_stages import run
 
@@ -266,3 +268,35 @@ def test_servers(rules, published):
         made.begin().insert("orders", (number, "x")).commit()
     committed = both(made, replicate=rules)
     assert not published or committed.compiled or not kernel.built("transactions")
+
+
+def test_keys_by_rule():
+    made = log().begin().insert("orders", (1, "x"), (2, "y")).update("orders", ((1, "x"), (1, "z"))).commit()
+    result = selected(made, {"keys": "shop.ord%=Note"})
+    assert [key for key, _ in result.read("t.shop.orders")] == [{"note": each} for each in "xyxz"]
+    assert [op for op, *_ in ops(result)] == ["c", "c", "d", "c"]
+    both_keys = selected(made, {"keys": "shop.orders=note+id"})
+    assert both_keys.read("t.shop.orders")[0][0] == {"note": "x", "id": 1}
+    no_key = selected(made, {"keys": "shop.orders="}, columns={"drop": "shop.orders.id"})
+    assert [key for key, _ in no_key.read("t.shop.orders")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [("shop.orders=missing", "has no column missing"), ("shop.orders=note", "lacks the key column note")],
+)
+def test_a_key_that_rows_do_not_have(keys, problem):
+    made = log().begin().insert("orders", (1, None)).insert("people", (1, None)).commit()
+    result = selected(made, {"keys": keys})
+    assert result.tables == ["t.shop.people"]
+    (table,) = result.state.quarantined
+    assert problem in table.error
+
+
+def test_partitions_by_rule():
+    topics = TopicsSettings(table_partitions=3, partitions="shop.orders=12, shop.odd-name=6")
+    names = ("orders", "people", "odd-name")
+    assert [topics.partitions_of(Topics("t").table("shop", name)) for name in names] == [12, 3, 6]
+    for wrong in ("shop=3", "shop.orders=0", "shop.orders"):
+        with pytest.raises(ValidationError):
+            TopicsSettings(partitions=wrong)
