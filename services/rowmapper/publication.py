@@ -370,6 +370,8 @@ class Publication:
             # A restart while its dead letter was written: what was found then counts, even if it is mended
             # now.
             reason = _Reason(waiting.error_class, waiting.error)
+        elif waiting.is_paused:
+            reason = _Reason(waiting.error_class, "the table is paused")
         else:
             reason = _Reason.of(SchemaMismatchError(f"the table is quarantined: {waiting.error}"))
         return self._dead_letter(incoming, reason, f"{database}.{table}", self._with_rows(incoming, context))
