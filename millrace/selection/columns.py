@@ -65,6 +65,11 @@ class ColumnRules:
         name = f"{database}.{table}"
         return any(wild(column_pattern(pattern)[0], name) for pattern in self.patterns())
 
+    @staticmethod
+    def matches(pattern: str, database: str, table: str, column: str) -> bool:
+        """Say whether a rule's pattern is about a column."""
+        return _first([pattern], f"{database}.{table}", column) is not None
+
     def find(self, database: str, table: str, column: str) -> ColumnRule | None:
         """Give the rule for a column."""
         name = f"{database}.{table}"

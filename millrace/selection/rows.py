@@ -24,7 +24,7 @@ from millrace.selection.tables import wild
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["ColumnKind", "Condition", "ConditionError", "RowRules", "parse_rules"]
+__all__ = ["ColumnKind", "Condition", "ConditionError", "RowRules", "kind_of", "parse_rules"]
 
 Text = str | bytes | None
 """A value as the server prints it."""
@@ -49,6 +49,24 @@ class ColumnKind(Enum):
     MOMENT = "date"
     TIME = "time"
     OTHER = "value that can only be NULL or not"
+
+
+_KINDS: Final = {
+    **dict.fromkeys(
+        ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal"), ColumnKind.NUMBER
+    ),
+    **dict.fromkeys(("float", "double"), ColumnKind.REAL),
+    **dict.fromkeys(("date", "datetime", "timestamp"), ColumnKind.MOMENT),
+    "time": ColumnKind.TIME,
+    **dict.fromkeys(
+        ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), ColumnKind.TEXT
+    ),
+}
+
+
+def kind_of(data_type: str) -> ColumnKind:
+    """Give the kind of a column by the name of its type in ``information_schema``."""
+    return _KINDS.get(data_type.casefold(), ColumnKind.OTHER)
 
 
 _MOMENT: Final = re.compile(

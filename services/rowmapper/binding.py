@@ -219,7 +219,6 @@ class Binder:
         self._avro = settings.rows.avro
         self._max_unpacked = settings.rows.unpacked_mib << 20
         self._topics = Topics(settings.source)
-        self._names = settings.topics.table_names
         self._max_tables = settings.topics.max_tables
         self._ensure_topics = ensure_topics
         self._register = register
@@ -383,11 +382,10 @@ class Binder:
         schema_source: str = table.schema_source
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
-        name = f"{table.database}.{table.table}"
         table = self.selection.keyed(table)
         ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
+        topic = self._topics.table(*self.selection.topic_of(table.database, table.table))
         table = self.selection.named(table)
-        topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
         schemas = table_schemas(self._source, table, self._avro, ruled)
         return _Resolved(
             table,

@@ -4,7 +4,7 @@ Rules name tables as the source has them, but for those of ``replicate-…``, wh
 new name, as MySQL's do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,9 +15,11 @@ from millrace.binlog.errors import MissingStateError, UnsupportedError
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
 from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.selection.columns import ColumnAction, column_pattern
-from millrace.selection.rows import ColumnKind, Condition, ConditionError, parse_rules
+from millrace.selection.rows import ColumnKind, Condition, ConditionError
 from millrace.selection.tables import is_plain, wild
 from services.rowmapper.settings import RowMapperSettings
 
@@ -133,8 +135,9 @@ class Selection:
         """From database and table to whether its rows are published."""
         self._columns = settings.columns.rules
         self._avro = settings.rows.avro
+        self._names = settings.topics.table_names
         self._keys = settings.rows.key_columns
-        self._rows = parse_rules(settings.rows.filter)
+        self._rows = settings.rows.conditions
         self._operations = settings.replicate.ignored_operations
         servers = settings.replicate.servers
         self.selects_server = servers.selects if servers else None
@@ -169,6 +172,35 @@ class Selection:
             and (self.selects_server is None or self.selects_server(server_id))
             and (not self._operations or _LETTERS[operation] not in self.ignored_operations(database, table))
         )
+
+    # -- for those who compare tables with their topics -----------------------------------------------
+
+    def topic_of(self, database: str, table: str) -> tuple[str, str]:
+        """Give database and table after which the topic of a table is named."""
+        names = self._names.get(f"{database}.{table}")
+        return names or (self._tables.database(database), table)
+
+    def is_whole(self, database: str, table: str) -> bool:
+        """Say whether the topic of a table gets all changes of the rows that it has."""
+        return self.selects_server is None and not self.ignored_operations(database, table)
+
+    def hidden(self, database: str, table: str, columns: Sequence[str]) -> list[str]:
+        """Give the columns that a table's topic does not have as they are."""
+        return [name for name in columns if self._columns.find(database, table, name) is not None]
+
+    def condition(
+        self, database: str, table: str, kinds: Mapping[str, ColumnKind]
+    ) -> Callable[[Mapping[str, str | bytes | None]], bool] | None:
+        """Give what selects the rows of a table by the values that the server prints."""
+        try:
+            bound = [condition.bind(kinds) for condition in self._rows.of(database, table)]
+        except ConditionError as error:
+            raise UserError(
+                f"MILLRACE_ROWS_FILTER does not fit {database}.{table}: {error}", ExitCode.SETTINGS
+            ) from None
+        return (lambda row: all(condition(row) for condition in bound)) if bound else None
+
+    # -- for binding ----------------------------------------------------------------------------------
 
     def filter(self, table: ResolvedTable) -> RowFilter | None:
         """Give what chooses among the rows of a table; raises UnsupportedError where it does not fit it."""

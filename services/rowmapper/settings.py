@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.selection.rows import RowRules, parse_rules
 from millrace.selection.settings import (
     ColumnsSettings,
     ReplicateSettings,
@@ -56,6 +57,11 @@ class RowsSettings(SettingsGroup):
         "columns of one event, 1 to 1024; rows that take more quarantine their table, and values stay as "
         "they are stored",
     )
+
+    @property
+    def conditions(self) -> RowRules:
+        """Conditions on rows by pattern of tables."""
+        return parse_rules(self.filter)
 
     @property
     def key_columns(self) -> dict[str, list[str]]:
