@@ -95,9 +95,14 @@ def _bytes_of(avro: AvroType) -> Callable[[Any], bytes]:
     kind = avro["type"] if isinstance(avro, dict) else avro
     if isinstance(avro, dict) and avro.get("logicalType") == "decimal":
         scale = avro.get("scale", 0)
-        return lambda value: format(
-            Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale), "f"
-        ).encode()
+
+        def digits(value: bytes) -> bytes:
+            number = int.from_bytes(value, "big", signed=True)
+            # Made of its digits, since arithmetic would round it.
+            exact = Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+            return format(exact, "f").encode()
+
+        return digits
     if kind in ("string", "bytes"):
         return _encoded
     if kind in ("int", "long"):

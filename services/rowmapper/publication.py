@@ -218,8 +218,8 @@ class Publication:
         """Publish rows that waited; raises BinlogError where they still cannot be mapped."""
         context, incoming = rows.context, rows.events[-1]
         self._thread = context.thread
-        event = rows.rows_event()
-        if not self._is_done(incoming.offset) and self._selects(incoming, rows.table_map, event):
+        event = None if self._is_done(incoming.offset) else rows.rows_event()
+        if event is not None and self._selects(incoming, rows.table_map, event):
             version = context.server_version
             if self._done.offset != incoming.offset and context.row:
                 self._done = _Coordinate(incoming.offset, context.row, context.records)

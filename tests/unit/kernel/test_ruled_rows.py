@@ -129,6 +129,17 @@ def test_a_value_too_large_for_a_record() -> None:
         assert read(value, ruled)["unrepresentable"] is None
 
 
+def test_digits_that_no_rounding_may_make_one() -> None:
+    """DECIMAL(38,2): Python's own arithmetic keeps 28 digits."""
+    avro = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    write = ColumnValues.of(RULES["hash"], avro).write
+    hashes = {write(number.to_bytes(16, "big", signed=True)) for number in (10**37, 10**37 + 1, -(10**37))}
+    assert len(hashes) == 3
+    assert write((-5).to_bytes(16, "big", signed=True)) == ColumnValues.of(RULES["hash"], "string").write(
+        "-0.05"
+    )
+
+
 def test_what_is_hashed() -> None:
     """Text by its UTF-8, bytes as they are, numbers by their digits: anybody with the salt can do it."""
     ruled = values_of(RULES["hash"])
