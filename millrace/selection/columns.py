@@ -1,8 +1,9 @@
 """Which columns are dropped, masked, hashed or truncated in row topics.
 
 A rule is a pattern ``database.table.column``; what is in front of its last point is a pattern of tables.
-Names of columns are compared without regard to case, as the server does. Where several rules match, the one
-counts that shows least: drop, mask, hash, truncate.
+Names are compared without regard to case: those of columns as the server does, those of tables so that no
+rule misses one on a server that stores their names in lower case. Where several rules match, the one counts
+that shows least: drop, mask, hash, truncate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,8 +63,8 @@ class ColumnRules:
 
     def concern(self, database: str, table: str) -> bool:
         """Say whether a rule may be about a column of this table."""
-        name = f"{database}.{table}"
-        return any(wild(column_pattern(pattern)[0], name) for pattern in self.patterns())
+        name = f"{database}.{table}".casefold()
+        return any(wild(column_pattern(pattern)[0].casefold(), name) for pattern in self.patterns())
 
     @staticmethod
     def matches(pattern: str, database: str, table: str, column: str) -> bool:
@@ -89,6 +90,6 @@ class ColumnRules:
 def _first(patterns: Iterable[str], table: str, column: str) -> str | None:
     for pattern in patterns:
         tables, columns = column_pattern(pattern)
-        if wild(tables, table) and wild(columns.casefold(), column.casefold()):
+        if wild(tables.casefold(), table.casefold()) and wild(columns.casefold(), column.casefold()):
             return pattern
     return None

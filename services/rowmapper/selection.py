@@ -247,5 +247,9 @@ class Selection:
         names = {str(column.name).casefold() for column in table.columns}
         for pattern in self._columns.patterns():
             of_table, column = column_pattern(pattern)
-            if of_table == name and is_plain(column) and column.replace("\\", "").casefold() not in names:
+            if (
+                of_table.casefold() == name.casefold()
+                and is_plain(column)
+                and column.replace("\\", "").casefold() not in names
+            ):
                 _LOG.warning("a rule names a column that the table does not have", rule=pattern, table=name)

@@ -114,7 +114,7 @@ def test_a_column_that_is_dropped():
             {"hash": "%.%.note", "hash_salt": SALT},
             [hashed("Ada Lovelace"), None, hashed("Ada King"), None],
         ),
-        ({"truncate": "shop.people.note=5"}, ["Ada L", None, "Ada K", None]),
+        ({"truncate": "Shop.PEOPLE.Note=5"}, ["Ada L", None, "Ada K", None]),
         ({"truncate": "shop.people.note=5", "mask": "shop.peopl_.no%="}, [""] * 4),
         ({"mask": "shop.orders.note=***"}, ["Ada Lovelace", None, "Ada King", None]),
     ],
