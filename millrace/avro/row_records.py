@@ -22,10 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace import kernel
 from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
+from millrace.avro.column_values import ColumnValues
 from millrace.avro.registry import wire_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
 from millrace.binlog.columns.column import ABSENT
-from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Native, NativeKind, codec_of
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    ColumnCodec,
+    Native,
+    NativeKind,
+    codec_of,
+)
 from millrace.binlog.errors import BinlogError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.rows import AvroRows, Row, RowImages, Values, present_ordinals
@@ -85,12 +92,20 @@ class EventPlace:
     """Key of the event in the events topic."""
 
 
-def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> TableSchemas:
-    """Make the schemas of ``table``; the columns' types are those that their declarations give."""
+Ruled = Mapping[int, ColumnValues]
+"""Columns with a rule of selection, by ordinal."""
+
+
+def table_schemas(
+    source: str, table: ResolvedTable, options: AvroOptions, ruled: Ruled | None = None
+) -> TableSchemas:
+    """Make the schemas of ``table``; the columns' types are those that declarations or rules give."""
+    types = _avro_types(table, options, ruled or {})
     namespace = ".".join(escape_name(part) for part in (source, table.database, table.table))
     fields = [
-        _field(column.name, {"type": ["null", codec_of(column).avro_type(options)], "default": None})
-        for column in table.columns
+        _field(column.name, {"type": ["null", avro], "default": None})
+        for column, avro in zip(table.columns, types, strict=True)
+        if avro is not None
     ]
     envelope = load_schema("Envelope")
     envelope["namespace"] = namespace
@@ -102,11 +117,18 @@ def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> Ta
     key = None
     if table.key_columns:
         key_fields = [
-            _field(column.name, {"type": _key_type(codec_of(column).avro_type(options))})
-            for column in table.key_columns
+            _field(column.name, {"type": _key_type(types[column.ordinal])}) for column in table.key_columns
         ]
         key = {"type": "record", "name": "Key", "namespace": namespace, "fields": key_fields}
     return TableSchemas(key, envelope)
+
+
+def _avro_types(table: ResolvedTable, options: AvroOptions, ruled: Ruled) -> list[Any]:
+    """Give the types of the columns' fields, None for a column that has none."""
+    return [
+        ruled[column.ordinal].avro_type if column.ordinal in ruled else codec_of(column).avro_type(options)
+        for column in table.columns
+    ]
 
 
 def _field(name: str | None, rest: dict[str, Any]) -> dict[str, Any]:
@@ -133,8 +155,10 @@ def _key_type(avro: Schema) -> Schema:
     return [avro, "string"] if logical else avro
 
 
-def _key_writer(avro: Schema) -> Callable[[Any, str | bytes | None], bytes]:
+def _key_writer(avro: Schema, rule: ColumnValues | None) -> Callable[[Any, str | bytes | None], bytes]:
     """Bind the way from a value, or from what its type cannot hold, to the field of a key."""
+    if rule is not None:  # without the branch of the column's union
+        return lambda value, lost: (rule.write(value) if lost is None else rule.write_lost(lost))[1:]
     write = binary.writer(avro)
     has_text_branch = _key_type(avro) is not avro
     value_branch, text_branch = (_NULL, _SOME) if has_text_branch else (b"", b"")
@@ -184,19 +208,28 @@ class RowEncoder:
         key_id: int | None,
         value_id: int,
         record_limit: int,
+        ruled: Ruled | None = None,
     ) -> None:
+        self.ruled = ruled or {}
+        """Columns with a rule, of which no other value than the rule's is written."""
         self.names = [str(column.name) for column in table.columns]
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options
-        types = [codec.avro_type(options) for codec in self._codecs]
+        types = _avro_types(table, options, self.ruled)
         self.pack = binary.packer()
         self.prefix = wire_prefix(value_id)
         self.record_limit = record_limit
-        self._writers = [binary.writer(["null", avro]) for avro in types]
+        self._writers = [
+            self.ruled[ordinal].write if ordinal in self.ruled else binary.writer(["null", avro])
+            for ordinal, avro in enumerate(types)
+        ]
         self.origin = string(version) + string(CONNECTOR) + string(source)
         self.place = string(table.database) + string(table.table)
         self._key_prefix = None if key_id is None else wire_prefix(key_id)
-        self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
+        self._key = [
+            (column.ordinal, _key_writer(types[column.ordinal], self.ruled.get(column.ordinal)))
+            for column in table.key_columns
+        ]
         self._key_parts = [
             (column.ordinal, _key_type(types[column.ordinal]) is not types[column.ordinal])
             for column in table.key_columns
@@ -204,7 +237,7 @@ class RowEncoder:
         self._single_key: tuple[int, Writer] | None = None
         if len(table.key_columns) == 1:
             ordinal = table.key_columns[0].ordinal
-            if _key_type(types[ordinal]) is types[ordinal]:
+            if _key_type(types[ordinal]) is types[ordinal] and ordinal not in self.ruled:
                 self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
 
@@ -235,8 +268,12 @@ class RowEncoder:
         bound = self._sides.get(present)
         if bound is None:
             has = self._present(present)
-            writers = [write if there else _absent for write, there in zip(self._writers, has, strict=True)]
-            names = [name for name, there in zip(self.names, has, strict=True) if not there]
+            fields = [ordinal for ordinal in range(len(has)) if not self._is_dropped(ordinal)]
+            writers = list(self._writers)
+            for ordinal in fields:
+                if not has[ordinal]:
+                    writers[ordinal] = _absent
+            names = [self.names[ordinal] for ordinal in fields if not has[ordinal]]
             missing = _SOME + binary.array_of_strings(names) if names else _NULL
             bound = self._sides[present] = (writers, missing)
         return bound
@@ -252,7 +289,10 @@ class RowEncoder:
             return None
         from millrace.kernel.rows import RowsKernel  # noqa: PLC0415 - whether it is built shows when it runs
 
-        natives = [codec.native(self._options) for codec in self._codecs]
+        natives = [
+            self.ruled[ordinal].native if ordinal in self.ruled else codec.native(self._options)
+            for ordinal, codec in enumerate(self._codecs)
+        ]
         return RowsKernel(
             [_plan(codec, native) for codec, native in zip(self._codecs, natives, strict=True)],
             [
@@ -266,6 +306,9 @@ class RowEncoder:
             self.prefix,
             self.record_limit,
         )
+
+    def _is_dropped(self, ordinal: int) -> bool:
+        return ordinal in self.ruled and self.ruled[ordinal].avro_type is None
 
     def _present(self, bitmap: bytes) -> list[bool]:
         ordinals = present_ordinals(bitmap, len(self._codecs))
@@ -359,6 +402,38 @@ class EventWriter:
         side = int(operation is RowsOperation.WRITE)
         self._one_sided(self._frames(operation)[0], images.rows, side)
         return list(range(len(images.rows)))
+
+    def write_chosen(
+        self, operation: RowsOperation, images: AvroRows, chosen: Iterable[RowsOperation | None]
+    ) -> list[int]:
+        """Write rows each as it was chosen, None for not at all; otherwise as :meth:`write` does.
+
+        A row of an update may be a delete of its image before or an insert of the one after.
+        """
+        self._lost = images.unrepresentable
+        frames = self._frames(operation)
+        starts = []
+        for number, (row, choice) in enumerate(zip(images.rows, chosen, strict=True)):
+            starts.append(len(self.records))
+            before, after = row
+            if choice is None:
+                continue
+            if before is None or after is None:
+                self._append_one_sided(frames[0], number, row)
+            elif choice is RowsOperation.UPDATE:
+                self._update(frames, number, before, after)
+            else:
+                old, new = self._keys(number, before, after)
+                if choice is RowsOperation.DELETE:
+                    self._append(frames[1], old, number, before, None)
+                else:
+                    self._append(frames[2], new, number, None, after)
+        return starts
+
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Ordinals of columns of which values were left out."""
+        return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
 
     def write_bytes(
         self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel | None"
@@ -523,6 +598,10 @@ class EventWriter:
             parts = [_SOME]
             for ordinal, (write, value) in enumerate(zip(writers, values, strict=True)):
                 note: dict[str, Any] = {}
+                rule = self._encoder.ruled.get(ordinal)
+                if rule is not None and ((side, ordinal) not in too_large or rule.native is not None):
+                    parts.append(rule.write_lost(lost[ordinal]) if ordinal in lost else write(value))
+                    continue
                 if (side, ordinal) in too_large:
                     note = {"reference": self._reference(number, side, ordinal)}
                 elif ordinal in lost:
@@ -547,7 +626,9 @@ class EventWriter:
         for side, values in enumerate((before, after)):
             lost = self._lost.get((number, side), {})
             sizes += [
-                (_size(lost.get(ordinal, value)), side, ordinal) for ordinal, value in enumerate(values or ())
+                (_size(lost.get(ordinal, value)), side, ordinal)
+                for ordinal, value in enumerate(values or ())
+                if ordinal not in self._encoder.ruled
             ]
         too_large = set(self._left_out.get(number, ()))
         for size, side, ordinal in sorted(sizes, key=lambda entry: -entry[0]):

@@ -274,12 +274,17 @@ class Progress:
 _NOTHING: Final = (-1, 0)
 
 
+PAUSED: Final = "Paused"
+"""In place of the class of an error, where a table was set aside by command."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuarantinedTable:
     """A table whose rows wait in the dead letter topic, from the event ``key`` on.
 
     ``error`` and ``error_class`` are those of that event's dead letter. ``dead_letter`` and ``progress`` say
-    how far its dead letters were redriven, where that was begun.
+    how far its dead letters were redriven, where that was begun. A table that was paused has no key; all of
+    its dead letters from the offset ``dead_letter`` on wait.
     """
 
     database: str
@@ -291,6 +296,20 @@ class QuarantinedTable:
     error_class: str = "SchemaMismatchError"
     dead_letter: int | None = None
     progress: Progress | None = None
+
+    @classmethod
+    def paused(cls, database: str, table: str, transaction: int, dead_letter: int) -> "QuarantinedTable":
+        """Set a table aside by command: rows of transactions that begin at an offset or later wait.
+
+        Those of a prepared XA transaction, too, that is committed there: its events come before.
+        """
+        error = "paused by command; 'millrace resume' gives its rows back"
+        return cls(database, table, "", transaction, 0, error, PAUSED, dead_letter)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was set aside by command."""
+        return self.error_class == PAUSED
 
     @property
     def name(self) -> str:

@@ -29,6 +29,7 @@ class TransactionWriter:
     transactions: int
     offset: int
     epoch: int
+    selects_server: Callable[[int], bool] | None
     def __init__(
         self,
         plans: list[tuple[int, int, bytes]],
@@ -46,5 +47,5 @@ class TransactionWriter:
         most_records: int,
         most_bytes: int,
         limit: int,
-        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter, bool] | None],
+        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
     ) -> int: ...

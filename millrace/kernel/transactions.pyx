@@ -187,6 +187,7 @@ cdef class Mapped:
     cdef int64_t table_id
     cdef int64_t call
     cdef TableWriter table
+    cdef bint excluded
 
 
 # -- transactions ---------------------------------------------------------------------------------------
@@ -210,6 +211,7 @@ cdef class TransactionWriter:
     cdef readonly Py_ssize_t transactions
     cdef readonly object offset
     cdef readonly int64_t epoch
+    cdef public object selects_server  # from server_id to whether its rows are published; None where all are
 
     cdef object _read
     cdef tuple _target
@@ -267,8 +269,9 @@ cdef class TransactionWriter:
 
         Values have ``prefix`` in front of the event. It ends once ``most_records`` are written, or ``most_bytes``,
         and in front of a transaction whose events have more than ``limit`` bytes. ``find_table(event, epoch,
-        log_file, position)`` gives the table of a table map for rows that stand there, and whether it is that for
-        all that come later in this call; None leaves the transaction to the reference.
+        log_file, position)`` gives the table of a table map for rows that stand there, None where they are not
+        published, and whether that holds for all that come later in this call; None leaves the transaction to the
+        reference.
         """
         cdef Py_ssize_t taken
         self.groups = {}
@@ -481,9 +484,11 @@ cdef class TransactionWriter:
             return False
         if flags & STMT_END_F:
             self._maps = []
+        if self.selects_server is not None and not self.selects_server(head.server_id):
+            return True
         table = self._table(mapped, &source, head)
         if table is None:
-            return False
+            return mapped.excluded
         images = self._images(table, &source, use, head.type_code, &before, &after)
         if images is None:
             return False
@@ -523,14 +528,20 @@ cdef class TransactionWriter:
         return None
 
     cdef TableWriter _table(self, Mapped mapped, const Source* source, const Head* head):
-        """Give the table of a table map, as it is asked for once per call unless it may be another one later."""
+        """Give the table of a table map, as it is asked for once per call unless it may be another one later.
+
+        None where there is none, or its rows are not published, which ``mapped`` says then.
+        """
         if mapped.call == self._call:
             return mapped.table
         log_file = slice_of(source, head.log_file.at, head.log_file.size).decode("ascii")
         found = self._find_table(mapped.event, head.epoch, log_file, head.position)
+        mapped.excluded = False
         if found is None:
             return None
-        mapped.table = <TableWriter?>(<tuple?>found)[0]
+        table = (<tuple?>found)[0]
+        mapped.excluded = table is None
+        mapped.table = None if table is None else <TableWriter?>table
         if (<tuple>found)[1]:
             mapped.call = self._call
         return mapped.table

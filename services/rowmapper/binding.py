@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import millrace
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.column_values import ColumnValues
 from millrace.avro.registry import key_subject, value_subject
 from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
 from millrace.avro.service_state import TableTopic
 from millrace.avro.transactions import table_writer
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.declaration import EVENTS
-from millrace.binlog.errors import BinlogError, InvalidValueError
+from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
@@ -35,6 +36,7 @@ from millrace.contract import Topics, metric_name
 from millrace.kafka.topics import TableTopicInfo
 from millrace.runtime.logging import get_logger
 from services.rowmapper.catalog import Catalog, Found, Position
+from services.rowmapper.selection import RowFilter, Selection
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.value_offsets import locate_value
 
@@ -72,6 +74,7 @@ class BoundTable:
     max_unpacked: int
     """How many bytes the compressed columns of one event may unpack to."""
     known: TableTopic
+    filter: RowFilter | None = None
     name: tuple[str, str] = field(init=False)
     _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
         default_factory=dict, init=False
@@ -90,7 +93,10 @@ class BoundTable:
                 self._images.clear()
             partial = isinstance(event, PartialUpdateRowsEvent)
             bound = self._images[kind] = self._bind(event, partial=partial)
-        writer.write_bytes(event.operation, event.rows, *bound)
+        if self.filter is None:
+            writer.write_bytes(event.operation, event.rows, *bound)
+        else:
+            self._write_chosen(self.filter, event, bound[0], writer)
 
     def write_by_row(self, event: RowsEvent, writer: EventWriter) -> list[int]:
         """Write rows by the reference alone; give how many records there were before each row.
@@ -98,7 +104,18 @@ class BoundTable:
         Raises as :meth:`write` does.
         """
         images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
+        if self.filter is not None:
+            return self._write_chosen(self.filter, event, images, writer)
         return writer.write(event.operation, images.avro(event.rows))
+
+    @staticmethod
+    def _write_chosen(
+        chosen_by: RowFilter, event: RowsEvent, images: RowImages, writer: EventWriter
+    ) -> list[int]:
+        if writer.left_out & chosen_by.ordinals:
+            raise TooLargeError("a value by which MILLRACE_ROWS_FILTER selects rows is too large to be held")
+        chosen = chosen_by.choose(images, event)
+        return writer.write_chosen(event.operation, images.avro(event.rows), chosen)
 
     def count(self, event: RowsEvent) -> int:
         """Count the rows of an event; raises BinlogError."""
@@ -163,6 +180,8 @@ class _Resolved:
     found: Found | None
     topic: str
     schemas: TableSchemas
+    ruled: dict[int, ColumnValues]
+    filter: RowFilter | None
     key_fingerprint: str
     value_fingerprint: str
 
@@ -195,11 +214,11 @@ class Binder:
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
+        self.selection = Selection(settings)
         self._source = settings.source
         self._avro = settings.rows.avro
         self._max_unpacked = settings.rows.unpacked_mib << 20
         self._topics = Topics(settings.source)
-        self._names = settings.topics.table_names
         self._max_tables = settings.topics.max_tables
         self._ensure_topics = ensure_topics
         self._register = register
@@ -352,7 +371,8 @@ class Binder:
                 bound = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
                 self._bound[content] = bound
                 if bound.table.schema_source == "catalog":
-                    self._named_by_catalog.add(bound.name)
+                    table_map = wanted[content][0]
+                    self._named_by_catalog.add((table_map.database, table_map.table))
 
     def _resolve(self, table_map: TableMapEvent, place: Position, version: str | None) -> _Resolved:
         found = self._find(table_map, place, version)
@@ -362,15 +382,19 @@ class Binder:
         schema_source: str = table.schema_source
         if schema_source == "catalog" and found is not None and found.later:
             schema_source = "catalog_later"
-        name = f"{table.database}.{table.table}"
-        topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
-        schemas = table_schemas(self._source, table, self._avro)
+        table = self.selection.keyed(table)
+        ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
+        topic = self._topics.table(*self.selection.topic_of(table.database, table.table))
+        table = self.selection.named(table)
+        schemas = table_schemas(self._source, table, self._avro, ruled)
         return _Resolved(
             table,
             schema_source,
             found,
             topic,
             schemas,
+            ruled,
+            chosen_by,
             "" if schemas.key is None else _fingerprint(schemas.key),
             _fingerprint(schemas.envelope),
         )
@@ -478,6 +502,7 @@ class Binder:
             key_id=key_id,
             value_id=value_id,
             record_limit=info.record_limit,
+            ruled=one.ruled,
         )
         return BoundTable(
             table,
@@ -489,6 +514,7 @@ class Binder:
             self._avro,
             self._max_unpacked,
             known,
+            one.filter,
         )
 
     def topic_id(self, topic: str) -> str | None:

@@ -218,11 +218,12 @@ class Publication:
         """Publish rows that waited; raises BinlogError where they still cannot be mapped."""
         context, incoming = rows.context, rows.events[-1]
         self._thread = context.thread
-        if not self._is_done(incoming.offset):
+        event = None if self._is_done(incoming.offset) else rows.rows_event()
+        if event is not None and self._selects(incoming, rows.table_map, event):
             version = context.server_version
             if self._done.offset != incoming.offset and context.row:
                 self._done = _Coordinate(incoming.offset, context.row, context.records)
-            yield from self._publish_rows(incoming, rows.rows_event(), rows.table_map, context.query, version)
+            yield from self._publish_rows(incoming, event, rows.table_map, context.query, version)
             self._publish(incoming)
         self._transaction.last = incoming
 
@@ -333,7 +334,9 @@ class Publication:
         if event.flags & _STMT_END:
             self._table_maps.clear()
             self._query = None
-        if self._is_done(incoming.offset):
+        if self._is_done(incoming.offset) or (
+            mapped is not None and not self._selects(incoming, mapped[0], event)
+        ):
             return None
         if mapped is None:
             if isinstance(event, PlainRowsEvent) and not event.rows:
@@ -367,9 +370,17 @@ class Publication:
             # A restart while its dead letter was written: what was found then counts, even if it is mended
             # now.
             reason = _Reason(waiting.error_class, waiting.error)
+        elif waiting.is_paused:
+            reason = _Reason(waiting.error_class, "the table is paused")
         else:
             reason = _Reason.of(SchemaMismatchError(f"the table is quarantined: {waiting.error}"))
         return self._dead_letter(incoming, reason, f"{database}.{table}", self._with_rows(incoming, context))
+
+    def _selects(self, incoming: Incoming, table_map: TableMapEvent, event: RowsEvent) -> bool:
+        """Tell whether rows of an event are published."""
+        return self._publisher.binder.selection.publishes(
+            table_map.database, table_map.table, event.operation, incoming.event.server_id
+        )
 
     def _rows_or_quarantine(
         self, incoming: Incoming, event: RowsEvent, table_map: TableMapEvent, context: RowsContext

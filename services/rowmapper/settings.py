@@ -2,10 +2,18 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.selection.rows import RowRules, parse_rules
+from millrace.selection.settings import (
+    ColumnsSettings,
+    ReplicateSettings,
+    RowConditions,
+    RowKeys,
+    keys_of,
+)
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
 
@@ -22,6 +30,17 @@ class RowsSettings(SettingsGroup):
     )
     include_query: bool = Field(
         False, description="true to put the statement, where it is logged, into source.query of each row"
+    )
+    filter: RowConditions = Field(
+        "",
+        description="conditions that rows must fulfil, as DATABASE.TABLE: CONDITION with a condition in SQL "
+        "on columns and literals, separated by semicolons",
+    )
+    keys: RowKeys = Field(
+        "",
+        description="columns of the keys of records in place of the primary key, as DATABASE.TABLE=COLUMN or "
+        "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
+        "behind the =",
     )
     buffer_mib: int = Field(
         64,
@@ -40,6 +59,16 @@ class RowsSettings(SettingsGroup):
     )
 
     @property
+    def conditions(self) -> RowRules:
+        """Conditions on rows by pattern of tables."""
+        return parse_rules(self.filter)
+
+    @property
+    def key_columns(self) -> dict[str, list[str]]:
+        """Names of the columns of keys by pattern of tables."""
+        return keys_of(self.keys)
+
+    @property
     def avro(self) -> AvroOptions:
         """What the columns' declarations are told."""
         return AvroOptions(bigint_unsigned=self.bigint_unsigned, wide_decimal=self.wide_decimal)
@@ -50,3 +79,14 @@ class RowMapperSettings(ServiceSettings):
 
     registry: RegistrySettings
     rows: RowsSettings = RowsSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
+    replicate: ReplicateSettings = ReplicateSettings()  # type: ignore[call-arg]  # likewise
+    columns: ColumnsSettings = ColumnsSettings()  # type: ignore[call-arg]  # likewise
+
+    @model_validator(mode="after")
+    def _statements_show_nothing(self) -> "RowMapperSettings":
+        if self.rows.include_query and self.columns.rules:
+            raise ValueError(
+                "MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold the values that MILLRACE_COLUMNS_… "
+                "keep from row topics; unset one of them"
+            )
+        return self

@@ -55,6 +55,7 @@ class RowMapperStage:
         """Timestamp of the last record taken, milliseconds since 1970."""
         self._publisher = publisher
         self._binder = publisher.binder
+        self._selection = publisher.binder.selection
         self._quarantine = publisher.quarantine
         self._reader = reader
         self._replay = replay
@@ -67,6 +68,8 @@ class RowMapperStage:
         self._publication: Publication | None = None
         # Where the kernel is built, it takes what is ordinary.
         self._compiled = None if publisher.include_query else publisher.compiled(reader.read)
+        if self._compiled is not None:
+            self._compiled.selects_server = self._selection.selects_server
         self._most_bytes = min(buffer_bytes, _MOST_BYTES)
 
     @property
@@ -163,23 +166,32 @@ class RowMapperStage:
 
     def _find_table(
         self, table_map: TableMapEvent, epoch: int, log_file: str, position: int
-    ) -> "tuple[TableWriter, bool] | None":
-        """Give the kernel a table; None where the reference must see to it."""
-        if (table_map.database, table_map.table) in self._quarantine:
+    ) -> "tuple[TableWriter | None, bool] | None":
+        """Give the kernel a table, or none where its rows are not published.
+
+        None alone is for what the reference must see to.
+        """
+        name = table_map.database, table_map.table
+        if not self._selection.selects(*name):
+            return None, True
+        if name in self._quarantine or self._selection.ignored_operations(*name):
             return None
         place = Position(epoch, log_file, position)
         found = self._binder.find(table_map, place, self._assembler.server_version)
-        return None if found is None else (found[0].compiled(), found[1])
+        return None if found is None or found[0].filter is not None else (found[0].compiled(), found[1])
 
     # -- the reference --------------------------------------------------------------------------------
 
     def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
         """Give the table maps of transactions that are to be published."""
+        selects_server = self._selection.selects_server
         for step in steps:
             transaction = step.transaction
             for incoming in () if transaction is None else transaction.table_maps:
                 name = incoming.event.database or "", incoming.event.table or ""
-                if name in self._quarantine:
+                if name in self._quarantine or not self._selection.selects(*name):
+                    continue
+                if selects_server is not None and not selects_server(incoming.event.server_id):
                     continue
                 try:
                     event = incoming.event.event

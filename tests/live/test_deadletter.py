@@ -34,7 +34,11 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 
 def deadletter(world, *arguments, code=0, text=True):
-    done = run_python("-m", "millrace.cli", "deadletter", *arguments, settings=world.environment, text=text)
+    return millrace(world, "deadletter", *arguments, code=code, text=text)
+
+
+def millrace(world, *arguments, code=0, text=True):
+    done = run_python("-m", "millrace.cli", *arguments, settings=world.environment, text=text)
     assert done.returncode == code, done.stderr
     return done
 
@@ -116,9 +120,29 @@ def test_a_quarantined_table_is_redriven(world):
         world.wait_for_row("done", 3)
     assert_whole(world)
     assert world.rows("plain")[-1]["after"]["note"] == "live again"
+    assert_paused_and_resumed(world)
+    assert_whole(world)
     assert not any(
         json.loads(line)["waits"] for line in deadletter(world, "list", "--json").stdout.splitlines()
     )
+
+
+def assert_paused_and_resumed(world):
+    """A table's rows wait in their order, over restarts, until it is resumed."""
+    table = f"{world.database}.plain"
+    assert f"{table}: paused" in millrace(world, "pause", table).stdout
+    with world.services(*SERVICES):
+        run(world, "INSERT INTO plain (id, note) VALUES (60, 'waits'); INSERT INTO done VALUES (4)")
+        world.wait_for_row("done", 4)
+    assert f"{table}: was quarantined or paused already" in millrace(world, "pause", table).stdout
+    with world.services(*SERVICES):
+        run(world, "UPDATE plain SET note = 'comes' WHERE id = 60; INSERT INTO done VALUES (5)")
+        world.wait_for_row("done", 5)
+    assert 60 not in [(row["after"] or {}).get("id") for row in world.rows("plain")]
+    assert f"{table} is paused, 2 dead letters wait" in deadletter(world, "list").stdout
+    assert deadletter(world, "redrive").stdout == f"no table of {world.source} is quarantined\n"
+    assert f"{table}: 2 dead letters mapped, 2 rows" in millrace(world, "resume", table).stdout
+    assert [row["after"]["note"] for row in world.rows("plain")[-2:]] == ["waits", "comes"]
 
 
 def assert_whole(world):

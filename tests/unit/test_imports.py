@@ -35,7 +35,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.binlog", "millrace.kernel", "millrace.text"),
+        *("millrace.binlog", "millrace.kernel", "millrace.text", "millrace.selection"),
+    ),
+    "millrace.selection": (
+        *("millrace.selection", "millrace.binlog", "millrace.runtime.settings", "millrace.text"),
     ),
     "millrace.mysql": (
         *("millrace.mysql", "millrace.runtime", "millrace.contract"),

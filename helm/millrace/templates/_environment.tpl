@@ -140,6 +140,9 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- if ne .component "reader" -}}
 {{- $parts = append $parts (include "millrace.secrets.registry" .root) -}}
 {{- end -}}
+{{- if and (has .component (list "rowmapper" "run")) .source.hashSalt.existingSecret -}}
+{{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_COLUMNS_HASH_SALT" .source.hashSalt.existingSecret .source.hashSalt.key)) -}}
+{{- end -}}
 {{- if and (has .component (list "reader" "run")) .source.mysql.host -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_USER" .source.mysql.existingSecret .source.mysql.userKey)) -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_PASSWORD" .source.mysql.existingSecret .source.mysql.passwordKey)) -}}

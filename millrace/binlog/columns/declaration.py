@@ -118,6 +118,8 @@ class NativeKind(IntEnum):
     """A spatial reference system and well-known binary to a record."""
     DECIMAL_TEXT = 19
     """DECIMAL as above, to a string of its digits."""
+    FIXED = 20
+    """Any value, or NULL, to the one text, which is written as it is; nothing where that is empty."""
 
 
 class Native(NamedTuple):

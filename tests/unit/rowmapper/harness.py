@@ -109,7 +109,17 @@ class World:
 
     unpacked_limit = 64 << 20
 
-    def __init__(self, events, *, cut_every=10**9, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
+    def __init__(
+        self,
+        events,
+        *,
+        cut_every=10**9,
+        catalog=(),
+        limit=1 << 20,
+        held_bytes=HELD_BYTES,
+        selection=None,
+        **rows,
+    ):
         self.held_bytes = held_bytes
         self.events = events
         self.registry = Registry()
@@ -121,6 +131,7 @@ class World:
             kafka={"bootstrap_servers": "localhost:1"},
             registry={"url": "http://localhost:1"},
             rows=rows,
+            **(selection or {}),
         )
         self.replays = 0
         self.looks = 0

@@ -1,0 +1,72 @@
+"""The commands ``millrace pause`` and ``millrace resume``."""
+
+import click
+
+from millrace.cli.deadletter import redrive_in_words, stopped_by_signals
+from millrace.cli.frame import check_topics, errors_in_words, setting_values, source_option, topic_options
+from millrace.contract import Topics
+from millrace.runtime.logging import configure_logging
+from millrace.runtime.settings import load_settings
+from millrace.text import printable
+from services.rowmapper.pause import pause as pause_tables
+from services.rowmapper.settings import RowMapperSettings
+
+__all__ = ["pause", "resume"]
+
+
+def _settings(
+    source: str | None, bootstrap_servers: str | None, registry_url: str | None
+) -> RowMapperSettings:
+    settings = load_settings(
+        RowMapperSettings,
+        **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+    )
+    topics = Topics(settings.source)
+    check_topics(settings, topics.deadletter, topics.state)
+    return settings
+
+
+@click.command("pause")
+@source_option
+@topic_options
+@click.argument("tables", nargs=-1, required=True, metavar="DATABASE.TABLE...")
+def pause(
+    *,
+    tables: tuple[str, ...],
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+) -> None:
+    """Hold the rows of tables: from now on they wait in the dead letter topic, until 'millrace resume'.
+
+    This lasts over restarts. It takes over from the row mapper: stop that before, or let it be started again
+    after. It needs the row mapper's own settings.
+    """
+    configure_logging("ERROR")
+    with errors_in_words():
+        settings = _settings(source, bootstrap_servers, registry_url)
+        already = pause_tables(settings, tables, click.echo, stopped_by_signals())
+        for name in tables:
+            note = "was quarantined or paused already" if name in already else "paused"
+            click.echo(f"{printable(name)}: {note}")
+
+
+@click.command("resume")
+@source_option
+@topic_options
+@click.argument("tables", nargs=-1, required=True, metavar="DATABASE.TABLE...")
+def resume(
+    *,
+    tables: tuple[str, ...],
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+) -> None:
+    """Give the rows of paused tables to their topics, in order and once, and let new ones follow.
+
+    It takes over from the row mapper, as 'millrace deadletter redrive' does. If it is interrupted, start it
+    again.
+    """
+    configure_logging("ERROR")
+    with errors_in_words():
+        redrive_in_words(_settings(source, bootstrap_servers, registry_url), tables)
