@@ -186,6 +186,7 @@ def make_stage(
             settings,
             ensure_topics=ports.ensure_topics,
             register=ports.register,
+            schema=ports.registry.schema,
             read_catalog=catalog.read,
             catalog_grew=catalog.grew,
             known=ports.known_topics(),
@@ -201,7 +202,8 @@ def make_stage(
         statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
         unpacked_limit=settings.rows.unpacked_mib << 20,
         include_query=settings.rows.include_query,
-        now_ms=lambda: int(time.time() * 1000),
+        truncate=settings.rows.truncate,
+        now_us=lambda: time.time_ns() // 1000,
     )
     stage = RowMapperStage(
         state,
