@@ -19,7 +19,12 @@ from typing import Any, Final
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
-from millrace.avro.registry import RegistryError, SchemaRefusedError, SchemaRegistry
+from millrace.avro.registry import (
+    IncompatibleSchemaError,
+    RegistryError,
+    SchemaRefusedError,
+    SchemaRegistry,
+)
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
@@ -51,6 +56,11 @@ __all__ = ["REGISTERING", "Ports", "RowMapper", "assembled", "leave_out", "main"
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
+
+_INCOMPATIBLE: Final = (
+    "Give the table another topic with MILLRACE_TOPICS_NAMES, or let the subject take it: PUT "
+    '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
+)
 
 REGISTERING: Final = 8
 """Schemas that are registered at the same time."""
@@ -266,7 +276,9 @@ class Ports:
 
         def register(subject: str, schema: dict[str, Any]) -> int | BinlogError:
             try:
-                return self.registry.register(subject, schema, always=True)
+                return self.registry.register(subject, schema)
+            except IncompatibleSchemaError as error:
+                return TableRefusedError(f"{error.message}. {_INCOMPATIBLE}")
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 
