@@ -50,6 +50,7 @@ SERVICES: Final[dict[str, type[ServiceSettings]]] = {
 }
 PAGES: Final = {
     "docs/columns.md": ("columns",),
+    "docs/types.md": ("types",),
     "docs/events.md": ("events",),
     "docs/configuration.md": ("settings",),
     "docs/topics.md": ("topics",),
@@ -194,11 +195,11 @@ def _sentences(comment: list[str]) -> str:
     return " ".join(comment).replace(", for example ", ". ").replace("<", "&lt;")
 
 
-def _of_script(name: str) -> Callable[[], str]:
-    """Take the generator from the script beside this one that is named as its page."""
+def _of_script(name: str, script: str = "") -> Callable[[], str]:
+    """Take the generator from a script beside this one, which is named as its page unless it is given."""
 
     def generate() -> str:
-        text: str = runpy.run_path(str(PROJECT / "docs" / f"{name}.py"))[f"{name}_text"]()
+        text: str = runpy.run_path(str(PROJECT / "docs" / f"{script or name}.py"))[f"{name}_text"]()
         return text
 
     return generate
@@ -206,6 +207,7 @@ def _of_script(name: str) -> Callable[[], str]:
 
 GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "columns": _of_script("columns"),
+    "types": _of_script("types", "columns"),
     "events": _of_script("events"),
     "settings": settings_tables,
     "topics": topics_table,

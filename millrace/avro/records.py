@@ -85,7 +85,8 @@ class RecordSerializer:
 class TransactionSerializer:
     """Writes values of the transactions topic: two for each transaction, and so worth their own code.
 
-    The fields stand in the order of the schema ``Transaction``. ``at`` is the event of a record.
+    The fields stand in the order of the schema ``Transaction``. ``at`` is the event of a record,
+    ``ts_ms`` its time.
     """
 
     def __init__(self, registry: SchemaRegistry, topic: str) -> None:
@@ -99,14 +100,14 @@ class TransactionSerializer:
         """What stands in front of the transaction's id: in the first record, and in the second."""
         return self._begin, self._end
 
-    def begin(self, transaction: str, at: "EventRecord") -> bytes:
+    def begin(self, transaction: str, at: "EventRecord", ts_ms: int) -> bytes:
         """Return the value of the record before the first change."""
         return self._pack(
             "bsblllslb",
             self._begin,
             transaction,
             _NULL + _NULL,
-            at.timestamp * 1000,
+            ts_ms,
             at.server_id,
             at.epoch,
             at.log_file,
@@ -118,6 +119,7 @@ class TransactionSerializer:
         self,
         transaction: str,
         at: "EventRecord",
+        ts_ms: int,
         per_table: Mapping[tuple[str, str], int],
         non_row_changes: int,
     ) -> bytes:
@@ -138,7 +140,7 @@ class TransactionSerializer:
             _SOME,
             *counts,
             _NULL,
-            at.timestamp * 1000,
+            ts_ms,
             at.server_id,
             at.epoch,
             at.log_file,

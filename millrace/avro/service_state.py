@@ -329,6 +329,7 @@ class RowsContext:
     row: int
     records: int
     before: tuple[bytes, ...]
+    committed_us: int = 0
 
     def to_bytes(self) -> bytes:
         """Encode as a single object."""

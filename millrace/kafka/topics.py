@@ -163,6 +163,7 @@ class TableTopicInfo(TopicInfo):
     """What a producer must know of a table's topic, and Kafka's id of it."""
 
     id: str = ""
+    compacted: bool = False
 
 
 class TopicRefusedError(Exception):
@@ -243,7 +244,11 @@ def _ensure(
             )
         else:
             outcomes[name] = TableTopicInfo(
-                description.partitions, int(config["max.message.bytes"]), spec.chunked, description.id
+                description.partitions,
+                int(config["max.message.bytes"]),
+                spec.chunked,
+                description.id,
+                "compact" in config["cleanup.policy"],
             )
     return outcomes
 

@@ -43,7 +43,7 @@ class TransactionWriter:
         records: Sequence[Any],
         index: int,
         prefix: bytes,
-        now_ms: int,
+        now_us: int,
         most_records: int,
         most_bytes: int,
         limit: int,

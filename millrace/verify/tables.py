@@ -246,7 +246,10 @@ class Folder:
     def add(self, key: bytes | None, envelope: Mapping[str, Any]) -> None:
         """Fold the next record."""
         self.records += 1
-        if key is None:
+        if envelope["op"] == "t":
+            self._keyed.clear()
+            self._unkeyed.clear()
+        elif key is None:
             for image, step in (("before", -1), ("after", 1)):
                 if envelope[image] is not None:
                     row = self._row(envelope, image, None)

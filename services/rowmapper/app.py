@@ -19,7 +19,12 @@ from typing import Any, Final
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
-from millrace.avro.registry import RegistryError, SchemaRefusedError, SchemaRegistry
+from millrace.avro.registry import (
+    IncompatibleSchemaError,
+    RegistryError,
+    SchemaRefusedError,
+    SchemaRegistry,
+)
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
@@ -51,6 +56,11 @@ __all__ = ["REGISTERING", "Ports", "RowMapper", "assembled", "leave_out", "main"
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
+
+_INCOMPATIBLE: Final = (
+    "Give the table another topic with MILLRACE_TOPICS_NAMES, or let the subject take it: PUT "
+    '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
+)
 
 REGISTERING: Final = 8
 """Schemas that are registered at the same time."""
@@ -186,6 +196,7 @@ def make_stage(
             settings,
             ensure_topics=ports.ensure_topics,
             register=ports.register,
+            schema=ports.registry.schema,
             read_catalog=catalog.read,
             catalog_grew=catalog.grew,
             known=ports.known_topics(),
@@ -201,7 +212,8 @@ def make_stage(
         statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
         unpacked_limit=settings.rows.unpacked_mib << 20,
         include_query=settings.rows.include_query,
-        now_ms=lambda: int(time.time() * 1000),
+        truncate=settings.rows.truncate,
+        now_us=lambda: time.time_ns() // 1000,
     )
     stage = RowMapperStage(
         state,
@@ -264,7 +276,9 @@ class Ports:
 
         def register(subject: str, schema: dict[str, Any]) -> int | BinlogError:
             try:
-                return self.registry.register(subject, schema, always=True)
+                return self.registry.register(subject, schema)
+            except IncompatibleSchemaError as error:
+                return TableRefusedError(f"{error.message}. {_INCOMPATIBLE}")
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 

@@ -22,8 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 import millrace
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.column_values import ColumnValues
-from millrace.avro.registry import key_subject, value_subject
-from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
+from millrace.avro.registry import key_subject, value_subject, wire_prefix
+from millrace.avro.row_records import (
+    EventPlace,
+    EventWriter,
+    RowEncoder,
+    TableSchemas,
+    has_this_envelope,
+    origin,
+    table_schemas,
+    truncation,
+)
 from millrace.avro.service_state import TableTopic
 from millrace.avro.transactions import table_writer
 from millrace.binlog.columns import AvroOptions
@@ -145,6 +154,8 @@ class BoundTable:
             event_class.operation is each for each in (RowsOperation.WRITE, RowsOperation.DELETE)
         )
         try:
+            if self.encoder.marks and not writes:
+                return None
             native = self.encoder.kernel(None if writes else before, None if deletes else after)
             missing = [self.encoder.side(bitmap)[1] for bitmap in (before, b"", after)]
         except BinlogError:
@@ -191,9 +202,9 @@ class Binder:
 
     ``ensure_topics`` creates table topics unless they exist: from name and the id that a topic must have,
     None for any, to what it is like, or what is wrong with it. ``register`` gives the ids of schemas, given
-    with their subjects, or what is wrong with one. ``read_catalog`` gives the definitions that have come
-    since it was called last; ``catalog_grew`` says whether there are any, and may answer no for a while
-    unless it ``must`` look. All of them may take their time.
+    with their subjects, or what is wrong with one, ``schema`` the schema of an id. ``read_catalog`` gives the
+    definitions that have come since it was called last; ``catalog_grew`` says whether there are any, and may
+    answer no for a while unless it ``must`` look. All of them may take their time.
 
     ``known`` is what earlier row mappers noted of the topics of tables, ``refused`` why topics took no rows
     since this process has started. Redriving sets two liberties: with
@@ -207,6 +218,7 @@ class Binder:
         *,
         ensure_topics: Callable[[Mapping[str, str | None]], Mapping[str, TableTopicInfo | BinlogError]],
         register: Callable[[Sequence[tuple[str, dict[str, Any]]]], Sequence[int | BinlogError]],
+        schema: Callable[[int], dict[str, Any]],
         read_catalog: Callable[[], Iterable[CatalogEntry]],
         catalog_grew: Callable[[bool], bool],
         known: Iterable[TableTopic] = (),
@@ -217,11 +229,13 @@ class Binder:
         self.selection = Selection(settings)
         self._source = settings.source
         self._avro = settings.rows.avro
+        self._rows = settings.rows
         self._max_unpacked = settings.rows.unpacked_mib << 20
         self._topics = Topics(settings.source)
         self._max_tables = settings.topics.max_tables
         self._ensure_topics = ensure_topics
         self._register = register
+        self._schema = schema
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
         self._look_due = self._must_look = False
@@ -503,6 +517,9 @@ class Binder:
             value_id=value_id,
             record_limit=info.record_limit,
             ruled=one.ruled,
+            connector=self._rows.connector,
+            tombstones=_tombstones(self._rows.tombstones, info, table),
+            key_headers=self._rows.key_headers and bool(table.key_columns),
         )
         return BoundTable(
             table,
@@ -517,6 +534,25 @@ class Binder:
             one.filter,
         )
 
+    def truncation(self, database: str, table: str, place: EventPlace) -> tuple[str, bytes] | None:
+        """Give topic and record of a TRUNCATE; None for a table of which there are no rows.
+
+        It is written with the schema of the last row, which may be that of another version.
+        """
+        if not self.selection.selects(database, table):
+            return None
+        topic = self._topics.table(*self.selection.topic_of(database, table))
+        known = self._known.get(topic)
+        if known is None or not known.value_fingerprint or topic in self._refused:
+            return None
+        if not has_this_envelope(self._schema(known.value_schema)):
+            _LOG.warning(
+                "a TRUNCATE is in the topic of DDL alone: no row was written by this version", topic=topic
+            )
+            return None
+        begin = origin(millrace.__version__, self._rows.connector, self._source)
+        return topic, truncation(wire_prefix(known.value_schema), begin, (database, table), place)
+
     def topic_id(self, topic: str) -> str | None:
         """Give the id of a table's topic; None where it is noted for none."""
         known = self._known.get(topic)
@@ -528,6 +564,11 @@ class Binder:
             return None
         self._known[bound.topic] = bound.known
         return bound.known
+
+
+def _tombstones(when: str, info: TableTopicInfo, table: ResolvedTable) -> bool:
+    """Tell whether a deletion is followed by a tombstone, which needs a key."""
+    return bool(table.key_columns) and (when == "always" or (when == "auto" and info.compacted))
 
 
 def _content(table_map: TableMapEvent, version: str | None) -> Content:

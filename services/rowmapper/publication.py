@@ -3,10 +3,10 @@
 Rows that waited in the dead letter topic are redriven the same way: those of a transaction between a BEGIN
 and an END of their own.
 
-The output is a function of the events, the catalogue and the tables that are quarantined; only ``ts_ms`` of
-the envelope and the ids of schemas depend on when and where it is made. How far it has come is said by
-coordinate: all that was made of what lies before (offset of an event, row in it, chunk of its dead letter).
-So it does not matter whether the rest is made by another version, or with another catalogue.
+The output is a function of the events, the catalogue and the tables that are quarantined; only the
+time of writing in the envelope and the ids of schemas depend on when and where it is made. How far it has
+come is said by coordinate: all that was made of what lies before (offset of an event, row in it, chunk of its
+dead letter). So it does not matter whether the rest is made by another version, or with another catalogue.
 """
 
 import zlib
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.row_records import EventPlace, EventWriter
-from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
 from millrace.avro.transactions import transaction_writer
 from millrace.binlog.declaration import EVENTS, Event
@@ -107,7 +106,7 @@ class WaitingRows:
 class Publisher:
     """What all publications share: where they write, what they ask, how records are written.
 
-    ``now_ms`` gives the present time, in milliseconds since 1970.
+    ``now_us`` gives the present time, in microseconds since 1970.
     """
 
     topics: Topics
@@ -122,7 +121,8 @@ class Publisher:
     statement_limit: int
     unpacked_limit: int
     include_query: bool
-    now_ms: Callable[[], int]
+    truncate: bool
+    now_us: Callable[[], int]
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
         """Give what publishes ordinary transactions natively; None where there is no such thing."""
@@ -233,7 +233,10 @@ class Publication:
             last = self._transaction.last
             assert isinstance(last, Incoming)
             serialize = self._publisher.serialize_transaction
-            value = serialize.end(self._transaction.id, last.event, self._tables, self._non_row_changes)
+            ts_ms = self._ts_ms(last)
+            value = serialize.end(
+                self._transaction.id, last.event, ts_ms, self._tables, self._non_row_changes
+            )
             self._put_boundary(last, value)
             self._publisher.counters["transactions"] += 1
 
@@ -362,6 +365,7 @@ class Publication:
             0,
             0,
             (record, *fragments),
+            self._transaction.committed_us,
         )
         waiting = publisher.quarantine.find(database, table, self._transaction.start, incoming.offset)
         if waiting is None:
@@ -440,7 +444,7 @@ class Publication:
                     partial(bound.locate, event),
                 )
                 bound.write(event, writer)
-                self._put_rows(incoming, bound, writer.records)
+                self._put_rows(incoming, bound, event, writer)
             self._publish(incoming)
             return
         # All of the rows are published or none: they are read once before that.
@@ -515,22 +519,28 @@ class Publication:
                 break
             before = rest
         if publish:
-            records = writer.records[before:]
-            self._put_rows(incoming, bound, records)
-            self._done = _Coordinate(
-                incoming.offset, batch.first_row + len(starts), done.records + len(records)
-            )
+            count = self._put_rows(incoming, bound, event, writer, before)
+            self._done = _Coordinate(incoming.offset, batch.first_row + len(starts), done.records + count)
 
-    def _put_rows(self, incoming: Incoming, bound: BoundTable, records: Sequence[RowRecord]) -> None:
+    def _put_rows(
+        self, incoming: Incoming, bound: BoundTable, event: RowsEvent, writer: EventWriter, before: int = 0
+    ) -> int:
+        """Write the records of a writer but those ``before``; give their number, without tombstones."""
+        records = writer.records[before:] if before else writer.records
         if not records:
-            return
+            return 0
         self._begin()
         publisher, timestamp_ms = self._publisher, incoming.timestamp_ms
         output, headers = publisher.output, self._headers
         noted = publisher.binder.note(bound)
         if noted is not None:
             output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
-        if bound.partitions == 1:
+        if bound.encoder.marks:
+            for key, value, header in writer.marked(event.operation, before):
+                own = headers if header is None else [*(headers or ()), header]
+                partition = partition_of(key, bound.partitions)
+                output.add(bound.topic, key, value, timestamp_ms, own, partition=partition)
+        elif bound.partitions == 1:
             size = sum([len(value) for _, value in records])
             output.extend(bound.topic, [(key, value, timestamp_ms, headers) for key, value in records], size)
         else:
@@ -541,6 +551,7 @@ class Publication:
         self._records += count
         self._tables[bound.name] = self._tables.get(bound.name, 0) + count
         publisher.counters["rows"] += count
+        return count
 
     def _begin(self) -> None:
         if not self._begun:
@@ -548,7 +559,10 @@ class Publication:
             first = self._transaction.first
             assert isinstance(first, Incoming)
             serialize = self._publisher.serialize_transaction
-            self._put_boundary(first, serialize.begin(self._transaction.id, first.event))
+            self._put_boundary(first, serialize.begin(self._transaction.id, first.event, self._ts_ms(first)))
+
+    def _ts_ms(self, incoming: Incoming) -> int:
+        return self._transaction.committed_us // 1000 or incoming.event.timestamp * 1000
 
     def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
         publisher = self._publisher
@@ -559,7 +573,7 @@ class Publication:
         """Say where rows stand; ``before`` of their records are counted already."""
         record = incoming.event
         return EventPlace(
-            record.timestamp * 1000,
+            self._transaction.committed_us or record.timestamp * 1_000_000,
             record.server_id,
             self._gtid,
             record.log_file,
@@ -569,7 +583,7 @@ class Publication:
             self._thread,
             query,
             bound.schema_source,
-            self._publisher.now_ms(),
+            self._publisher.now_us(),
             self._transaction.id,
             self._records + 1 - before,
             self._tables.get(bound.name, 0) + 1 - before,
@@ -653,6 +667,8 @@ class Publication:
         if statement.object_type == "TABLE" and statement.verb in _DEFINING and not statement.temporary:
             for table in statement.tables:
                 publisher.binder.altered(table.database or event.database, table.table, incoming.position)
+        if publisher.truncate and statement.verb == "TRUNCATE":
+            self._truncate(incoming, statement, event)
         at, query, size = incoming.event, event.query, len(event.query)
         if incoming.large is not None:
             size = incoming.large.field_size
@@ -678,6 +694,40 @@ class Publication:
             publisher.topics.ddl, incoming.key, publisher.serialize_ddl(record), incoming.timestamp_ms
         )
         self._publish(incoming)
+
+    def _truncate(
+        self,
+        incoming: Incoming,
+        statement: Statement,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+    ) -> None:
+        """Write a record into the topics of tables that are emptied; rows that wait are not before it."""
+        publisher = self._publisher
+        for name in statement.tables:
+            database, table = name.database or event.database, name.table
+            if (database, table) in publisher.quarantine:
+                continue
+            at = incoming.event
+            place = EventPlace(
+                self._transaction.committed_us or at.timestamp * 1_000_000,
+                at.server_id,
+                self._gtid,
+                at.log_file,
+                at.position,
+                at.epoch,
+                at.sub_index,
+                event.thread_id,
+                None,
+                "ddl",
+                publisher.now_us(),
+                self._transaction.id,
+                0,
+                0,
+                incoming.key,
+            )
+            found = publisher.binder.truncation(database, table, place)
+            if found is not None:
+                publisher.output.add(found[0], None, found[1], incoming.timestamp_ms)
 
 
 _Handler = Callable[[Publication, Incoming, Any], Iterator[None] | None]

@@ -148,7 +148,7 @@ class _Rebuild:
                     if at[0] == self._topics.state:
                         self.notes[record[0] or b""] = record[1]
                     elif at in seen:
-                        after[at] += 1
+                        after[at] += record[1] is not None
                     elif tail is not None and tail.is_made_of(record):
                         seen.add(at)
                         sighted = True
@@ -164,14 +164,20 @@ class _Rebuild:
             return
         begun: set[Target] = {at for at, tail in self._tails.items() if tail is None}
         rest, left = Output(), self.missing.copy()
+        written: set[Target] = set()
+        """Of these the last record but for tombstones was missing."""
         for _, output in self._mapped():
             for at, records in output.groups.items():
                 tail = self._tails.get(at)
                 for record in records:
-                    if at in begun and left[at] > 0:
-                        left[at] -= 1
-                        key, value, timestamp_ms, headers = record
-                        rest.add(at[0], key, value or b"", timestamp_ms, headers, partition=at[1])
+                    key, value, timestamp_ms, headers = record
+                    if value is not None:
+                        written.discard(at)
+                        if at in begun and left[at] > 0:
+                            left[at] -= 1
+                            written.add(at)
+                    if at in written:
+                        rest.add(at[0], key, value, timestamp_ms, headers, partition=at[1])
                     elif tail is not None and at not in begun and tail.is_made_of(record):
                         begun.add(at)
             if rest.size >= _COMMIT_BYTES or not +left:

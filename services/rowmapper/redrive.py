@@ -304,7 +304,12 @@ class Redrive:
         self._end(waiting.offset)
         first, context = waiting.rows.events[-1], waiting.rows.context
         transaction = Transaction(
-            context.transaction, first, first, server_version=context.server_version, gtid=context.gtid
+            context.transaction,
+            first,
+            first,
+            server_version=context.server_version,
+            gtid=context.gtid,
+            committed_us=context.committed_us,
         )
         self._publication = Publication(
             self._publisher, transaction, progress=self._entry.progress, headers=[(HEADER_REDRIVEN, b"1")]

@@ -28,6 +28,40 @@ class RowsSettings(SettingsGroup):
     wide_decimal: Literal["string", "decimal"] = Field(
         "string", description="DECIMAL of more than 38 digits as string or decimal; Spark reads 38"
     )
+    decimal: Literal["decimal", "string", "double"] = Field(
+        "decimal", description="DECIMAL as decimal, string or double, which has 15 digits at least"
+    )
+    temporal: Literal["logical", "debezium", "connect"] = Field(
+        "logical",
+        description="DATE, TIME, DATETIME, TIMESTAMP: logical (Avro's types, microseconds), debezium (as its "
+        "default), or connect (Kafka Connect's, milliseconds; a TIME that is none of a day is noted)",
+    )
+    bit: Literal["bytes", "debezium"] = Field(
+        "bytes",
+        description="BIT as bytes, the most significant first; debezium: BIT(1) as boolean, others with the "
+        "least significant first",
+    )
+    binary: Literal["bytes", "base64", "hex"] = Field(
+        "bytes", description="BINARY, VARBINARY and BLOB as bytes, or as string of base64 or hex"
+    )
+    connector: str = Field(
+        "millrace",
+        min_length=1,
+        description="what source.connector says; mysql or mariadb for consumers that look for Debezium",
+    )
+    tombstones: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="whether a record without a value follows a deletion in a table with a key: auto (where "
+        "the topic is compacted), always or never",
+    )
+    key_headers: bool = Field(
+        False,
+        description="true to have the other key in a header of both records of an update of the key: "
+        "__debezium.newkey, __debezium.oldkey",
+    )
+    truncate: bool = Field(
+        False, description="true to write TRUNCATE TABLE as a record with op t and without a key"
+    )
     include_query: bool = Field(
         False, description="true to put the statement, where it is logged, into source.query of each row"
     )
@@ -71,7 +105,14 @@ class RowsSettings(SettingsGroup):
     @property
     def avro(self) -> AvroOptions:
         """What the columns' declarations are told."""
-        return AvroOptions(bigint_unsigned=self.bigint_unsigned, wide_decimal=self.wide_decimal)
+        return AvroOptions(
+            bigint_unsigned=self.bigint_unsigned,
+            wide_decimal=self.wide_decimal,
+            decimal=self.decimal,
+            temporal=self.temporal,
+            bit=self.bit,
+            binary=self.binary,
+        )
 
 
 class RowMapperSettings(ServiceSettings):

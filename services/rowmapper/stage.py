@@ -144,10 +144,10 @@ class RowMapperStage:
             prefix = self._reader.prefix
             if prefix is None or not self._assembler.is_between or self._progress is not None:
                 break
-            now_ms, room = self._publisher.now_ms(), self.output.room
+            now_us, room = self._publisher.now_us(), self.output.room
             began, index = (
                 index,
-                compiled.take(records, index, prefix, now_ms, *room, self._most_bytes, self._find_table),
+                compiled.take(records, index, prefix, now_us, *room, self._most_bytes, self._find_table),
             )
             if index == began:
                 break

@@ -50,6 +50,14 @@ MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- if has .component (list "rowmapper" "run") }}
 MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
+MILLRACE_ROWS_DECIMAL: {{ $source.rows.decimal | quote }}
+MILLRACE_ROWS_TEMPORAL: {{ $source.rows.temporal | quote }}
+MILLRACE_ROWS_BIT: {{ $source.rows.bit | quote }}
+MILLRACE_ROWS_BINARY: {{ $source.rows.binary | quote }}
+MILLRACE_ROWS_CONNECTOR: {{ $source.rows.connector | quote }}
+MILLRACE_ROWS_TOMBSTONES: {{ $source.rows.tombstones | quote }}
+MILLRACE_ROWS_KEY_HEADERS: {{ $source.rows.keyHeaders | quote }}
+MILLRACE_ROWS_TRUNCATE: {{ $source.rows.truncate | quote }}
 MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
 MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
 MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}

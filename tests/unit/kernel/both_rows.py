@@ -18,7 +18,7 @@ __all__ = ["NOT_BUILT", "Way", "everything", "ways"]
 NOT_BUILT = "the kernel for rows is not built (make kernel): the reference is tested alone"
 
 PLACE = EventPlace(
-    1_700_000_000_000,
+    1_700_000_000_000_123,
     7,
     "u:5",
     "bin.000001",
@@ -28,7 +28,7 @@ PLACE = EventPlace(
     None,
     "a ö",
     "table_map",
-    99,
+    99_123,
     "u:5",
     8190,
     63,

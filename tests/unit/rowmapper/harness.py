@@ -126,6 +126,7 @@ class World:
         self.ledger = Ledger(cut_every)
         self.catalog = list(catalog)
         self.limit = limit
+        self.compacted = False
         self.settings = RowMapperSettings(
             source=SOURCE,
             kafka={"bootstrap_servers": "localhost:1"},
@@ -193,6 +194,7 @@ class World:
                 self.settings,
                 ensure_topics=self.ensure_topics,
                 register=self.register,
+                schema=self.registry.schema,
                 read_catalog=read_catalog,
                 catalog_grew=catalog_grew,
                 known=self.known_topics(),
@@ -207,7 +209,8 @@ class World:
             statement_limit=1000,
             unpacked_limit=self.unpacked_limit,
             include_query=self.settings.rows.include_query,
-            now_ms=lambda: 1000,
+            truncate=self.settings.rows.truncate,
+            now_us=lambda: 1_000_123,
         )
         return RowMapperStage(
             state, publisher, event_reader(), replay, buffer_bytes=self.settings.rows.buffer_mib << 20
@@ -223,7 +226,12 @@ class World:
             elif wanted is not None and wanted != known:
                 found[name] = BinlogError(f"{name} is another one")
             else:
-                found[name] = TableTopicInfo(1, self.limit - TableTopicInfo(1, 0).record_limit, id=known)
+                found[name] = TableTopicInfo(
+                    1,
+                    self.limit - TableTopicInfo(1, 0).record_limit,
+                    id=known,
+                    compacted=self.compacted,
+                )
         return found
 
     def register(self, schemas):
@@ -252,7 +260,7 @@ class World:
     def read(self, topic):
         """All records of a topic as (key, value), decoded."""
         return [
-            (key and self._key(key), deserialize(self.registry, value))
+            (key and self._key(key), value and deserialize(self.registry, value))
             for key, value, _ in self.records(topic)
         ]
 
