@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal
 
-from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.status import LogStatus, log_status
@@ -65,15 +65,20 @@ _COLUMNS = f"""
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
-_KEYS = f"""
-    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, COLUMN_NAME AS name, SEQ_IN_INDEX AS position,
-           SUB_PART AS prefix
+_INDEXES = f"""
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, INDEX_NAME AS `index`, NON_UNIQUE AS non_unique,
+           COLUMN_NAME AS name, SEQ_IN_INDEX AS position, SUB_PART AS prefix, INDEX_TYPE AS type
     FROM information_schema.STATISTICS
-    WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+    WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
 _PERIODS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.COLUMNS
     WHERE GENERATION_EXPRESSION = 'ROW START' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+"""  # noqa: S608 - constants only
+_DATABASES = f"""
+    SELECT SCHEMA_NAME AS `database`, DEFAULT_CHARACTER_SET_NAME AS charset,
+           DEFAULT_COLLATION_NAME AS collation
+    FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
 _COLLATIONS = """
     SELECT COLLATION_NAME AS collation, CHARACTER_SET_NAME AS charset
@@ -166,7 +171,7 @@ class Definitions:
 
     def databases(self) -> set[str]:
         """Return the databases that have a table."""
-        return {database for database, _ in self._packed}
+        return {database for database, table in self._packed if table}
 
     def add(self, definition: TableDefinition) -> int:
         """Add a table, or columns to one that is there; return how many bytes that takes."""
@@ -183,12 +188,16 @@ def _read(connection: MysqlConnection, *, wait: bool) -> tuple[Definitions, list
 
 @dataclass(slots=True)
 class _Table:
-    """A table of the list, and the columns of its primary key: position and prefix by name."""
+    """A table of the list, and the columns of its primary key: position and prefix by name.
+
+    ``indexes`` are the others by their name: whether each is unique, and columns and prefixes by position.
+    """
 
     kind: str
     engine: str | None
     collation: str | None
     key: dict[str, tuple[int, int]] = field(default_factory=dict)
+    indexes: dict[str, tuple[bool, dict[int, tuple[str, int]]]] = field(default_factory=dict)
     period: bool = False
     columns: int = 0
 
@@ -208,11 +217,15 @@ class _Reader:
         for database, table, kind, engine, collation in self._rows(_TABLES, 5):
             self._keep(_TABLE_BYTES + 4 * (len(database) + len(table)))
             self._tables[database, table] = _Table(kind, engine or None, collation or None)
-        for database, table, column, position, prefix in self._rows(_KEYS, 5):
+        for database, table, index, non_unique, column, position, prefix, kind in self._rows(_INDEXES, 8):
             known = self._tables.get((database, table))
             if known is not None:
-                self._keep(_KEY_BYTES + 4 * len(column))
-                known.key[column] = self._number(position) - 1, self._number(prefix)
+                self._keep(_KEY_BYTES + 4 * (len(column) + len(index)))
+                at, length = self._number(position) - 1, 0 if kind == "SPATIAL" else self._number(prefix)
+                if index == "PRIMARY":
+                    known.key[column] = at, length
+                else:
+                    known.indexes.setdefault(index, (non_unique == "0", {}))[1][at] = column, length
         if any(table.kind == _VERSIONED for table in self._tables.values()):
             names = map(_name_of, self._rows(_PERIODS, 2))
             with_period = {name for name in names if name in self._tables}
@@ -225,6 +238,9 @@ class _Reader:
             if row["collation"] is not None
         }
         definitions = Definitions()
+        for database, charset, collation in self._rows(_DATABASES, 3):
+            definition = TableDefinition(database, "", (), None, charset or None, collation or None)
+            self._keep(definitions.add(definition))
         for name, columns in self._columns():
             self._keep(definitions.add(_definition(name, self._tables[name], columns, charsets)))
         return definitions
@@ -323,9 +339,19 @@ def _definition(
         *name,
         columns=tuple(columns),
         engine=table.engine,
-        charset=charsets.get(table.collation or ""),
+        charset=charsets.get(table.collation or "") or _charset_in(table.collation),
         collation=table.collation,
+        indexes=tuple(
+            IndexDefinition(index, unique, tuple(parts[at] for at in sorted(parts)))
+            for index, (unique, parts) in sorted(table.indexes.items())
+        ),
     )
+
+
+def _charset_in(collation: str | None) -> str | None:
+    """Give the character set in front of a collation's name, such as that of utf8mb4_uca1400_ai_ci."""
+    charset = (collation or "").partition("_")[0]
+    return None if charset in ("", "uca1400") else charset
 
 
 def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:

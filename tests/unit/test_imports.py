@@ -22,6 +22,7 @@ CODEC_LIBRARIES = {"zstandard", "cryptography"}
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
+    "millrace.ddl": ("millrace.ddl", "millrace.binlog"),
     "millrace.contract": (),
     "millrace.stage": (),
     "millrace.text": (),
