@@ -6,9 +6,10 @@ names; nothing is guessed.
 """
 
 from millrace.ddl.effects import MISSING, Known, Missing, State, Unknown, apply
-from millrace.ddl.tokens import NotUnderstoodError, Server, Session
+from millrace.ddl.tokens import MAX_STATEMENT, NotUnderstoodError, Server, Session
 
 __all__ = [
+    "MAX_STATEMENT",
     "MISSING",
     "Known",
     "Missing",

@@ -49,11 +49,15 @@ class Known(Protocol):
         """Give the tables of a database that are not missing."""
 
 
-def apply(text: str, session: Session, known: Known) -> dict[TableKey, State]:
+def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> dict[TableKey, State]:
     """Give the new states of what a statement changes, and of what it may change and is not understood.
 
-    A table that was never heard of, and that the statement does not create, stays so.
+    A table that was never heard of, and that the statement does not create, stays so. Without ``whole`` the
+    text is the beginning of a statement, or not all of it could be read.
     """
+    if not whole:
+        reason = "its text is too long, or not in the character set that it says"
+        return _unknown(text, session, known, reason)
     work = _Work(session, known)
     try:
         statement = ddl.parse(text, session)
@@ -73,11 +77,11 @@ def _unknown(text: str, session: Session, known: Known, reason: str) -> dict[Tab
     creates = statement.verb == "CREATE" or statement.renames
     changes: dict[TableKey, State] = {}
     for name in statement.tables:
-        key = name.database or session.database, name.table
+        key = session.spelled(name.database or session.database), session.spelled(name.table)
         if creates or known.state(*key) is not None:
             changes[key] = state
     if statement.database is not None and statement.verb in ("CREATE", "ALTER"):
-        changes[statement.database, ""] = state
+        changes[session.spelled(statement.database), ""] = state
     return changes
 
 
@@ -91,7 +95,11 @@ class _Work:
 
     def key(self, name: Name) -> TableKey:
         """Give the full name of a table."""
-        return name.database or self.session.database, name.table
+        return self.session.spelled(name.database or self.session.database), self.session.spelled(name.table)
+
+    def database(self, name: str) -> TableKey:
+        """Give what a database is known by; an empty name is that of the session's."""
+        return self.session.spelled(name or self.session.database), ""
 
     def state(self, key: TableKey) -> State | None:
         """Give what is known of a table by now."""
@@ -109,10 +117,7 @@ class _Work:
     def database_charset(self, database: str) -> str | None:
         """Give the default character set of a database; None where it is not known."""
         state = self.state((database, ""))
-        if isinstance(state, TableDefinition) and state.charset is not None:
-            return state.charset
-        same = database == self.session.database
-        return self.session.database_charset if same else None
+        return state.charset if isinstance(state, TableDefinition) else None
 
     def charset(self, options: TableOptions, default: str | None) -> str | None:
         """Give the character set that options name, else ``default``."""
@@ -194,7 +199,7 @@ def _rename(work: _Work, old: TableKey, new: TableKey) -> None:
 
 
 def _create_database(work: _Work, statement: ddl.CreateDatabase) -> None:
-    key = statement.database, ""
+    key = work.database(statement.database)
     if statement.if_not_exists and not statement.or_replace and work.exists(key):
         return
     if statement.or_replace:
@@ -205,15 +210,16 @@ def _create_database(work: _Work, statement: ddl.CreateDatabase) -> None:
 
 def _alter_database(work: _Work, statement: ddl.AlterDatabase) -> None:
     if statement.options.names_charset:
-        key = statement.database or work.session.database, ""
+        key = work.database(statement.database)
         default = None if statement.options.charset != "default" else work.session.server_charset
         charset = work.charset(statement.options, default)
         work.changes[key] = TableDefinition(*key, (), None, charset, statement.options.collation)
 
 
 def _drop_database(work: _Work, statement: ddl.DropDatabase) -> None:
-    for table in work.tables(statement.database):
-        work.changes[statement.database, table] = MISSING
+    database, _ = work.database(statement.database)
+    for table in work.tables(database):
+        work.changes[database, table] = MISSING
 
 
 # -- ALTER TABLE ----------------------------------------------------------------------------------------

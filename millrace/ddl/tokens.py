@@ -53,7 +53,7 @@ class Session:
     """What a statement's meaning depends on beside its text.
 
     ``database`` is the default database, ``sql_mode`` as a QUERY event has it, ``server_charset`` that of
-    ``collation_server``, ``database_charset`` that of ``collation_database`` where the event says it.
+    ``collation_server``. With ``lower_case_names`` names of databases and tables do not differ by case.
     ``timestamp_not_null`` tells whether a TIMESTAMP column without NULL is NOT NULL, None where that is not
     known.
     """
@@ -62,8 +62,12 @@ class Session:
     sql_mode: int = 0
     server: Server = Server()
     server_charset: str | None = None
-    database_charset: str | None = None
+    lower_case_names: bool = False
     timestamp_not_null: bool | None = None
+
+    def spelled(self, name: str) -> str:
+        """Spell the name of a database or table as the server stores it."""
+        return name.lower() if self.lower_case_names else name
 
     @property
     def real_is_float(self) -> bool:

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.binlog", "millrace.kernel", "millrace.text"),
+        *("millrace.binlog", "millrace.ddl", "millrace.kernel", "millrace.text"),
     ),
     "millrace.mysql": (
         *("millrace.mysql", "millrace.runtime", "millrace.contract"),
@@ -88,7 +88,10 @@ STAGES: tuple[str, ...] = (
         f"services.rowmapper.{name}"
         for name in ("stage", "event_reader", "assembly", "binding", "quarantine")
     ),
-    *(f"services.rowmapper.{name}" for name in ("publication", "chunked_rows", "value_offsets", "catalog")),
+    *(
+        f"services.rowmapper.{name}"
+        for name in ("publication", "chunked_rows", "value_offsets", "catalog", "session")
+    ),
     "millrace.stage",
 )
 

@@ -148,9 +148,17 @@ def test_a_character_set_that_is_not_known_is_not_guessed() -> None:
     assert isinstance(tables["d", "t"], Unknown)
     tables.run("CREATE TABLE u (a INT, b VARCHAR(5) CHARSET latin1, c CHAR(2) COLLATE utf8mb4_bin)", SESSION)
     assert tables.brief("u") == "[]; a int; b varchar(5) latin1; c char(2) utf8mb4"
-    session = Session("d", 0, SESSION.server, "latin1", database_charset="cp1251")
-    tables.run("CREATE TABLE v (a VARCHAR(5))", session)
-    assert tables.brief("v") == "[cp1251]; a varchar(5) cp1251"
+    tables.run("CREATE DATABASE d", SESSION)
+    tables.run("CREATE TABLE v (a VARCHAR(5))", SESSION)
+    assert tables.brief("v") == "[utf8mb4]; a varchar(5) utf8mb4"
+
+
+def test_names_that_do_not_differ_by_case() -> None:
+    tables = Tables()
+    session = Session("D", 0, SESSION.server, lower_case_names=True)
+    tables.run("CREATE TABLE T (A INT)", session)
+    tables.run("ALTER TABLE d.t ADD b INT", session)
+    assert tables.brief("t") == "[]; A int; b int"
 
 
 def test_names_are_swapped_with_their_definitions() -> None:

@@ -845,9 +845,9 @@ CLUSTERS: list[tuple[Callable[[Cluster], Iterator[Outcome]], Cluster, list[Outco
         ),
         [
             warning(
-                "shop.state: we may not create topics everywhere",
+                "shop.schemas, shop.state: we may not create topics everywhere",
                 "create them as docs/topics.md describes, or allow Create on topics with the prefix shop.",
-                ["shop.state"],
+                ["shop.schemas", "shop.state"],
             )
         ],
     ),
