@@ -41,6 +41,10 @@ _COMMANDS: Final = {
         "Have decoder and row mapper make events and rows again from the raw topic.",
     ),
     "run": ("millrace.cli.services:run", "Run reader, decoder and row mapper in one process."),
+    "schema": (
+        "millrace.cli.schema:schema",
+        "Show what is known of the definitions of tables as of a place in the log.",
+    ),
     "state": (
         "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",

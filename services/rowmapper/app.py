@@ -313,7 +313,7 @@ class Ports:
                 except SingleObjectError as error:
                     raise UserError(
                         f"the definition at offset {message.offset()} of {self.topics.schemas} cannot be "
-                        f"read: {error}. 'millrace schema rebuild {self.topics.source}' writes it again",
+                        f"read: {error}. Read it with the version that wrote it, or run 'millrace reprocess'",
                         ExitCode.DATA,
                     ) from error
         return catalog
