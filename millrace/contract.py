@@ -224,7 +224,7 @@ def metric_name(topic: str) -> str:
 _OF_SERVICES: Final[dict[str, tuple[str | None, ...]]] = {
     "reader": ("raw", None, "catalog"),
     "decoder": ("events", "raw", "deadletter"),
-    "rowmapper": ("transactions", "events", "catalog", "ddl", "deadletter"),
+    "rowmapper": ("transactions", "events", "catalog", "ddl", "schemas", "deadletter"),
 }
 """Kinds of topics: the service's own, the one that it reads, others."""
 

@@ -567,6 +567,7 @@ class EventWriter:
     def left_out(self) -> frozenset[int]:
         """Ordinals of columns of which values were left out."""
         return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
+
     def marked(self, operation: RowsOperation, since: int = 0) -> Iterator[MarkedRecord]:
         """Give the records from ``since`` on, with headers and tombstones where the encoder says so."""
         for index, (key, value) in enumerate(self.records[since:], since):

@@ -43,6 +43,10 @@ _COMMANDS: Final = {
     ),
     "resume": ("millrace.cli.pause:resume", "Give the rows of paused tables to their topics."),
     "run": ("millrace.cli.services:run", "Run reader, decoder and row mapper in one process."),
+    "schema": (
+        "millrace.cli.schema:schema",
+        "Show what is known of the definitions of tables as of a place in the log.",
+    ),
     "state": (
         "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",

@@ -132,7 +132,7 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
 
 def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
     """Look which topics there will be, and whether we may create them."""
-    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind not in {"table", "schemas"}]
+    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind != "table"]
     missing = [name for name in wanted if name not in cluster.view.topics]
     if not missing:
         yield ok("none")

@@ -25,6 +25,7 @@ from millrace.avro.registry import (
     SchemaRefusedError,
     SchemaRegistry,
 )
+from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
@@ -44,6 +45,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from millrace.stage import Output, Record
 from services.rowmapper.binding import Binder, TableRefusedError
+from services.rowmapper.catalog import Catalog
 from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from services.rowmapper.metrics import RowMapperMetrics
 from services.rowmapper.publication import Publisher
@@ -185,8 +187,12 @@ def make_stage(
     state: RowMapperState,
     deserialize: EventDeserializer,
     refused: Mapping[str, str] | None = None,
+    history: Catalog | None = None,
 ) -> tuple[RowMapperStage, Publisher]:
-    """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it."""
+    """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it.
+
+    ``history`` is what statements made of definitions up to there, None for what the schemas topic says.
+    """
     settings, topics, infos = ports.settings, ports.topics, ports.infos
     catalog = _CatalogTopic(ports, topics.catalog)
     serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
@@ -201,6 +207,7 @@ def make_stage(
             catalog_grew=catalog.grew,
             known=ports.known_topics(),
             refused=refused,
+            catalog=ports.history() if history is None else history,
         ),
         Quarantine(state.quarantined),
         Output(),
@@ -309,6 +316,21 @@ class Ports:
                         )
         found = list(known.values())
         return found if self._still_registered(found) else [_without_schemas(topic) for topic in found]
+
+    def history(self, catalog: Catalog | None = None) -> Catalog:
+        """Read what statements made of definitions so far, into ``catalog`` where one is given."""
+        catalog = Catalog() if catalog is None else catalog
+        for message in read_topic(self.settings.kafka, self.topics.schemas):
+            if (value := message.value()) is not None:
+                try:
+                    catalog.restore(SchemaVersion.from_bytes(value))
+                except SingleObjectError as error:
+                    raise UserError(
+                        f"the definition at offset {message.offset()} of {self.topics.schemas} cannot be "
+                        f"read: {error}. Read it with the version that wrote it, or run 'millrace reprocess'",
+                        ExitCode.DATA,
+                    ) from error
+        return catalog
 
     def _still_registered(self, known: Sequence[TableTopic]) -> bool:
         """Tell whether the registry still has the schemas that were registered; it may have lost them."""

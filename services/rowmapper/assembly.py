@@ -70,6 +70,8 @@ class Transaction:
     """What ROLLBACK TO SAVEPOINT undid: ranges in order, which do not overlap."""
     tables: set[tuple[str, str]] = field(default_factory=set)
     table_maps: list[Incoming] = field(default_factory=list)
+    defines: bool = False
+    """Whether it has a DDL statement."""
     savepoints: dict[str, int] = field(default_factory=dict)
     """Offset of each savepoint that is set, by its name, in the order in which they were."""
 
@@ -232,7 +234,7 @@ def _committed_us(incoming: Incoming) -> int:
 
 
 def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
-    """Keep track of savepoints, and of what going back to one undoes."""
+    """Keep track of savepoints, of what going back to one undoes, and of DDL."""
     try:
         query = incoming.event.event
         if not isinstance(query, QueryEvent | QueryCompressedEvent):
@@ -243,6 +245,7 @@ def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
         statement = classify(text)
     except BinlogError:
         return  # what cannot be read becomes a dead letter when it is published
+    transaction.defines |= statement.kind is StatementKind.DDL
     if statement.kind in _SAVEPOINTS:
         _follow_savepoint(transaction, incoming.offset, statement)
 

@@ -40,6 +40,7 @@ from millrace.binlog.statement import Statement, StatementKind, TableName, class
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
+from millrace.ddl import MAX_STATEMENT
 from millrace.kafka.chunks import split, split_parts
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
@@ -50,6 +51,7 @@ from services.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_piec
 from services.rowmapper.event_reader import Incoming, Unreadable
 from services.rowmapper.partition import partition_of
 from services.rowmapper.quarantine import Quarantine
+from services.rowmapper.session import session_of, statement_text
 
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TransactionWriter
@@ -664,9 +666,8 @@ class Publication:
             publisher.counters["non_row_changes"] += 1
         else:
             publisher.counters["ddl"] += 1
-        if statement.object_type == "TABLE" and statement.verb in _DEFINING and not statement.temporary:
-            for table in statement.tables:
-                publisher.binder.altered(table.database or event.database, table.table, incoming.position)
+        if statement.verb in _DEFINING:
+            self._define(incoming, event)
         if publisher.truncate and statement.verb == "TRUNCATE":
             self._truncate(incoming, statement, event)
         at, query, size = incoming.event, event.query, len(event.query)
@@ -729,6 +730,21 @@ class Publication:
             if found is not None:
                 publisher.output.add(found[0], None, found[1], incoming.timestamp_ms)
 
+    def _define(
+        self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent
+    ) -> None:
+        """Follow what a statement does to definitions of tables, and write down what comes of it."""
+        publisher, query, size = self._publisher, event.query, len(event.query)
+        if incoming.large is not None:
+            size = incoming.large.field_size
+            query = b"".join(incoming.large.field(min(size, MAX_STATEMENT)))
+        text, whole = statement_text(event, query if size <= MAX_STATEMENT else query[:_BEGINNING])
+        session = session_of(event, self._transaction.server_version)
+        whole &= size <= MAX_STATEMENT
+        versions = publisher.binder.define(text, session, incoming.position, whole=whole)
+        for each in versions:
+            publisher.output.add(publisher.topics.schemas, each.key, each.to_bytes(), incoming.timestamp_ms)
+
 
 _Handler = Callable[[Publication, Incoming, Any], Iterator[None] | None]
 
@@ -751,8 +767,11 @@ _HANDLERS: Final = {
 """What takes an event, by its class; of all others no output is made."""
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
-_DEFINING: Final = {"CREATE", "ALTER", "RENAME"}
-"""Statements after which a table that was known may have other columns."""
+_BEGINNING: Final = 4096
+"""Bytes of a statement that is too long, in which its tables are looked for."""
+
+_DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
+"""Statements that make, change or drop definitions of tables."""
 
 _KINDS: Final = {
     StatementKind.DDL: "DDL",

@@ -32,6 +32,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.stage import Output, OutputRecord, Record, Target
 from services.rowmapper.app import Ports, make_stage
+from services.rowmapper.catalog import Catalog
 from services.rowmapper.publication import Publisher
 from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.stage import RowMapperStage
@@ -97,7 +98,7 @@ class _Rebuild:
         ours = {
             name: count
             for name, count in partitions.items()
-            if name in (topics.transactions, topics.ddl) or name.count(".") == 2
+            if name in (topics.transactions, topics.ddl, topics.schemas) or name.count(".") == 2
         }
         tails: dict[Target, _Tail | None] = {
             at: None for at, held in held_offsets(self._admin, ours).items() if held.stop == 0
@@ -194,7 +195,9 @@ class _Rebuild:
                 self._service, self._admin, self._registry, pool, self._producer, self._infos, lambda: None
             )
             deserialize_event = EventDeserializer(self._registry)
-            stage, publisher = make_stage(ports, RowMapperState(self._events.start), deserialize_event)
+            stage, publisher = make_stage(
+                ports, RowMapperState(self._events.start), deserialize_event, history=Catalog()
+            )
             publisher.binder.accept_topics = True
             stage.output.settle_bytes = 0
             events = self._events
@@ -242,7 +245,7 @@ class _Tail:
         self._needle = b""
         if topic == topics.transactions:
             self._identify = self._boundary
-        elif topic not in (topics.ddl, topics.deadletter):
+        elif topic not in (topics.ddl, topics.schemas, topics.deadletter):
             self._identify = self._row
             source = deserialize(registry, value)["source"]
             self.order = RawKey(0, source["epoch"], source["file"], source["pos"]).order

@@ -102,11 +102,12 @@ class RowMapperStage:
             if self._compiled is not None:
                 index = yield from self._take_compiled(self._compiled, records, index)
             index, steps = self._read(records, index)
-            self._binder.prepare(self._unbound(steps))
-            for step in steps:
-                yield from self._do(step)
-                if self.output.full:
-                    yield
+            for together in _up_to_definitions(steps):
+                self._binder.prepare(self._unbound(together))
+                for step in together:
+                    yield from self._do(step)
+                    if self.output.full:
+                        yield
             self._stand_at(self._assembler.resume_at)
         self.record_time_ms = records[-1].timestamp_ms
         yield
@@ -187,7 +188,8 @@ class RowMapperStage:
         selects_server = self._selection.selects_server
         for step in steps:
             transaction = step.transaction
-            for incoming in () if transaction is None else transaction.table_maps:
+            maps = () if transaction is None or transaction.defines else transaction.table_maps
+            for incoming in maps:
                 name = incoming.event.database or "", incoming.event.table or ""
                 if name in self._quarantine or not self._selection.selects(*name):
                     continue
@@ -284,6 +286,16 @@ class RowMapperStage:
 
     def _is_transactional(self, transaction: Transaction, database: str, table: str) -> bool:
         return self._binder.is_transactional(database, table, transaction.last.position)
+
+
+def _up_to_definitions(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """Divide steps behind each DDL statement: it may say what the tables are that come after it."""
+    begun = 0
+    for at, step in enumerate(steps, 1):
+        if step.transaction is not None and step.transaction.defines:
+            yield steps[begun:at]
+            begun = at
+    yield steps[begun:]
 
 
 def _drained(events: list[Incoming | Unreadable]) -> Iterator[Incoming | Unreadable]:

@@ -22,6 +22,7 @@ CODEC_LIBRARIES = {"zstandard", "cryptography"}
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
+    "millrace.ddl": ("millrace.ddl", "millrace.binlog"),
     "millrace.contract": (),
     "millrace.stage": (),
     "millrace.text": (),
@@ -35,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.binlog", "millrace.kernel", "millrace.text", "millrace.selection"),
+        *("millrace.binlog", "millrace.ddl", "millrace.kernel", "millrace.text", "millrace.selection"),
     ),
     "millrace.selection": (
         *("millrace.selection", "millrace.binlog", "millrace.runtime.settings", "millrace.text"),
@@ -90,7 +91,10 @@ STAGES: tuple[str, ...] = (
         f"services.rowmapper.{name}"
         for name in ("stage", "event_reader", "assembly", "binding", "quarantine")
     ),
-    *(f"services.rowmapper.{name}" for name in ("publication", "chunked_rows", "value_offsets", "catalog")),
+    *(
+        f"services.rowmapper.{name}"
+        for name in ("publication", "chunked_rows", "value_offsets", "catalog", "session")
+    ),
     "millrace.stage",
 )
 

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
+from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState, TableTopic
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TransactionPayloadEvent
@@ -21,6 +22,7 @@ from millrace.kafka.chunks import HELD_BYTES, split
 from millrace.kafka.topics import TableTopicInfo
 from millrace.stage import Output, Record
 from services.rowmapper.binding import Binder
+from services.rowmapper.catalog import Catalog
 from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from services.rowmapper.publication import Publisher
 from services.rowmapper.quarantine import Quarantine
@@ -198,6 +200,7 @@ class World:
                 read_catalog=read_catalog,
                 catalog_grew=catalog_grew,
                 known=self.known_topics(),
+                catalog=self.history(),
             ),
             Quarantine(state.quarantined),
             Output(),
@@ -215,6 +218,13 @@ class World:
         return RowMapperStage(
             state, publisher, event_reader(), replay, buffer_bytes=self.settings.rows.buffer_mib << 20
         )
+
+    def history(self):
+        """Read what statements made of definitions, as the row mapper does when it starts."""
+        catalog = Catalog()
+        for _, _, value, *_ in self.ledger.topics.get(Topics(SOURCE).schemas, ()):
+            catalog.restore(SchemaVersion.from_bytes(value))
+        return catalog
 
     def ensure_topics(self, ids):
         """Create topics as Kafka would, and compare their ids."""
