@@ -20,7 +20,14 @@ from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.status import LogStatus, log_status
 from millrace.text import shortened
 
-__all__ = ["CatalogReading", "Definitions", "enum_members", "read_catalog", "read_definitions"]
+__all__ = [
+    "CatalogReading",
+    "Definitions",
+    "enum_members",
+    "read_catalog",
+    "read_definition",
+    "read_definitions",
+]
 
 _KEPT_BYTES: Final = 128 << 20
 """Memory that all definitions may take together."""
@@ -136,6 +143,12 @@ def read_definitions(connection: MysqlConnection) -> "Definitions":
     return _read(connection, wait=True)[0]
 
 
+def read_definition(connection: MysqlConnection, database: str, table: str) -> TableDefinition | None:
+    """Return the definition of one table; None where there is none that our user may see."""
+    reader = _Reader(connection, wait=True, only=(database, table))
+    return next(iter(reader.read()), None)
+
+
 class Definitions:
     """Definitions of tables, packed, in the order of their names."""
 
@@ -196,8 +209,9 @@ class _Table:
 class _Reader:
     """One reading of all definitions."""
 
-    def __init__(self, connection: MysqlConnection, *, wait: bool) -> None:
+    def __init__(self, connection: MysqlConnection, *, wait: bool, only: _TableName | None = None) -> None:
         self.skipped: list[int] = []
+        self._only = only
         self._connection = connection
         self._wait = wait
         self._where = f"{connection.address}: cannot {_DOING}"
@@ -276,6 +290,9 @@ class _Reader:
 
     def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
         """Give rows of so many texts, "" for NULL; MySQL 8 has some of them as BLOB."""
+        if self._only is not None:
+            database, table = map(self._connection.quoted, self._only)
+            sql += f" AND TABLE_SCHEMA = {database} AND TABLE_NAME = {table}"
         rows = self._connection.rows(sql, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S)
         for number, row in enumerate(rows):
             if len(row) != width:
