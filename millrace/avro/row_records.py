@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["EventPlace", "EventWriter", "Locate", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
 
 CONNECTOR: Final = "millrace"
+LOGGED: Final = "false"
+"""What ``source.snapshot`` says of changes that the log has."""
+
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
 
@@ -83,6 +86,8 @@ class EventPlace:
     collection_order: int
     key: bytes
     """Key of the event in the events topic."""
+    snapshot: str = LOGGED
+    """What ``source.snapshot`` says; where it is not ``false``, the operation of inserts is ``r``."""
 
 
 def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> TableSchemas:
@@ -165,6 +170,7 @@ and ``after_missing``.
 _INSERT: Final = string("c")
 _UPDATE: Final = string("u")
 _DELETE: Final = string("d")
+_READ: Final = string("r")
 
 
 class RowEncoder:
@@ -397,7 +403,8 @@ class EventWriter:
         rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, place.schema_source)
         behind = pack("Lbs", place.now_ms, _SOME, place.transaction)
         if operation is RowsOperation.WRITE:
-            return ((start, rest + _INSERT + behind, _NULL + self._after_missing),)
+            made = _INSERT if place.snapshot == LOGGED else _READ
+            return ((start, rest + made + behind, _NULL + self._after_missing),)
         delete = start, rest + _DELETE + behind, self._before_missing + _NULL
         if operation is RowsOperation.DELETE:
             return (delete,)

@@ -41,6 +41,10 @@ _COMMANDS: Final = {
         "Have decoder and row mapper make events and rows again from the raw topic.",
     ),
     "run": ("millrace.cli.services:run", "Run reader, decoder and row mapper in one process."),
+    "snapshot": (
+        "millrace.cli.snapshot:snapshot",
+        "Carry the rows that tables have now to the row topics, while the stream runs.",
+    ),
     "state": (
         "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",
