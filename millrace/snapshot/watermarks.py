@@ -79,7 +79,8 @@ def choose_method(connection: MysqlConnection, reader: ReaderState) -> Method:
 class Watermarks:
     """Those of one connection. ``states`` gives states of the reader that were committed, newest first.
 
-    ``wait`` is called where there is nothing to do but to wait for so many seconds; it may raise.
+    ``wait`` is called where there is nothing to do but to wait for so many seconds; it may raise. ``begins``
+    is the epoch and the place at which the raw topic begins.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Watermarks:
         method: Method,
         states: Callable[[], list[ReaderState]],
         wait: Callable[[float], None] = time.sleep,
+        begins: tuple[int, LogPlace] | None = None,
     ) -> None:
         self.method = method
         self._connection = connection
         self._states = states
         self._wait = wait
+        self._begins = begins
         # Nothing of before it is in the events topic.
         self._first = LogPlace("", 0)
         self._epoch = -1
@@ -176,6 +179,8 @@ class Watermarks:
             if newest.epoch != self._epoch:
                 self._epoch = newest.epoch
                 self._first = LogPlace(newest.log_file, newest.position)
+                if self._begins is not None and self._begins[0] == newest.epoch:
+                    self._first = self._begins[1]
             low = self._try_low([state for state in states if state.epoch == newest.epoch])
             if low is not None or self.method is Method.CONSISTENT_SNAPSHOT:
                 return newest.epoch, low

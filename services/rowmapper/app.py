@@ -250,7 +250,7 @@ def make_stage(
 
 def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState]) -> None:
     """Publish rows of snapshots that are due, as nothing else is to be done."""
-    for _ in stage.merge_snapshots():
+    for _ in stage.merge_snapshots(idle=True):
         committer.settle()
         if committer.due:
             committer.commit()

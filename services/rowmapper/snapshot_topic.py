@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millrace.avro.events import EventDeserializer
 from millrace.avro.registry import WIRE_PREFIX_SIZE
-from millrace.avro.service_state import RowMapperState
+from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, Topics
@@ -19,7 +19,7 @@ from millrace.kafka.errors import BrokerError, InputLostError
 from millrace.kafka.input import InputReader
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, records_between
-from millrace.kafka.state import last_record, newest_offset, oldest_offset
+from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, Record
@@ -38,6 +38,7 @@ __all__ = ["SnapshotTopic", "end_of", "merger_of"]
 _LOG = get_logger(__name__)
 _LOOK_EVERY_S: Final = 5.0
 _SCAN_EVERY_S: Final = 0.5
+_QUIET_EVERY_S: Final = 2.0
 _BATCH: Final = 4
 _EVENTS: Final = 500
 _BACK: Final = 200
@@ -57,12 +58,13 @@ class SnapshotTopic:
         self.topic_id = ""
         self._settings = settings
         self._admin = admin
+        self._source = source
         self._topics = Topics(source)
         self._group = f"millrace-rowmapper-{source}"
         self._deserialize = deserialize
         self._leave = leave
         self._reader: InputReader | None = None
-        self._look_at = self._scan_at = 0.0
+        self._look_at = self._scan_at = self._quiet_at = 0.0
         self._known = self.merged()
 
     def merged(self) -> SnapshotMerged:
@@ -124,6 +126,26 @@ class SnapshotTopic:
         found = next(records_between(settings, topic, offset, ends.stop), None)
         return offset, None if found is None else _start_of(found)
 
+    def quiet_end(self, offset: int) -> Position | None:
+        """Ask the states of reader and decoder."""
+        now = time.monotonic()
+        if now < self._quiet_at:
+            return None
+        self._quiet_at = now + _QUIET_EVERY_S
+        settings, source, topics = self._settings, self._source, self._topics
+        reader = read_state(settings, source, "reader", undecided=False)
+        last = last_record(settings, topics.raw)
+        decoder = read_state(settings, source, "decoder", undecided=False)
+        if reader is None or not reader.value or decoder is None or not decoder.value:
+            return None
+        if last is not None and DecoderState.from_bytes(decoder.value).place_to_read <= last.offset:
+            return None
+        last = last_record(settings, topics.events)
+        if last is not None and last.offset >= offset:
+            return None
+        place = ReaderState.from_bytes(reader.value)
+        return Position(place.epoch, place.log_file, place.position)
+
     def end_before(self, offset: int) -> Position | None:
         """Read the last records before an offset."""
         settings, topic = self._settings, self._topics.events
@@ -149,6 +171,8 @@ def end_of(deserialize: EventDeserializer, record: Record) -> Position | None:
         return start
     try:
         event = deserialize(record.value or b"")
+        if event.artificial:
+            return start  # it is in no file, and takes no room there
         return start._replace(position=start.position + event.header.event_size)
     except (BinlogError, ValueError):
         return start

@@ -62,6 +62,12 @@ class SnapshotPort(Protocol):
     def end_before(self, offset: int) -> Position | None:
         """Give the end of the last event before an offset of the events topic."""
 
+    def quiet_end(self, offset: int) -> Position | None:
+        """Give the place to which the reader has come, if all of it is before an offset of the events topic.
+
+        None as well where that was asked a moment ago.
+        """
+
     @property
     def topic_id(self) -> str:
         """Kafka's id of the snapshot topic."""
@@ -126,14 +132,18 @@ class SnapshotMerger:
         # Where transactions ended, and the offset after each; only while a snapshot is taken.
         self._crumbs: deque[tuple[Position, int]] = deque(maxlen=_CRUMBS)
 
-    def merge(self, stand: int, end: Callable[[], Position | None]) -> Iterator[None]:
+    def merge(self, stand: int, end: Callable[[], Position | None], *, idle: bool) -> Iterator[None]:
         """Publish what can be: no transaction is open, and all events before offset ``stand`` are published.
 
-        ``end`` gives the end of the last of them, if that is known. Yields as a stage does.
+        ``end`` gives the end of the last of them, if that is known; ``idle`` says that no event waits to be
+        taken. Yields as a stage does.
         """
         if not self._waiting and not self._fetch():
             return
         place = end()
+        if idle and (place is None or not self._is_due(self._waiting[0], place)):
+            # The log may have nothing before the place, or only what is no event.
+            place = self._port.quiet_end(stand) or place
         if place is None:
             return
         if not self._crumbs or self._crumbs[-1][1] != stand:

@@ -119,10 +119,10 @@ class RowMapperStage:
         yield from self.merge_snapshots()
         yield
 
-    def merge_snapshots(self) -> Iterator[None]:
-        """Publish rows of snapshots that are due; to be called as well where no records come."""
+    def merge_snapshots(self, *, idle: bool = False) -> Iterator[None]:
+        """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""
         if self.snapshots is not None and self._assembler.is_between and self._progress is None:
-            yield from self.snapshots.merge(self._resume_at, self._stands_at)
+            yield from self.snapshots.merge(self._resume_at, self._stands_at, idle=idle)
 
     def _stands_at(self) -> Position | None:
         """Give the end of the last event that was taken, as far as that is known."""

@@ -19,7 +19,7 @@ from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import ReaderState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.errors import BinlogError
-from millrace.contract import Topics
+from millrace.contract import RawKey, Topics
 from millrace.kafka.chunks import split
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
@@ -70,6 +70,7 @@ class _ReaderStates(threading.Thread):
         self._stop = threading.Event()
         self._states: deque[ReaderState] = deque(maxlen=_KEPT_STATES)
         self._read()
+        self.begins = _beginning(settings)
 
     def get(self) -> list[ReaderState]:
         return list(self._states)
@@ -98,6 +99,17 @@ class _ReaderStates(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+
+
+def _beginning(settings: SnapshotSettings) -> tuple[int, LogPlace] | None:
+    """Give epoch and place of the first record of the raw topic."""
+    for message in read_topic(settings.kafka, Topics(settings.source).raw):
+        key = message.key()
+        with suppress(ValueError):
+            place = RawKey.parse(key if isinstance(key, bytes) else b"")
+            return place.epoch, LogPlace(place.log_file, place.position)
+        break
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +228,7 @@ class _Readers:
                         choose_method(connection, self._states.get()[0]),
                         self._states.get,
                         self._wait,
+                        self._states.begins,
                     )
                     for statement in SESSION:
                         connection.query(statement)

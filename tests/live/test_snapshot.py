@@ -10,6 +10,7 @@ import pytest
 
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
+from millrace.local import MariaDB
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import differences, run
@@ -219,3 +220,42 @@ def test_one_table_later(world):
         assert (record["op"], record["after"]["id"], record["before"]) == ("r", 2, None)
         assert record["source"]["file"]
         assert len(world.rows("two")) == 1
+
+
+@pytest.fixture
+def waiting_server():
+    """A server of our own, on which a COMMIT can be made to wait between the log and the engine."""
+    server = MariaDB(
+        options={"rpl-semi-sync-master-wait-point": "AFTER_SYNC", "rpl-semi-sync-master-timeout": 0xFFFFFFFF}
+    )
+    server.start()
+    yield server
+    server.kill()
+    server.close()
+
+
+def test_a_commit_that_waits_between_log_and_engine(kafka, registry, waiting_server, source_name, tmp_path):
+    with RowsWorld(kafka, registry, waiting_server, source_name, tmp_path).with_database() as world:
+        world.environment["MILLRACE_SNAPSHOT_TABLES"] = f"{world.database}.*"
+        run(world, "CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE done (id INT PRIMARY KEY)")
+        run(world, "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            run(world, "INSERT INTO t VALUES (5, 5)")
+            world.wait_for_row("t")
+            waiting_server.execute("SET GLOBAL rpl_semi_sync_master_enabled = ON")
+            change = "UPDATE t SET v = 20 WHERE id = 2; "
+            thread = threading.Thread(target=run, args=(world, change), daemon=True)
+            thread.start()
+            # The stream has the change, and SELECT does not see it.
+            assert world.wait_for_row("t", 2)[-1]["after"]["v"] == 20
+            assert waiting_server.query(f"SELECT v FROM {world.database}.t WHERE id = 2") == [(2,)]
+            take(world)
+            waiting_server.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+            thread.join(60)
+            run(world, "INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            wait_until_merged(world)
+            assert differences(world) == {}
+        assert merged(world).dropped == 1
+        assert [row["after"]["id"] for row in world.rows("t") if row["op"] == "r"] == [1, 3, 4, 5]
