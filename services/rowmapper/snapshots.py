@@ -129,6 +129,8 @@ class SnapshotMerger:
         self._waiting: deque[_Chunk] = deque()
         self._joiner = ChunkJoiner()
         self._read_to = merged.offset
+        # Offsets of chunks of tables without a key that were read again from their beginning.
+        self._begun_again: set[int] = set()
         # Where transactions ended, and the offset after each; only while a snapshot is taken.
         self._crumbs: deque[tuple[Position, int]] = deque(maxlen=_CRUMBS)
 
@@ -164,14 +166,18 @@ class SnapshotMerger:
 
     def _fetch(self) -> bool:
         """Take what has come of the snapshot topic; tell whether a chunk waits."""
-        for record in self._port.read(self._read_to):
+        while not self._waiting:
+            records = self._port.read(self._read_to)
+            if not records:
+                return False
             if self.merged.topic_id != self._port.topic_id:
                 self.merged = SnapshotMerged(self._port.topic_id, 0)
-            self._read_to = record.offset + 1
-            chunk = self._chunk_of(record, self._joiner)
-            if chunk is not None:
-                self._waiting.append(chunk)
-        return bool(self._waiting)
+            for record in records:
+                self._read_to = record.offset + 1
+                chunk = self._chunk_of(record, self._joiner)
+                if chunk is not None:
+                    self._waiting.append(chunk)
+        return True
 
     def _chunk_of(self, record: Record, joiner: ChunkJoiner) -> _Chunk | None:
         header, value, first = (
@@ -219,7 +225,8 @@ class SnapshotMerger:
             if (other.content.database, other.content.table) != (content.database, content.table):
                 continue
             if other.offset > chunk.offset and other.content.part <= part:
-                return True  # it was begun again: what is left out when it is published
+                self._begun_again.add(chunk.offset)
+                return True
             part = other.content.part
             if other.content.last:
                 self.merged = replace(self.merged, whole_until=other.next_offset)
@@ -243,8 +250,9 @@ class SnapshotMerger:
         mapped, refused = [], 0
         for chunk in chunks:
             content = chunk.content
-            if not content.keyed and chunk.offset >= self.merged.whole_until:
-                continue  # the table was read again from its beginning
+            if chunk.offset in self._begun_again:
+                self._begun_again.remove(chunk.offset)
+                continue
             try:
                 if place.epoch > content.epoch and not self._was_reached(chunk):
                     raise TooLargeError("the log to which its rows belong ended before their place")

@@ -382,14 +382,13 @@ def _state(
                 "from the beginning",
                 ExitCode.DATA,
             )
-    if before is not None and (going_on or (before.finished and not settings.restart and not wanted.tables)):
-        state = before
+    if before is not None and not settings.restart and (going_on or not wanted.tables):
         if not wanted.tables:
-            return state
+            return before
+        state = before
     else:
         state = SnapshotState(int(time.time() * 1000), [])
-    known = {(table.database, table.table) for table in state.tables if not table.done}
-    state.tables = [table for table in state.tables if not table.done] if wanted.tables else state.tables
+    known = {(table.database, table.table) for table in state.tables}
     for definition in read_definitions(connection):
         name = definition.database, definition.table
         if name not in known and _is_wanted(settings, *name):
