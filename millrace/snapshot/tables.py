@@ -1,5 +1,6 @@
 """Reads the rows of a table in the order of its key, chunk by chunk, and a table without a key as a whole."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ _LARGEST_ROW: Final = (1 << 30) + (1 << 20)
 """Bytes: max_allowed_packet at its greatest, and its lengths."""
 _NO_SUCH_TABLE: Final = (1146, 1049, 1142)
 _CHANGED: Final = 1412
+_COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
+"""What changes of a table's definition with each row."""
 _DOING: Final = "read a snapshot"
 _INTEGERS: Final = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
 _DIGITS: Final = _INTEGERS | {"decimal", "year", "float", "double", "enum", "set"}
@@ -83,7 +86,7 @@ class TableRows:
             row = self._connection.row(f"SHOW CREATE TABLE {self._from}", doing=_DOING)
         except SourceError as error:
             raise self._judged(error) from error
-        created = str(row.get("Create Table") or "")
+        created = _COUNTER.sub("", str(row.get("Create Table") or ""))
         if self._selected is None or created != self._created:
             definition = read_definition(self._connection, *self._name)
             if definition is None:

@@ -25,11 +25,12 @@ from millrace.avro.row_records import EventPlace, EventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
-from millrace.binlog.errors import BinlogError, TooLargeError
+from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.events.rows import WriteRowsEvent
 from millrace.contract import HEADER_CHUNK
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
+from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Output, Record
 from services.rowmapper.binding import BoundTable
@@ -233,15 +234,15 @@ class SnapshotMerger:
                 return True
         return False
 
-    def _was_reached(self, chunk: _Chunk) -> bool:
-        """Tell whether a log that has ended had come to a chunk's place."""
-        offset, found = self._port.first_event(chunk.high)
-        if found is not None and found.epoch == chunk.high.epoch:
-            return True
+    def _check_reached(self, chunk: _Chunk) -> None:
+        """Raise MissingStateError where a log has ended before it came to a chunk's place."""
+        high = chunk.high
+        offset, found = self._port.first_event(high)
+        if found is not None and found.epoch == high.epoch:
+            return
         before = self._port.end_before(offset)
-        return (
-            before is not None and before.epoch == chunk.high.epoch and before.order() >= chunk.high.order()
-        )
+        if before is None or before.epoch != high.epoch or before.order() < high.order():
+            raise MissingStateError("the log to which its rows belong ended before their place")
 
     # -- publishing -----------------------------------------------------------------------------------
 
@@ -254,17 +255,19 @@ class SnapshotMerger:
                 self._begun_again.remove(chunk.offset)
                 continue
             try:
-                if place.epoch > content.epoch and not self._was_reached(chunk):
-                    raise TooLargeError("the log to which its rows belong ended before their place")
+                if place.epoch > content.epoch:
+                    self._check_reached(chunk)
                 if content.count:
                     mapped.append(self._mapped(chunk))
-            except BinlogError as error:
+            except (UserError, StopRequestedError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever one table raises is its own trouble
                 refused += 1
                 _LOG.error(
                     "rows of a snapshot are left out: take the snapshot of the table again",
                     table=f"{content.database}.{content.table}",
                     offset=chunk.offset,
-                    reason=error.message,
+                    reason=error.message if isinstance(error, BinlogError) else repr(error),
                 )
         changes = self._changes(mapped, stand)
         rows = dropped = 0
