@@ -25,7 +25,7 @@ from millrace.avro.row_records import EventPlace, EventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
-from millrace.binlog.errors import BinlogError
+from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.events.rows import WriteRowsEvent
 from millrace.contract import HEADER_CHUNK
