@@ -5,7 +5,8 @@ its headers mean is said here, once, and nowhere else. Only the standard library
 executors can import it.
 
 Topics of the source ``shop``: ``shop.raw``, ``shop.events``, ``shop.transactions``, ``shop.catalog``,
-``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.state``, and ``shop.{db}.{table}`` per table.
+``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.snapshot``, ``shop.state``, and
+``shop.{db}.{table}`` per table.
 
 Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw
 record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same and ``:{sub_index}``.
@@ -187,6 +188,11 @@ class Topics:
     def deadletter(self) -> str:
         """What could not be decoded or mapped, with its bytes."""
         return f"{self.source}.deadletter"
+
+    @property
+    def snapshot(self) -> str:
+        """Rows as SELECT gave them, to be merged into the row topics."""
+        return f"{self.source}.snapshot"
 
     @property
     def state(self) -> str:

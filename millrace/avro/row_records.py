@@ -119,6 +119,7 @@ class EventPlace:
     key: bytes
     """Key of the event in the events topic."""
     snapshot: str = LOGGED
+    """What ``source.snapshot`` says; where it is not ``false``, the operation of inserts is ``r``."""
 
 
 Ruled = Mapping[int, ColumnValues]

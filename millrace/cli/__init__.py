@@ -47,6 +47,10 @@ _COMMANDS: Final = {
         "millrace.cli.schema:schema",
         "Show what is known of the definitions of tables as of a place in the log.",
     ),
+    "snapshot": (
+        "millrace.cli.snapshot:snapshot",
+        "Carry the rows that tables have now to the row topics, while the stream runs.",
+    ),
     "state": (
         "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",

@@ -199,6 +199,8 @@ class Committer(Generic[S]):
         self.before_commit: Callable[[], None] = lambda: None
         """May refuse a commit."""
         self.after_commit: Callable[[], None] = lambda: None
+        self.when_idle: Callable[[], None] = lambda: None
+        """Called where nothing comes and nothing is to be committed; may settle."""
         self._producer = producer
         self._table_id = table_id
         self._output = output
@@ -314,6 +316,7 @@ class Committer(Generic[S]):
             committer.guard.look(now=reader is not None and reader.warned)
             if reader is not None:
                 reader.warned = False
+        self.when_idle()
 
 
 def run_stage(

@@ -60,6 +60,10 @@ _UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT
 """Errors that only say that something else went wrong before."""
 
 
+_RIVALS: Final = {RUN: SERVICES, **dict.fromkeys(SERVICES, (RUN,))}
+"""By service, those that do the same work and are fenced with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommitPolicy:
     """When a transaction is large or old enough, while the input does not pause.
@@ -124,7 +128,7 @@ class TransactionalProducer:
         if again and any(state and state.owner != self._owner for state in self._stored()):
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        for rival in SERVICES if self._service == RUN else (RUN,):
+        for rival in _RIVALS.get(self._service, ()):
             config = producer_config(self._settings, transactional_id(rival, self._source))
             with translated("setting up the producer"):
                 fencing = client.Producer(config, logger=client.KAFKA_LOG)

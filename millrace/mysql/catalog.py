@@ -20,7 +20,15 @@ from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError, S
 from millrace.mysql.status import LogStatus, log_status
 from millrace.text import shortened
 
-__all__ = ["CatalogReading", "Definitions", "enum_members", "read_catalog", "read_definitions", "read_tables"]
+__all__ = [
+    "CatalogReading",
+    "Definitions",
+    "enum_members",
+    "read_catalog",
+    "read_definition",
+    "read_definitions",
+    "read_tables",
+]
 
 _KEPT_BYTES: Final = 128 << 20
 """Memory that all definitions may take together."""
@@ -175,6 +183,12 @@ def read_tables(connection: MysqlConnection, names: Iterable[_TableName]) -> Cat
 def read_definitions(connection: MysqlConnection) -> "Definitions":
     """Return the definitions of all tables that our user may see, by database and name."""
     return _read(connection, wait=True)[0]
+
+
+def read_definition(connection: MysqlConnection, database: str, table: str) -> TableDefinition | None:
+    """Return the definition of one table; None where there is none that our user may see."""
+    reader = _Reader(connection, wait=True, only=[(database, table)])
+    return next(iter(reader.read()), None)
 
 
 class Definitions:

@@ -38,6 +38,7 @@ from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.state import oldest_offset
 from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -51,9 +52,20 @@ from services.rowmapper.metrics import RowMapperMetrics
 from services.rowmapper.publication import Publisher
 from services.rowmapper.quarantine import Quarantine
 from services.rowmapper.settings import RowMapperSettings
+from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
 from services.rowmapper.stage import RowMapperStage
 
-__all__ = ["REGISTERING", "Ports", "RowMapper", "assembled", "leave_out", "main", "make_stage", "serializers"]
+__all__ = [
+    "REGISTERING",
+    "Ports",
+    "RowMapper",
+    "assembled",
+    "leave_out",
+    "main",
+    "make_stage",
+    "merge_when_idle",
+    "serializers",
+]
 
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
@@ -145,6 +157,7 @@ def assembled(
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
         ThreadPoolExecutor(REGISTERING, "registry") as pool,
+        ExitStack() as leave,
     ):
         # Before anybody is fenced: the registry must answer.
         serializers(registry, topics)
@@ -163,7 +176,7 @@ def assembled(
             committer.tick()
 
         deserialize = EventDeserializer(registry)
-        ports = Ports(service, admin, registry, pool, producer, started.infos, tick)
+        ports = Ports(service, admin, registry, pool, producer, started.infos, tick, leave=leave)
         stage, publisher = make_stage(ports, state, deserialize, refused)
         committer_of = partial(
             Committer,
@@ -176,6 +189,7 @@ def assembled(
             table_id=publisher.binder.topic_id,
         )
         committer = committer_of(stage.state)
+        committer.when_idle = partial(merge_when_idle, stage, committer)
         reader.seek(stage.next_offset)
         yield RowMapper(
             topics, reader, producer, registry, deserialize, publisher, stage, committer_of, committer
@@ -222,14 +236,43 @@ def make_stage(
         truncate=settings.rows.truncate,
         now_us=lambda: time.time_ns() // 1000,
     )
+
+    def event_reader() -> EventReader:
+        return EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit)
+
+    def replay(start: int, stop: int) -> Iterator[Incoming | Unreadable]:
+        return ports.replay(deserialize, start, stop)
+
+    buffer_bytes = settings.rows.buffer_mib << 20
     stage = RowMapperStage(
         state,
         publisher,
-        EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit),
-        lambda start, stop: ports.replay(deserialize, start, stop),
-        buffer_bytes=settings.rows.buffer_mib << 20,
+        event_reader(),
+        replay,
+        buffer_bytes=buffer_bytes,
+        end_of=partial(end_of, deserialize),
+    )
+    snapshots = SnapshotTopic(settings.kafka, ports.admin, settings.source, deserialize, ports.leave)
+    stage.begin_at(snapshots.end_before(state.input_offset))
+    stage.snapshots = merger_of(
+        publisher,
+        snapshots,
+        main=stage,
+        reader=event_reader,
+        replay=replay,
+        records=ports.records,
+        first_offset=lambda: oldest_offset(settings.kafka, topics.events),
+        buffer_bytes=buffer_bytes,
     )
     return stage, publisher
+
+
+def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState]) -> None:
+    """Publish rows of snapshots that are due, as nothing else is to be done."""
+    for _ in stage.merge_snapshots(idle=True):
+        committer.settle()
+        if committer.due:
+            committer.commit()
 
 
 def serializers(
@@ -254,6 +297,8 @@ class Ports:
     producer: TransactionalProducer
     infos: Mapping[str, TopicInfo]
     tick: Callable[[], None]
+    leave: ExitStack = field(default_factory=ExitStack, kw_only=True)
+    """Closes what was opened."""
     before_reading: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called before events are read a second time."""
 

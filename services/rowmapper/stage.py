@@ -23,6 +23,7 @@ from services.rowmapper.publication import Publication, Publisher
 
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
+    from services.rowmapper.snapshots import SnapshotMerger
 
 __all__ = ["Replay", "RowMapperStage"]
 
@@ -46,7 +47,15 @@ class RowMapperStage:
         replay: Replay,
         *,
         buffer_bytes: int,
+        end_of: Callable[[Record], Position | None] = lambda _: None,
     ) -> None:
+        self.snapshots: SnapshotMerger | None = None
+        """What merges snapshots, if anything does."""
+        self.unknown_xa = 0
+        """XA transactions that were decided, and prepared before the first event."""
+        self._end_of = end_of
+        self._last: Record | None = None
+        self._end: Position | None = None
         self.output = publisher.output
         self.next_offset = state.input_offset
         self.counters = publisher.counters
@@ -110,7 +119,24 @@ class RowMapperStage:
                         yield
             self._stand_at(self._assembler.resume_at)
         self.record_time_ms = records[-1].timestamp_ms
+        self._last = records[-1]
+        yield from self.merge_snapshots()
         yield
+
+    def merge_snapshots(self, *, idle: bool = False) -> Iterator[None]:
+        """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""
+        if self.snapshots is not None and self._assembler.is_between and self._progress is None:
+            yield from self.snapshots.merge(self._resume_at, self._stands_at, idle=idle)
+
+    def _stands_at(self) -> Position | None:
+        """Give the end of the last event that was taken, as far as that is known."""
+        if self._last is not None:
+            self._end, self._last = self._end_of(self._last) or self._end, None
+        return self._end
+
+    def begin_at(self, end: Position | None) -> None:
+        """Take note of where the last event before the first record ends."""
+        self._end = end
 
     def _read(self, records: list[Record], index: int) -> tuple[int, list[Step]]:
         """Read records from ``index`` on, and give the index of the first one that is left.
@@ -276,6 +302,7 @@ class RowMapperStage:
         xid = _normal(transaction.xid)
         pending = self._pending_xa.get(xid)
         if pending is None:
+            self.unknown_xa += 1
             error = MissingStateError(
                 f"{xid} was prepared before the events topic begins: what it changed is missing"
             )

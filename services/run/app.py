@@ -289,6 +289,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
                 parts.rowmapper.infos,
                 tick,
                 before_reading=make_visible,
+                leave=registered,
             ),
             parts.rowmapper.state or RowMapperState(events.first_offset()),
             EventDeserializer(parts.registry),
@@ -314,6 +315,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
+        reader.when_idle = rowmapper.when_idle = partial(rowmapper_app.merge_when_idle, mapping, rowmapper)
         links = (
             Link(
                 decoding,
