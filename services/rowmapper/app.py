@@ -142,11 +142,15 @@ def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> Non
 
 @contextmanager
 def assembled(
-    service: Service[RowMapperSettings], refused: Mapping[str, str] | None = None
+    service: Service[RowMapperSettings],
+    refused: Mapping[str, str] | None = None,
+    *,
+    all_versions: bool = False,
 ) -> Iterator[RowMapper]:
     """Take over from any other row mapper of the source, and give the parts of this one.
 
-    One that begins again says which topics took no rows, and why: ``refused``.
+    One that begins again says which topics took no rows, and why: ``refused``. With ``all_versions`` it knows
+    the whole schema history.
     """
     settings = service.settings
     topics = Topics(settings.source)
@@ -177,7 +181,8 @@ def assembled(
 
         deserialize = EventDeserializer(registry)
         ports = Ports(service, admin, registry, pool, producer, started.infos, tick, leave=leave)
-        stage, publisher = make_stage(ports, state, deserialize, refused)
+        history = ports.history(Catalog(kept=None)) if all_versions else None
+        stage, publisher = make_stage(ports, state, deserialize, refused, history)
         committer_of = partial(
             Committer,
             producer,

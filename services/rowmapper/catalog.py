@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
-from millrace.ddl import MISSING, Session, State, apply
+from millrace.ddl import MISSING, Session, State, Unknown, apply
 
 __all__ = ["Catalog", "Found", "Position"]
 
@@ -22,6 +22,8 @@ _NUMBER: Final = re.compile(r"\d+$")
 
 _KEPT: Final = 20
 """Versions of a table that are kept; rows older than that come only where a table is redriven."""
+
+_FORGOTTEN: Final = Unknown("it is older than what is kept of the schema history")
 
 
 class Position(NamedTuple):
@@ -35,6 +37,9 @@ class Position(NamedTuple):
         """Return what sorts places; ``bin.1000000`` comes after ``bin.999999``."""
         number = _NUMBER.search(self.log_file)
         return self.epoch, int(number.group()) if number else 0, self.log_file, self.position
+
+
+_BEGINNING: Final = Position(-1, "", 0)
 
 
 class Found(NamedTuple):
@@ -81,6 +86,8 @@ class Catalog:
         versions = self._versions[self._spelled(key)]
         version = _Version(Position(entry.epoch, entry.log_file, entry.position), state, "catalog")
         at = bisect_right(versions, version.order, key=_order)
+        if _is_forgotten(versions, at):
+            return
         if at and versions[at - 1].state == state:
             version = replace(version, state=versions[at - 1].state)
         versions.insert(at, version)
@@ -107,6 +114,8 @@ class Catalog:
     def _put(self, key: tuple[str, str], version: _Version) -> None:
         versions = self._versions[self._spelled(key)]
         at = bisect_right(versions, version.order, key=_order)
+        if _is_forgotten(versions, at):
+            return
         if at and versions[at - 1].order == version.order:
             versions[at - 1] = version
         else:
@@ -115,22 +124,21 @@ class Catalog:
 
     def _forget(self, versions: list[_Version]) -> None:
         if self._kept is not None and len(versions) > self._kept:
-            del versions[0]
-            # What comes before the first one that is left is not what a later reading says.
-            versions[0] = replace(versions[0], origin="history")
+            versions[:2] = [_Version(_BEGINNING, _FORGOTTEN, "history")]
 
     def _spelled(self, key: tuple[str, str]) -> tuple[str, str]:
         return (key[0].lower(), key[1].lower()) if self._lower_case else key
 
-    def find(self, database: str, table: str, place: Position) -> Found | None:
+    def find(self, database: str, table: str, place: Position, *, before: bool = False) -> Found | None:
         """Return what holds at ``place``; None where nothing is known of the table.
 
-        Where nothing was known of it by then, that is the first definition, if it was read.
+        Where nothing was known of it by then, that is the first definition, if it was read. ``before`` asks
+        for what a statement at ``place`` found, which may have been applied already.
         """
         versions = self._versions.get(self._spelled((database, table)))
         if not versions:
             return None
-        index = bisect_right(versions, (place.order(), True), key=_order)
+        index = bisect_right(versions, (place.order(), not before), key=_order)
         if index == 0:
             first = versions[0]
             return Found(first.state, later=True) if first.origin == "catalog" else None
@@ -150,7 +158,7 @@ class Catalog:
         """Give the tables that a database has at ``place``, as far as is known."""
         for name, table in list(self._versions):
             if name == database and table:
-                found = self.find(name, table, place)
+                found = self.find(name, table, place, before=True)
                 if found is not None and not found.later and found.definition is not MISSING:
                     yield table
 
@@ -163,12 +171,17 @@ class _Known:
 
     def state(self, database: str, table: str) -> State | None:
         """Give what is known of a table; what was read later does not count."""
-        found = self._catalog.find(database, table, self._place)
+        found = self._catalog.find(database, table, self._place, before=True)
         return None if found is None or found.later else found.definition
 
     def tables(self, database: str) -> Iterator[str]:
         """Give the tables of a database that are not missing."""
         return self._catalog.tables(database, self._place)
+
+
+def _is_forgotten(versions: list[_Version], at: int) -> bool:
+    """Tell whether a version that would stand there is older than those that are kept."""
+    return at == 1 and len(versions) > 1 and versions[0].state is _FORGOTTEN
 
 
 def _order(version: _Version) -> tuple[tuple[int, int, str, int], bool]:

@@ -93,7 +93,7 @@ def redrive(
     with suppress(StopRequestedError):
         while True:
             try:
-                with assembled(service, refused) as parts:
+                with assembled(service, refused, all_versions=True) as parts:
                     settle(parts, stop)
                     left = [entry.name for entry in chosen if entry.name not in outcomes]
                     _redrive(service, parts, left, say, outcomes)
