@@ -5,6 +5,8 @@ import click
 from millrace.cli.deadletter import redrive_in_words, stopped_by_signals
 from millrace.cli.frame import check_topics, errors_in_words, setting_values, source_option, topic_options
 from millrace.contract import Topics
+from millrace.kafka.client import connect
+from millrace.kafka.pause import pause_source, paused_since, resume_source
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import load_settings
 from millrace.text import printable
@@ -29,7 +31,7 @@ def _settings(
 @click.command("pause")
 @source_option
 @topic_options
-@click.argument("tables", nargs=-1, required=True, metavar="DATABASE.TABLE...")
+@click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
 def pause(
     *,
     tables: tuple[str, ...],
@@ -37,14 +39,19 @@ def pause(
     bootstrap_servers: str | None,
     registry_url: str | None,
 ) -> None:
-    """Hold the rows of tables: from now on they wait in the dead letter topic, until 'millrace resume'.
+    """Hold a source, or the rows of tables, until 'millrace resume'.
 
-    This lasts over restarts. It takes over from the row mapper: stop that before, or let it be started again
-    after. It needs the row mapper's own settings.
+    Without a name it takes over from all services of the source: those that run end with code 6, and wait
+    when they are started again. The rows of tables wait in the dead letter topic; for that it takes over from
+    the row mapper alone. Both last over restarts. It needs the row mapper's own settings.
     """
     configure_logging("ERROR")
     with errors_in_words():
         settings = _settings(source, bootstrap_servers, registry_url)
+        if not tables:
+            pause_source(settings)
+            click.echo(f"{settings.source}: paused; services that still run end with code 6")
+            return
         already = pause_tables(settings, tables, click.echo, stopped_by_signals())
         for name in tables:
             note = "was quarantined or paused already" if name in already else "paused"
@@ -54,7 +61,7 @@ def pause(
 @click.command("resume")
 @source_option
 @topic_options
-@click.argument("tables", nargs=-1, required=True, metavar="DATABASE.TABLE...")
+@click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
 def resume(
     *,
     tables: tuple[str, ...],
@@ -62,11 +69,18 @@ def resume(
     bootstrap_servers: str | None,
     registry_url: str | None,
 ) -> None:
-    """Give the rows of paused tables to their topics, in order and once, and let new ones follow.
+    """Let a paused source go on, or give the rows of paused tables to their topics, in order and once.
 
-    It takes over from the row mapper, as 'millrace deadletter redrive' does. If it is interrupted, start it
-    again.
+    Without a name it is the source: its services go on by themselves within seconds. For tables it takes over
+    from the row mapper, as 'millrace deadletter redrive' does. If it is interrupted, start it again.
     """
     configure_logging("ERROR")
     with errors_in_words():
-        redrive_in_words(_settings(source, bootstrap_servers, registry_url), tables)
+        settings = _settings(source, bootstrap_servers, registry_url)
+        if tables:
+            redrive_in_words(settings, tables)
+        elif paused_since(settings, connect(settings.kafka)) is None:
+            click.echo(f"{settings.source} is not paused")
+        else:
+            resume_source(settings)
+            click.echo(f"{settings.source}: resumed")

@@ -35,6 +35,7 @@ from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.refusals import TopicsRefusedError
@@ -105,6 +106,8 @@ class RowMapper:
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
     refused: dict[str, str] = {}
+    admin = connect(service.settings.kafka, service.stop)
+    wait_while_paused(service.settings, admin, service.health, service.stop)
     own = Topics(service.settings.source).of_service("rowmapper").kinds
     while True:
         try:

@@ -24,6 +24,7 @@ from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, announce, begin, committed_state
 from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import last_record
@@ -95,6 +96,7 @@ def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _A
     """Take over, carry what lies between the stages, then what comes."""
     settings, topics = service.settings, Topics(service.settings.source)
     admin = connect(settings.kafka, service.stop)
+    wait_while_paused(settings, admin, service.health, service.stop)
     if not attempts.again:
         reader_app.examine(_part(service), admin, metrics)
     with (

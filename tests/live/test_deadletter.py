@@ -11,6 +11,7 @@ from millrace.avro.service_state import RowMapperState
 from millrace.kafka.state import read_state
 from tests.shared import run_python
 
+from .reader_world import wait_for
 from .rows_world import SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
@@ -123,10 +124,28 @@ def test_a_quarantined_table_is_redriven(world):
     assert_whole(world)
     assert world.rows("plain")[-1]["after"]["note"] == "live again"
     assert_paused_and_resumed(world)
+    assert_the_source_is_held(world)
     assert_whole(world)
     assert not any(
         json.loads(line)["waits"] for line in deadletter(world, "list", "--json").stdout.splitlines()
     )
+
+
+def assert_the_source_is_held(world):
+    """The reader ends, services that are started wait, and go on by themselves when it is resumed."""
+    rows = len(world.rows("done"))
+    with world.service("reader", ends_with=6) as reader, world.services("decoder", "rowmapper"):
+        run(world, "INSERT INTO done VALUES (100)")
+        world.wait_for_row("done", rows + 1)
+        assert "paused; services that still run" in millrace(world, "pause").stdout
+        run(world, "INSERT INTO done VALUES (101)")
+        reader.wait(240)
+    with world.services(*SERVICES) as services:
+        wait_for(lambda: "the source is paused" in world.log("reader"), services[0], "the reader")
+        assert len(world.rows("done")) == rows + 1
+        assert f"{world.source}: resumed" in millrace(world, "resume").stdout
+        world.wait_for_row("done", rows + 2)
+    assert millrace(world, "resume").stdout == f"{world.source} is not paused\n"
 
 
 def assert_paused_and_resumed(world):
