@@ -20,7 +20,7 @@ from millrace.binlog.columns.column import (
 )
 from millrace.binlog.columns.declaration import AvroType
 
-__all__ = ["columns_text", "spark_type", "types_text"]
+__all__ = ["avro_types_shown", "columns_text", "spark_type", "types_text"]
 
 _EXAMPLES: dict[ColumnType, Metadata] = {
     ColumnType.FLOAT: RealMetadata(4),
@@ -154,14 +154,23 @@ _OPTIONS: tuple[tuple[str, str], ...] = (
 )
 
 
+def _codecs() -> Iterator[tuple[str, ColumnCodec, str]]:
+    for sql, column_type, more, debezium in _TYPES:
+        yield sql, codec_of(replace(_column(column_type), **more)), debezium
+
+
+def avro_types_shown() -> list[tuple[str, AvroType]]:
+    """Give the Avro type of each type that the page shows."""
+    return [(sql, codec.avro_type(AvroOptions())) for sql, codec, _ in _codecs()]
+
+
 def types_text() -> str:
     """Write the types of row topics beside those of Spark and Debezium, and what options change."""
     lines = [
         "| SQL | Avro | Spark | `connect.name` | Debezium | by option |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for sql, column_type, more, debezium in _TYPES:
-        codec = codec_of(replace(_column(column_type), **more))
+    for sql, codec, debezium in _codecs():
         avro = codec.avro_type(AvroOptions())
         own = avro.get("connect.name", "") if isinstance(avro, dict) else ""
         changed = []
