@@ -82,7 +82,7 @@ class TableRows:
         table locks its definition.
         """
         try:
-            self._connection.query(f"SELECT 1 FROM {self._from} LIMIT 0", doing=_DOING)  # noqa: S608
+            self._connection.query(f"SELECT 1 FROM {self._from} LIMIT 0", doing=_DOING)  # noqa: S608 - quoted
             row = self._connection.row(f"SHOW CREATE TABLE {self._from}", doing=_DOING)
         except SourceError as error:
             raise self._judged(error) from error

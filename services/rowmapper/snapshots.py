@@ -293,6 +293,10 @@ class SnapshotMerger:
     def _mapped(self, chunk: _Chunk) -> _Mapped:
         """Map the rows of a chunk, as those of an insert; raises BinlogError."""
         content, publisher = chunk.content, self._publisher
+        if (content.database, content.table) in publisher.quarantine:
+            raise MissingStateError(
+                "the table is quarantined or paused: its older rows, given back later, would undo these"
+            )
         table_map = TableMapEvent.decode_fields(
             content.table_map, 0, len(content.table_map), _TABLE_MAP_HEADER
         )

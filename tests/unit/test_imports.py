@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.kafka": (
         *("millrace.kafka", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.avro.service_state", "millrace.kernel"),
+        *("millrace.avro.service_state", "millrace.avro.records", "millrace.kernel"),
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
