@@ -222,9 +222,11 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
     if service in ("rowmapper", "run"):
         put_rows = publication.Publication._put_rows
 
-        def noted_rows(self: publication.Publication, incoming: Any, bound: Any, records: Any) -> None:
-            death.rows(len(records))
-            put_rows(self, incoming, bound, records)
+        def noted_rows(
+            self: publication.Publication, incoming: Any, bound: Any, event: Any, writer: Any, before: int = 0
+        ) -> int:
+            death.rows(len(writer.records) - before)
+            return put_rows(self, incoming, bound, event, writer, before)
 
         publication.Publication._put_rows = noted_rows  # type: ignore[method-assign]
 
