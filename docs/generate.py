@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from millrace.cli.job import JOBS
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import ServiceMetrics
 from millrace.runtime.settings import (
@@ -39,7 +40,6 @@ from services.decoder.settings import DecoderSettings
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.rowmapper.metrics import RowMapperMetrics
-from services.rowmapper.settings import RowMapperSettings
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 VALUES: Final = PROJECT / "helm" / "millrace" / "values.yaml"

@@ -118,7 +118,7 @@ def murmur2(bytes data not None):
 
 
 cdef Py_ssize_t partition_of(object key, Py_ssize_t prefix, uint32_t partitions) noexcept:
-    """As services.rowmapper.partition: rows without a key keep to the first one."""
+    """As millrace.rowmapper.partition: rows without a key keep to the first one."""
     cdef Py_ssize_t size
     if key is None or not PyBytes_CheckExact(key):
         return 0

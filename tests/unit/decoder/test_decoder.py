@@ -42,9 +42,9 @@ from millrace.contract import (
     RawKey,
     Topics,
 )
+from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import HELD_BYTES, ChunkJoiner, split
 from millrace.stage import Record
-from services.decoder.stage import DecoderStage, Format
 from tests.stages import CrashError, Ledger, Written, exhaust
 
 TOPICS = Topics("shop")

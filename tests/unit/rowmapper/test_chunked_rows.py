@@ -41,7 +41,7 @@ def output(world):
 
 @pytest.mark.parametrize("batch_rows", [1, 4, 10_000])
 def test_the_same_output_in_pieces(batch_rows, monkeypatch):
-    monkeypatch.setattr("services.rowmapper.chunked_rows._BATCH_ROWS", batch_rows)
+    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", batch_rows)
     whole = World(made(1 << 30), limit=LIMIT)
     whole.run()
     pieces = World(made(700), limit=LIMIT, held_bytes=0)
@@ -67,7 +67,7 @@ def test_references_lead_to_the_bytes():
 
 @pytest.mark.parametrize("cut_every", [1, 3, 20])
 def test_a_crash_anywhere_changes_nothing(cut_every, monkeypatch):
-    monkeypatch.setattr("services.rowmapper.chunked_rows._BATCH_ROWS", 2)
+    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", 2)
     monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
     whole = World(made(1 << 30), limit=LIMIT)
     whole.run()

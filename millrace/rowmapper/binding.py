@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import millrace
+from millrace import __version__
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import key_subject, value_subject
 from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
@@ -33,10 +33,10 @@ from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
 from millrace.contract import Topics, metric_name
 from millrace.kafka.topics import TableTopicInfo
+from millrace.rowmapper.catalog import Catalog, Found, Position
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.value_offsets import locate_value
 from millrace.runtime.logging import get_logger
-from services.rowmapper.catalog import Catalog, Found, Position
-from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.value_offsets import locate_value
 
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
@@ -472,7 +472,7 @@ class Binder:
         )
         encoder = RowEncoder(
             self._source,
-            millrace.__version__,
+            __version__,
             table,
             self._avro,
             key_id=key_id,
