@@ -179,7 +179,8 @@ class Binder:
     ``known`` is what earlier row mappers noted of the topics of tables, ``refused`` why topics took no rows
     since this process has started. Redriving sets two liberties: with
     ``trust_later`` a definition that contradicts the log gives way to the first one read later that agrees
-    with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is.
+    with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is. With
+    ``without_topics`` rows go elsewhere: names of topics are not claimed.
     """
 
     def __init__(
@@ -195,6 +196,7 @@ class Binder:
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
+        self.without_topics = False
         self._source = settings.source
         self._avro = settings.rows.avro
         self._max_unpacked = settings.rows.unpacked_mib << 20
@@ -382,7 +384,7 @@ class Binder:
         refused: dict[Content, TableTopicInfo | BinlogError] = {}
         asked: dict[str, str | None] = {}
         for content, one in resolved.items():
-            refusal = self._claim(one) or self._refusal(one.topic)
+            refusal = None if self.without_topics else self._claim(one) or self._refusal(one.topic)
             if refusal is not None:
                 refused[content] = refusal
             else:
