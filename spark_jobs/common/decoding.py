@@ -7,12 +7,13 @@ transaction depends on the definitions of tables and on the format description b
 decoding began.
 """
 
-import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, cast
+
+import pyarrow as pa
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer, EventSerializer
@@ -42,6 +43,12 @@ _MAPPED_BYTES: Final = 8 << 20
 _MAPPED_EVENTS: Final = 2500
 """What is mapped to rows at once: the transaction that a batch ends in takes the reference, and so does all
 of a batch that has a new table."""
+
+_HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+_KEPT: Final = pa.schema(
+    [("key", pa.binary()), ("value", pa.large_binary()), ("offset", pa.int64()), ("headers", _HEADERS)]
+)
+"""Records as they lie in the file."""
 
 _NOWHERE: Final[dict[str, Any]] = {
     "kafka": {"bootstrap_servers": "localhost:1"},
@@ -116,7 +123,11 @@ class _Kept:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when nothing in it is needed
             place = self._file.seek(0, 2)
-            pickle.dump([tuple(record) for record in records], self._file, pickle.HIGHEST_PROTOCOL)
+            columns = [keys, values, offsets, headers]
+            arrays = [pa.array(one, part.type) for one, part in zip(columns, _KEPT, strict=True)]
+            whole = pa.RecordBatch.from_arrays(arrays, schema=_KEPT).serialize()
+            self._file.write(len(whole).to_bytes(8, "little"))
+            self._file.write(whole)
             size = 0
         self._held += size
         self._parts.append((self.end, self.end + len(records), size, place))
@@ -128,13 +139,18 @@ class _Kept:
         for first, end, _, place in list(self._parts):
             if end <= start or first >= stop:
                 continue
-            records = place if isinstance(place, list) else self._load(place)
+            records = place if isinstance(place, list) else self._load(place, first)
             yield from records[max(start - first, 0) : stop - first]
 
-    def _load(self, at: int) -> list[Record]:
+    def _load(self, at: int, first: int) -> list[Record]:
         assert self._file is not None
         self._file.seek(at)
-        return [Record(*record) for record in pickle.load(self._file)]  # noqa: S301 - we have written it
+        size = int.from_bytes(self._file.read(8), "little")
+        batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), _KEPT)
+        keys, values, offsets, headers = (column.to_pylist() for column in batch.columns)
+        named = [one and [(each["name"], each["value"]) for each in one] for one in headers]
+        numbers = range(first, first + len(keys))
+        return list(map(Record._make, zip(numbers, offsets, keys, values, named, strict=True)))
 
     def forget(self, before: int) -> None:
         """Let go of records that are not read again."""

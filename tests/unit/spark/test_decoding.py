@@ -190,7 +190,10 @@ def test_what_may_be_read_again_goes_to_a_file() -> None:
     every: list[Record] = []
     first = 0
     for _ in range(200):
-        every += kept.add([(b"k", chance.randbytes(chance.randrange(200)), 7, None)] * chance.randrange(1, 5))
+        every += kept.add(
+            [(b"k", chance.randbytes(chance.randrange(200)), 7, chance.choice([None, [("chunk", b"0/1")]]))]
+            * chance.randrange(1, 5)
+        )
         start, stop = sorted((chance.randrange(first, kept.end + 1), chance.randrange(first, kept.end + 1)))
         assert list(kept.read(start, stop)) == every[start:stop]
         if chance.random() < 0.1:
