@@ -16,7 +16,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench bench-latency bench-peers memory local kernel pins clean
+.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench bench-latency bench-snapshot bench-peers memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -64,6 +64,9 @@ bench: $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help
 
 bench-latency: $(KERNEL) ## Measure how long a row takes from INSERT to a consumer; ARGS="--seconds 20" and the like
 	@exec $(BIN)/python -m benchmarks.latency $(ARGS)
+
+bench-snapshot: $(KERNEL) ## Measure a snapshot of a large table; ARGS="--rows 500000" and the like
+	@exec $(BIN)/python -m benchmarks.snapshot $(ARGS)
 
 bench-peers: $(PEERS) ## Measure the pipeline beside Debezium in Kafka Connect; ARGS="--scale 0.05 --inputs A" and the like
 	@exec $(BIN)/python -m benchmarks.peers $(ARGS)

@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from millrace.cli.job import JOBS
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
+from millrace.mysql.settings import MysqlSettings
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import ServiceMetrics
@@ -40,6 +41,8 @@ from services.decoder.settings import DecoderSettings
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.rowmapper.metrics import RowMapperMetrics
+from services.snapshot.metrics import SnapshotMetrics
+from services.snapshot.settings import SnapshotSettings
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 VALUES: Final = PROJECT / "helm" / "millrace" / "values.yaml"
@@ -47,9 +50,11 @@ SERVICES: Final[dict[str, type[ServiceSettings]]] = {
     "reader": ReaderSettings,
     "decoder": DecoderSettings,
     "row mapper": RowMapperSettings,
+    "snapshot": SnapshotSettings,
 }
 PAGES: Final = {
     "docs/columns.md": ("columns",),
+    "docs/types.md": ("types",),
     "docs/events.md": ("events",),
     "docs/configuration.md": ("settings",),
     "docs/topics.md": ("topics",),
@@ -85,11 +90,15 @@ def settings_tables() -> str:
         "All services": [item for item in settings(ServiceSettings) if item[0].count("_") < 3],
         "Kafka: all services": list(settings(KafkaSettings, PREFIX + "KAFKA_")),
         "New topics: all services": list(settings(TopicsSettings, PREFIX + "TOPICS_")),
-        "Schema registry: decoder and row mapper": list(settings(RegistrySettings, PREFIX + "REGISTRY_")),
+        "Schema registry: decoder, row mapper and snapshot": list(
+            settings(RegistrySettings, PREFIX + "REGISTRY_")
+        ),
     }
     shared = {name for section in sections.values() for name, _ in section}
     for service, model in SERVICES.items():
         sections[f"Only the {service}"] = [item for item in settings(model) if item[0] not in shared]
+        if service == "reader":
+            shared |= {name for name, _ in settings(MysqlSettings, PREFIX + "MYSQL_")}
     return "\n\n".join(
         f"### {title}\n\n" + table(("variable", "default", "meaning"), map(_setting_row, section))
         for title, section in sections.items()
@@ -159,6 +168,7 @@ def metrics() -> dict[str, Metric]:
     CommitMetrics(registry, "decoder", nothing_yet)
     RowMapperMetrics(registry, nothing_yet, nothing_yet, lambda: None)
     CommitMetrics(registry, "rowmapper", nothing_yet)
+    SnapshotMetrics(registry, nothing_yet)
     suffixes = {"counter": "_total", "info": "_info"}
     return {family.name + suffixes.get(family.type, ""): family for family in registry.collect()}
 
@@ -194,11 +204,11 @@ def _sentences(comment: list[str]) -> str:
     return " ".join(comment).replace(", for example ", ". ").replace("<", "&lt;")
 
 
-def _of_script(name: str) -> Callable[[], str]:
-    """Take the generator from the script beside this one that is named as its page."""
+def _of_script(name: str, script: str = "") -> Callable[[], str]:
+    """Take the generator from a script beside this one, which is named as its page unless it is given."""
 
     def generate() -> str:
-        text: str = runpy.run_path(str(PROJECT / "docs" / f"{name}.py"))[f"{name}_text"]()
+        text: str = runpy.run_path(str(PROJECT / "docs" / f"{script or name}.py"))[f"{name}_text"]()
         return text
 
     return generate
@@ -206,6 +216,7 @@ def _of_script(name: str) -> Callable[[], str]:
 
 GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "columns": _of_script("columns"),
+    "types": _of_script("types", "columns"),
     "events": _of_script("events"),
     "settings": settings_tables,
     "topics": topics_table,

@@ -5,7 +5,8 @@ its headers mean is said here, once, and nowhere else. Only the standard library
 executors can import it.
 
 Topics of the source ``shop``: ``shop.raw``, ``shop.events``, ``shop.transactions``, ``shop.catalog``,
-``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.state``, and ``shop.{db}.{table}`` per table.
+``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.snapshot``, ``shop.state``, and
+``shop.{db}.{table}`` per table.
 
 Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw
 record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same and ``:{sub_index}``.
@@ -134,12 +135,17 @@ class ServiceTopics:
     """The topics that a service reads or writes, but those of the state and of tables.
 
     ``own`` is the one that it alone writes, ``input`` the one that it reads, if any; ``kinds`` gives the kind
-    of each by its name.
+    of each by its name. In ``others`` no record of its own may be there twice, either.
     """
 
     own: str
     input: str | None
     kinds: Mapping[str, str]
+
+    @property
+    def others(self) -> list[str]:
+        """Those that it writes beside its own, but the catalogue, which may be written again."""
+        return [name for name, kind in self.kinds.items() if kind in ("ddl", "schemas", "deadletter")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,11 @@ class Topics:
         return f"{self.source}.deadletter"
 
     @property
+    def snapshot(self) -> str:
+        """Rows as SELECT gave them, to be merged into the row topics."""
+        return f"{self.source}.snapshot"
+
+    @property
     def state(self) -> str:
         """Where each service stands."""
         return f"{self.source}.state"
@@ -219,7 +230,7 @@ def metric_name(topic: str) -> str:
 _OF_SERVICES: Final[dict[str, tuple[str | None, ...]]] = {
     "reader": ("raw", None, "catalog"),
     "decoder": ("events", "raw", "deadletter"),
-    "rowmapper": ("transactions", "events", "catalog", "ddl", "deadletter"),
+    "rowmapper": ("transactions", "events", "catalog", "ddl", "schemas", "deadletter"),
 }
 """Kinds of topics: the service's own, the one that it reads, others."""
 

@@ -59,16 +59,16 @@ class Output:
         self,
         topic: str,
         key: bytes | None,
-        value: bytes,
+        value: bytes | None,
         timestamp_ms: int,
         headers: Headers = None,
         *,
         partition: int = 0,
     ) -> None:
-        """Write a record."""
+        """Write a record; None for a tombstone."""
         self.groups.setdefault((topic, partition), []).append((key, value, timestamp_ms, headers))
         self.count += 1
-        self.size += len(value)
+        self.size += len(value or b"")
 
     def extend(self, topic: str, records: Sequence[OutputRecord], size: int) -> None:
         """Write records to partition 0, whose values have ``size`` bytes together."""

@@ -54,7 +54,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
         one.source,
         into == "rows",
         int(time.time() * 1000),
-        _catalog(job, spark, one.source) if into == "rows" else (),
+        _values(job, spark, Topics(one.source).catalog) if into == "rows" else (),
+        _values(job, spark, Topics(one.source).schemas) if into == "rows" else (),
         job.settings.rows.model_dump(),
         job.settings.topics.model_dump(),
     )
@@ -69,9 +70,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     return whole
 
 
-def _catalog(job: Job, spark: SparkSession, source: str) -> list[bytes]:
-    """Read the definitions of tables that the reader has found in the database."""
-    topic = Topics(source).catalog
+def _values(job: Job, spark: SparkSession, topic: str) -> list[bytes]:
+    """Read a topic of definitions of tables: what the reader has found, or what statements made of it."""
     part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
     if not part.count:
         return []

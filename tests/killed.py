@@ -219,7 +219,7 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
             return records
 
         InputReader.read = noted_read  # type: ignore[method-assign]
-    if service == "rowmapper":
+    if service in ("rowmapper", "run"):
         put_rows = publication.Publication._put_rows
 
         def noted_rows(self: publication.Publication, incoming: Any, bound: Any, records: Any) -> None:

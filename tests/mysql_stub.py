@@ -46,7 +46,10 @@ class StubConnection:
     def row(self, sql: str, values: Sequence[Any] = (), *, doing: str = "") -> Row:
         return self.query(sql, values, doing=doing)[0]
 
-    def rows(self, sql: str, *, doing: str, **_limits: float) -> Iterator[tuple[Any, ...]]:
+    def rows(
+        self, sql: str, values: object = (), *, doing: str, **_limits: float
+    ) -> Iterator[tuple[Any, ...]]:
+        assert not values
         for row in self.query(sql, doing=doing):
             yield tuple(row.values())
 

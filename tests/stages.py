@@ -29,8 +29,7 @@ class Registry:
     def check(self) -> None:
         pass
 
-    def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
-        del always
+    def register(self, subject: str, schema: Any) -> int:
         if schema not in self._schemas:
             self._schemas.append(schema)
         schema_id = self._schemas.index(schema) + 1

@@ -15,7 +15,10 @@ __all__ = ["CatalogEntry"]
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A definition, and the place in the log at which it held; ``read_ms`` is in milliseconds."""
+    """A definition, and the place in the log at which it held; ``read_ms`` is in milliseconds.
+
+    One of a table with an empty name is that of its database: the default character set.
+    """
 
     epoch: int
     log_file: str
@@ -23,6 +26,7 @@ class CatalogEntry:
     definition: TableDefinition
     read_ms: int
     gtid_set: str = ""
+    lower_case_names: bool = False
 
     @property
     def key(self) -> bytes:
@@ -39,6 +43,7 @@ class CatalogEntry:
                 "position": self.position,
                 "gtid_set": self.gtid_set,
                 "read_ms": self.read_ms,
+                "lower_case_names": self.lower_case_names,
                 "definition": self.definition.to_dict(),
             },
         )

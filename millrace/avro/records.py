@@ -20,12 +20,14 @@ __all__ = [
     "RecordSerializer",
     "TransactionSerializer",
     "deserialize",
+    "is_dead_letter_of",
     "read_record",
 ]
 
 NO_RECORD: Final = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError)
 """What fastavro raises where bytes are none of the schema by which they are read."""
 
+_WIRE_PREFIX_SIZE = 5
 _NULL = b"\x00"
 _SOME = b"\x02"
 
@@ -50,6 +52,12 @@ class DeadLetter:
     def to_dict(self) -> dict[str, Any]:
         """Return what :class:`RecordSerializer` takes."""
         return asdict(self)
+
+
+def is_dead_letter_of(service: str, value: bytes | None) -> bool:
+    """Tell whether a service has written a value of ``{source}.deadletter``, or the first chunk of one."""
+    name = service.encode("ascii")
+    return (value or b"").startswith(long(len(name)) + name, _WIRE_PREFIX_SIZE)
 
 
 class RecordSerializer:
@@ -77,7 +85,8 @@ class RecordSerializer:
 class TransactionSerializer:
     """Writes values of the transactions topic: two for each transaction, and so worth their own code.
 
-    The fields stand in the order of the schema ``Transaction``. ``at`` is the event of a record.
+    The fields stand in the order of the schema ``Transaction``. ``at`` is the event of a record,
+    ``ts_ms`` its time.
     """
 
     def __init__(self, registry: SchemaRegistry, topic: str) -> None:
@@ -91,14 +100,14 @@ class TransactionSerializer:
         """What stands in front of the transaction's id: in the first record, and in the second."""
         return self._begin, self._end
 
-    def begin(self, transaction: str, at: "EventRecord") -> bytes:
+    def begin(self, transaction: str, at: "EventRecord", ts_ms: int) -> bytes:
         """Return the value of the record before the first change."""
         return self._pack(
             "bsblllslb",
             self._begin,
             transaction,
             _NULL + _NULL,
-            at.timestamp * 1000,
+            ts_ms,
             at.server_id,
             at.epoch,
             at.log_file,
@@ -110,6 +119,7 @@ class TransactionSerializer:
         self,
         transaction: str,
         at: "EventRecord",
+        ts_ms: int,
         per_table: Mapping[tuple[str, str], int],
         non_row_changes: int,
     ) -> bytes:
@@ -130,7 +140,7 @@ class TransactionSerializer:
             _SOME,
             *counts,
             _NULL,
-            at.timestamp * 1000,
+            ts_ms,
             at.server_id,
             at.epoch,
             at.log_file,

@@ -36,6 +36,7 @@ from millrace.text import printable
 
 __all__ = [
     "WIRE_PREFIX_SIZE",
+    "IncompatibleSchemaError",
     "RegistryError",
     "SchemaRefusedError",
     "SchemaRegistry",
@@ -57,7 +58,6 @@ _LONGEST_WAIT_S: Final = 2.0
 _MAY_PASS: Final = {408, 429, 500, 502, 503, 504}
 _TOO_LARGE: Final = 413
 _OF_THE_SCHEMA: Final = frozenset({400, 409, _TOO_LARGE, 422})
-_OF_THE_LEVEL: Final = frozenset({400, 401, 403, 404, 405, 409, 422})
 _INCOMPATIBLE: Final = 409
 _NOT_PERMITTED: Final = 42205
 """The error code, with status 422, of a registry in which nothing may be registered."""
@@ -101,7 +101,7 @@ class SchemaRefusedError(RegistryError):
     """
 
 
-class _IncompatibleError(SchemaRefusedError):
+class IncompatibleSchemaError(SchemaRefusedError):
     """The subject's compatibility level rules the schema out."""
 
 
@@ -167,35 +167,17 @@ class SchemaRegistry:
         """Make sure that the registry answers and lets us in."""
         self._ask("list of subjects", "/subjects", _begins_a_list, whole=False)
 
-    def register(self, subject: str, schema: Schema, *, always: bool = False) -> int:
+    def register(self, subject: str, schema: Schema) -> int:
         """Return the id of ``schema``, registering it under ``subject`` if it is not there yet.
 
-        A registry refuses a schema that is not compatible with the subject's last one. With ``always`` the
-        subject's compatibility is then set to NONE and the schema registered after all: rows that have
-        changed in the database must reach their topic in whatever form. Raises :class:`SchemaRefusedError`
-        where the schema is to blame.
+        A registry refuses a schema that is not compatible with the subject's last one: its level is never
+        changed here. Raises :class:`SchemaRefusedError` where the schema is to blame.
         """
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
         known = self._ids.get((subject, digest))
         if known is not None:
             return known
-        try:
-            schema_id = self._register(subject, text)
-        except _IncompatibleError as error:
-            if not always:
-                raise
-            _log.warning("incompatible schema", subject=subject, compatibility="NONE", reason=error.message)
-            schema_id = None
-        if schema_id is None:
-            level = {"compatibility": "NONE"}
-            path = f"/config/{quote(subject, safe='')}"
-            self._ask(f"level of {subject}", path, _object, put=level, of_the_schema=_OF_THE_LEVEL)
-            schema_id = self._register(subject, text)
-        self._ids[subject, digest] = schema_id
-        return schema_id
-
-    def _register(self, subject: str, text: str) -> int:
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
@@ -205,13 +187,15 @@ class SchemaRegistry:
                 f"the schema of {subject} has {size:,} bytes; one of more than {_LONGEST_SCHEMA:,} is not "
                 "registered, since it could not be read back"
             )
-        return self._ask(
+        schema_id = self._ask(
             f"schema of {subject}",
             f"/subjects/{quote(subject, safe='')}/versions",
             _id,
             post={"schemaType": "AVRO", "schema": text},
             of_the_schema=_OF_THE_SCHEMA,
         )
+        self._ids[subject, digest] = schema_id
+        return schema_id
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return the schema with the id ``schema_id``, as JSON gives it."""
@@ -274,7 +258,6 @@ class SchemaRegistry:
         understand: Callable[[bytes], T],
         *,
         post: dict[str, str] | None = None,
-        put: dict[str, str] | None = None,
         of_the_schema: frozenset[int] = frozenset(),
         whole: bool = True,
     ) -> T:
@@ -284,8 +267,8 @@ class SchemaRegistry:
         ``of_the_schema`` are statuses by which the registry refuses not us but the schema at hand. Without
         ``whole`` a body that is too long is given as far as it was read.
         """
-        method = "PUT" if put else "POST" if post else "GET"
-        content = json.dumps(put or post).encode() if put or post else None
+        method = "POST" if post else "GET"
+        content = json.dumps(post).encode() if post else None
         deadline = time.monotonic() + (self._retry_s if self._met else 0.0)
         wait = _FIRST_WAIT_S
         while True:
@@ -323,7 +306,7 @@ class SchemaRegistry:
         code, reason = _error_in(answer.body)
         kind = RegistryError
         if status in of_the_schema and (status == _TOO_LARGE or code not in {None, _NOT_PERMITTED}):
-            kind = _IncompatibleError if status == _INCOMPATIBLE else SchemaRefusedError
+            kind = IncompatibleSchemaError if status == _INCOMPATIBLE else SchemaRefusedError
         if status in {401, 403}:
             return kind(
                 f"the schema registry at {self._place} refuses us (HTTP {status}): set "

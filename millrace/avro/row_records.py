@@ -7,25 +7,38 @@ is a record ``Key`` of the primary key's columns.
 
 An update that changes the key makes two records, as in Debezium: a delete (``d``) with the old key and an
 insert (``c``) with the new one, so that folding the topic by key gives the table. Both count in ``row``.
-There are no tombstones: a deleted key's last record is the ``d``, whose ``after`` is null.
+Unless tombstones are asked for, a deleted key's last record is the ``d``, whose ``after`` is null.
 
 :class:`RowEncoder` is the hottest code of the product. Avro's binary form has neither names nor padding, so a
 record is a join of pieces, and what is the same for all rows of an event is written once. Where the kernel
 is built, it writes the rows, and what is here only those that are out of the ordinary.
 """
 
+import io
+import json
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
 
 from millrace import kernel
 from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
-from millrace.avro.registry import wire_prefix
+from millrace.avro.column_values import ColumnValues
+from millrace.avro.registry import WIRE_PREFIX_SIZE, wire_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
-from millrace.binlog.columns.column import ABSENT
-from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Native, NativeKind, codec_of
+from millrace.binlog.columns.column import ABSENT, Column
+from millrace.binlog.columns.declaration import (
+    AvroOptions,
+    ColumnCodec,
+    Native,
+    NativeKind,
+    avro_types,
+    codec_of,
+)
 from millrace.binlog.errors import BinlogError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.rows import AvroRows, Row, RowImages, Values, present_ordinals
@@ -35,14 +48,34 @@ from millrace.contract import escape_name
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
 
-__all__ = ["EventPlace", "EventWriter", "Locate", "Record", "RowEncoder", "TableSchemas", "table_schemas"]
+__all__ = [
+    "EventPlace",
+    "EventWriter",
+    "Locate",
+    "Record",
+    "RowEncoder",
+    "TableSchemas",
+    "has_this_envelope",
+    "not_of_snapshot",
+    "origin",
+    "table_schemas",
+    "truncation",
+]
 
-CONNECTOR: Final = "millrace"
+LOGGED: Final = "false"
+"""What ``source.snapshot`` says of changes that the log has."""
+
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
 
 Record = tuple[bytes | None, bytes]
 """Key and value of a Kafka record."""
+
+MarkedRecord = tuple[bytes | None, bytes | None, tuple[str, bytes] | None]
+"""Key and value of a Kafka record, None for a tombstone, and a header."""
+
+_NEW_KEY: Final = "__debezium.newkey"
+_OLD_KEY: Final = "__debezium.oldkey"
 
 Lost = Mapping[int, str | bytes]
 """What an image has in columns whose Avro type cannot hold it, by ordinal: text, or bytes if it is none."""
@@ -63,11 +96,13 @@ class TableSchemas:
 class EventPlace:
     """What the envelope says of a rows event and of its transaction.
 
-    ``ts_ms`` and ``now_ms``, the present time, are in milliseconds; ``total_order`` and ``collection_order``
-    are the numbers of the event's first record among all of the transaction and among those of this table.
+    ``ts_us``, when the change was made, and ``now_us``, the present time, are in microseconds;
+    ``total_order`` and ``collection_order`` are the numbers of the event's first record among all of the
+    transaction and among those of this table. A ``snapshot`` other than
+    ``false`` makes the operation of inserts ``r``.
     """
 
-    ts_ms: int
+    ts_us: int
     server_id: int
     gtid: str | None
     log_file: str
@@ -77,20 +112,31 @@ class EventPlace:
     thread: int | None
     query: str | None
     schema_source: str
-    now_ms: int
+    now_us: int
     transaction: str
     total_order: int
     collection_order: int
     key: bytes
     """Key of the event in the events topic."""
+    snapshot: str = LOGGED
+    """What ``source.snapshot`` says; where it is not ``false``, the operation of inserts is ``r``."""
 
 
-def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> TableSchemas:
-    """Make the schemas of ``table``; the columns' types are those that their declarations give."""
+Ruled = Mapping[int, ColumnValues]
+"""Columns with a rule of selection, by ordinal."""
+
+
+def table_schemas(
+    source: str, table: ResolvedTable, options: AvroOptions, ruled: Ruled | None = None
+) -> TableSchemas:
+    """Make the schemas of ``table``; the columns' types are those that declarations or rules give."""
+    ruled = ruled or {}
+    types = _avro_types(table.columns, options, ruled)
     namespace = ".".join(escape_name(part) for part in (source, table.database, table.table))
     fields = [
-        _field(column.name, {"type": ["null", codec_of(column).avro_type(options)], "default": None})
-        for column in table.columns
+        _field(column.name, {"type": ["null", avro], "default": None})
+        for column, avro in zip(table.columns, types, strict=True)
+        if avro is not None
     ]
     envelope = load_schema("Envelope")
     envelope["namespace"] = namespace
@@ -99,14 +145,36 @@ def table_schemas(source: str, table: ResolvedTable, options: AvroOptions) -> Ta
     after["type"][1] = f"{namespace}.Value"
     for field in (source_block, *others):
         _settle(field["type"], NAMESPACE)
-    key = None
-    if table.key_columns:
-        key_fields = [
-            _field(column.name, {"type": _key_type(codec_of(column).avro_type(options))})
-            for column in table.key_columns
-        ]
-        key = {"type": "record", "name": "Key", "namespace": namespace, "fields": key_fields}
-    return TableSchemas(key, envelope)
+    key = _key_schema(table, options, ruled)
+    return TableSchemas(None if key is None else {**key, "namespace": namespace}, envelope)
+
+
+def _key_schema(table: ResolvedTable, options: AvroOptions, ruled: Ruled) -> dict[str, Any] | None:
+    if not table.key_columns:
+        return None
+    types = _avro_types(table.key_columns, options, ruled)
+    fields = [
+        _field(column.name, {"type": _key_type(avro)})
+        for column, avro in zip(table.key_columns, types, strict=True)
+    ]
+    return {"type": "record", "name": "Key", "fields": fields}
+
+
+def _without_logical_types(schema: Any) -> Any:
+    """Give a schema by which values are read as they are written."""
+    if isinstance(schema, list):
+        return [_without_logical_types(part) for part in schema]
+    if isinstance(schema, dict):
+        return {name: _without_logical_types(part) for name, part in schema.items() if name != "logicalType"}
+    return schema
+
+
+def _avro_types(columns: Sequence[Column], options: AvroOptions, ruled: Ruled) -> list[Any]:
+    """Give the types of the fields of one record, None for a column that has none."""
+    others = iter(avro_types((column for column in columns if column.ordinal not in ruled), options))
+    return [
+        ruled[column.ordinal].avro_type if column.ordinal in ruled else next(others) for column in columns
+    ]
 
 
 def _field(name: str | None, rest: dict[str, Any]) -> dict[str, Any]:
@@ -133,8 +201,10 @@ def _key_type(avro: Schema) -> Schema:
     return [avro, "string"] if logical else avro
 
 
-def _key_writer(avro: Schema) -> Callable[[Any, str | bytes | None], bytes]:
+def _key_writer(avro: Schema, rule: ColumnValues | None) -> Callable[[Any, str | bytes | None], bytes]:
     """Bind the way from a value, or from what its type cannot hold, to the field of a key."""
+    if rule is not None:  # without the branch of the column's union
+        return lambda value, lost: (rule.write(value) if lost is None else rule.write_lost(lost))[1:]
     write = binary.writer(avro)
     has_text_branch = _key_type(avro) is not avro
     value_branch, text_branch = (_NULL, _SOME) if has_text_branch else (b"", b"")
@@ -158,20 +228,34 @@ def _shown(lost: str | bytes) -> str:
 _Frame = tuple[bytes, bytes, bytes]
 """The pieces of a record that are the same for all rows of an event under one operation.
 
-The source block up to ``row``; the rest of it, ``op``, ``ts_ms`` and the transaction's id; ``before_missing``
+The source block up to ``row``; the rest of it, ``op``, the time and the transaction's id; ``before_missing``
 and ``after_missing``.
 """
 
 _INSERT: Final = string("c")
 _UPDATE: Final = string("u")
 _DELETE: Final = string("d")
+_READ: Final = string("r")
+_TRUNCATE: Final = string("t")
+
+
+def not_of_snapshot() -> bytes:
+    """Write what stands in front of :attr:`RowEncoder.place` for changes that the log has."""
+    return _of_snapshot(LOGGED)
+
+
+def _of_snapshot(snapshot: str) -> bytes:
+    """Write ``snapshot`` and ``sequence``."""
+    return _NULL + string(snapshot) + _NULL
 
 
 class RowEncoder:
     """Writes the rows of one table by schemas that are registered; bound once per definition of the table.
 
     ``key_id`` and ``value_id`` are the registry's ids of what :func:`table_schemas` made for the same table
-    and options; ``record_limit`` is the largest value in bytes that the topic takes.
+    and options; ``record_limit`` is the largest value in bytes that the topic takes. With ``tombstones`` a
+    deletion is followed by a record without a value, with ``key_headers`` both records of an update of the
+    key have the other's key in a header: see :meth:`EventWriter.marked`.
     """
 
     def __init__(
@@ -184,19 +268,38 @@ class RowEncoder:
         key_id: int | None,
         value_id: int,
         record_limit: int,
+        ruled: Ruled | None = None,
+        connector: str = "millrace",
+        tombstones: bool = False,
+        key_headers: bool = False,
     ) -> None:
+        self.ruled = ruled or {}
+        """Columns with a rule, of which no other value than the rule's is written."""
+        self.tombstones = tombstones
+        self.key_headers = key_headers
+        self.marks = tombstones or key_headers
+        self._key_schema = _without_logical_types(_key_schema(table, options, self.ruled))
         self.names = [str(column.name) for column in table.columns]
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options
-        types = [codec.avro_type(options) for codec in self._codecs]
+        types: list[Any] = [
+            self.ruled[ordinal].avro_type if ordinal in self.ruled else codec.avro_type(options)
+            for ordinal, codec in enumerate(self._codecs)
+        ]
         self.pack = binary.packer()
         self.prefix = wire_prefix(value_id)
         self.record_limit = record_limit
-        self._writers = [binary.writer(["null", avro]) for avro in types]
-        self.origin = string(version) + string(CONNECTOR) + string(source)
+        self._writers = [
+            self.ruled[ordinal].write if ordinal in self.ruled else binary.writer(["null", avro])
+            for ordinal, avro in enumerate(types)
+        ]
+        self.origin = origin(version, connector, source)
         self.place = string(table.database) + string(table.table)
         self._key_prefix = None if key_id is None else wire_prefix(key_id)
-        self._key = [(column.ordinal, _key_writer(types[column.ordinal])) for column in table.key_columns]
+        self._key = [
+            (column.ordinal, _key_writer(types[column.ordinal], self.ruled.get(column.ordinal)))
+            for column in table.key_columns
+        ]
         self._key_parts = [
             (column.ordinal, _key_type(types[column.ordinal]) is not types[column.ordinal])
             for column in table.key_columns
@@ -204,7 +307,7 @@ class RowEncoder:
         self._single_key: tuple[int, Writer] | None = None
         if len(table.key_columns) == 1:
             ordinal = table.key_columns[0].ordinal
-            if _key_type(types[ordinal]) is types[ordinal]:
+            if _key_type(types[ordinal]) is types[ordinal] and ordinal not in self.ruled:
                 self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
 
@@ -226,6 +329,12 @@ class RowEncoder:
             parts.append(write(value, original))
         return b"".join(parts)
 
+    def key_text(self, key: bytes) -> bytes:
+        """Write a key as Debezium's headers have it: JSON, bytes in Base64."""
+        read = fastavro.schemaless_reader(io.BytesIO(key[WIRE_PREFIX_SIZE:]), self._key_schema, None)
+        text = json.dumps(read, separators=(",", ":"), ensure_ascii=False, default=_base64)
+        return text.encode()
+
     def side(self, present: bytes) -> tuple[list[Writer], bytes]:
         """Give what writes images that have the columns ``present``.
 
@@ -235,8 +344,12 @@ class RowEncoder:
         bound = self._sides.get(present)
         if bound is None:
             has = self._present(present)
-            writers = [write if there else _absent for write, there in zip(self._writers, has, strict=True)]
-            names = [name for name, there in zip(self.names, has, strict=True) if not there]
+            fields = [ordinal for ordinal in range(len(has)) if not self._is_dropped(ordinal)]
+            writers = list(self._writers)
+            for ordinal in fields:
+                if not has[ordinal]:
+                    writers[ordinal] = _absent
+            names = [self.names[ordinal] for ordinal in fields if not has[ordinal]]
             missing = _SOME + binary.array_of_strings(names) if names else _NULL
             bound = self._sides[present] = (writers, missing)
         return bound
@@ -248,11 +361,16 @@ class RowEncoder:
         """
         images = [None if bitmap is None else self._present(bitmap) for bitmap in (before, after)]
         # By columns: a damaged bitmap may have bits set that belong to none.
+        if self.marks and before is not None and after is not None:
+            return None  # which key becomes which is known to the reference alone
         if not any(any(image or ()) for image in images) or not kernel.has("rows"):
             return None
         from millrace.kernel.rows import RowsKernel  # noqa: PLC0415 - whether it is built shows when it runs
 
-        natives = [codec.native(self._options) for codec in self._codecs]
+        natives = [
+            self.ruled[ordinal].native if ordinal in self.ruled else codec.native(self._options)
+            for ordinal, codec in enumerate(self._codecs)
+        ]
         return RowsKernel(
             [_plan(codec, native) for codec, native in zip(self._codecs, natives, strict=True)],
             [
@@ -267,22 +385,16 @@ class RowEncoder:
             self.record_limit,
         )
 
+    def _is_dropped(self, ordinal: int) -> bool:
+        return ordinal in self.ruled and self.ruled[ordinal].avro_type is None
+
     def _present(self, bitmap: bytes) -> list[bool]:
         ordinals = present_ordinals(bitmap, len(self._codecs))
         return [ordinal in ordinals for ordinal in range(len(self._codecs))]
 
     def start(self, place: EventPlace) -> bytes:
         """Write the source block up to ``row``."""
-        return self.pack(
-            "blblSsl",
-            self.origin,
-            place.ts_ms,
-            self.place,
-            place.server_id,
-            place.gtid,
-            place.log_file,
-            place.position,
-        )
+        return _start(self.pack, self.origin, self.place, place)
 
 
 _ASKING: Final = {NativeKind.JSON}
@@ -303,6 +415,10 @@ def _converter(codec: ColumnCodec, options: AvroOptions, write: Writer) -> Calla
     return lambda data: write(convert(data))
 
 
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode("ascii")
+
+
 def _absent(_: object) -> bytes:
     return _NULL
 
@@ -312,6 +428,63 @@ _NO_NOTE: Final[dict[str, Any]] = {"text": None, "bytes": None, "reference": Non
 _unrepresentable: Final = binary.writer(
     next(field["type"] for field in load_schema("Envelope")["fields"] if field["name"] == "unrepresentable")
 )
+
+
+def origin(version: str, connector: str, source: str) -> bytes:
+    """Write the beginning of the source block, which is the same for all rows."""
+    return string(version) + string(connector) + string(source)
+
+
+def truncation(prefix: bytes, begin: bytes, table: tuple[str, str], place: EventPlace) -> bytes:
+    """Write the record of a TRUNCATE (``t``); ``begin`` is what :func:`origin` gives.
+
+    Its layout is the same for all tables, but for the schema that ``prefix`` names.
+    """
+    pack, now = binary.packer(), place.now_us
+    return pack(
+        "bbblLSllsbLLLb",
+        prefix,
+        _NULL + _NULL,
+        _start(pack, begin, b"".join(map(string, table)), place),
+        0,
+        place.thread,
+        place.query,
+        place.epoch,
+        place.sub_index,
+        place.schema_source,
+        _TRUNCATE,
+        now // 1000,
+        now,
+        now * 1000,
+        4 * _NULL,
+    )
+
+
+def has_this_envelope(schema: Mapping[str, Any]) -> bool:
+    """Tell whether a table's schema has the fields, but for its columns, that :func:`truncation` writes."""
+    return _names(schema) == _names(load_schema("Envelope"))
+
+
+def _names(schema: Mapping[str, Any]) -> list[Any]:
+    _, _, source, *others = schema["fields"]
+    return [[field["name"] for field in source["type"]["fields"]], *(field["name"] for field in others)]
+
+
+def _start(pack: binary.Pack, origin: bytes, table: bytes, place: EventPlace) -> bytes:
+    """Write the source block up to ``row``."""
+    return pack(
+        "blLLbblSsl",
+        origin,
+        place.ts_us // 1000,
+        place.ts_us,
+        place.ts_us * 1000,
+        _of_snapshot(place.snapshot),
+        table,
+        place.server_id,
+        place.gtid,
+        place.log_file,
+        place.position,
+    )
 
 
 class EventWriter:
@@ -336,6 +509,10 @@ class EventWriter:
         references: Collection[tuple[int, int, int]] = (),
     ) -> None:
         self.records: list[Record] = []
+        self.moved: dict[int, tuple[str, bytes | None]] = {}
+        """By index of a record that an update of the key became: a header's name, and the other's key."""
+        self._deletions: set[int] = set()
+        """Indices of records without an image after the change."""
         self._first = first
         self._left_out: dict[int, frozenset[tuple[int, int]]] = {}
         for number, side, ordinal in references:
@@ -360,6 +537,50 @@ class EventWriter:
         self._one_sided(self._frames(operation)[0], images.rows, side)
         return list(range(len(images.rows)))
 
+    def write_chosen(
+        self, operation: RowsOperation, images: AvroRows, chosen: Iterable[RowsOperation | None]
+    ) -> list[int]:
+        """Write rows each as it was chosen, None for not at all; otherwise as :meth:`write` does.
+
+        A row of an update may be a delete of its image before or an insert of the one after.
+        """
+        self._lost = images.unrepresentable
+        frames = self._frames(operation)
+        starts = []
+        for number, (row, choice) in enumerate(zip(images.rows, chosen, strict=True)):
+            starts.append(len(self.records))
+            before, after = row
+            if choice is None:
+                continue
+            if before is None or after is None:
+                self._append_one_sided(frames[0], number, row)
+            elif choice is RowsOperation.UPDATE:
+                self._update(frames, number, before, after)
+            else:
+                old, new = self._keys(number, before, after)
+                if choice is RowsOperation.DELETE:
+                    self._append(frames[1], old, number, before, None)
+                else:
+                    self._append(frames[2], new, number, None, after)
+        return starts
+
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Ordinals of columns of which values were left out."""
+        return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
+
+    def marked(self, operation: RowsOperation, since: int = 0) -> Iterator[MarkedRecord]:
+        """Give the records from ``since`` on, with headers and tombstones where the encoder says so."""
+        for index, (key, value) in enumerate(self.records[since:], since):
+            name, other = self.moved.get(index, ("", None))
+            header = None
+            if self._encoder.key_headers and other is not None:
+                header = name, self._encoder.key_text(other)
+            yield key, value, header
+            deletes = operation is RowsOperation.DELETE or index in self._deletions
+            if self._encoder.tombstones and deletes and key is not None:
+                yield key, None, header
+
     def write_bytes(
         self, operation: RowsOperation, rows: bytes, images: RowImages, native: "RowsKernel | None"
     ) -> None:
@@ -369,6 +590,8 @@ class EventWriter:
         """
         if native is None or not self._write_natively(operation, rows, images, native):
             self.records.clear()
+            self.moved.clear()
+            self._deletions.clear()
             self.write(operation, images.avro(rows))
 
     def _write_natively(
@@ -395,9 +618,11 @@ class EventWriter:
         """Give the frame of inserts or deletes; of updates, and of what updates of the key become."""
         place, pack, start = self._place, self._encoder.pack, self._start
         rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, place.schema_source)
-        behind = pack("Lbs", place.now_ms, _SOME, place.transaction)
+        now = place.now_us
+        behind = pack("LLLbs", now // 1000, now, now * 1000, _SOME, place.transaction)
         if operation is RowsOperation.WRITE:
-            return ((start, rest + _INSERT + behind, _NULL + self._after_missing),)
+            made = _INSERT if place.snapshot == LOGGED else _READ
+            return ((start, rest + made + behind, _NULL + self._after_missing),)
         delete = start, rest + _DELETE + behind, self._before_missing + _NULL
         if operation is RowsOperation.DELETE:
             return (delete,)
@@ -455,6 +680,8 @@ class EventWriter:
         if old == new:
             self._append(update, new, number, before, after)
         else:
+            count = len(self.records)
+            self.moved[count], self.moved[count + 1] = (_NEW_KEY, new), (_OLD_KEY, old)
             self._append(delete, old, number, before, None)
             self._append(insert, new, number, None, after)
 
@@ -485,6 +712,8 @@ class EventWriter:
             value = self._join(frame, before_image, after_image, _NULL)
         if len(value) > self._encoder.record_limit:
             value = self._shortened(frame, number, before, after, len(value) - self._encoder.record_limit)
+        if after is None:
+            self._deletions.add(len(self.records))
         self.records.append((key, value))
 
     def _join(self, frame: _Frame, before: bytes, after: bytes, unrepresentable: bytes) -> bytes:
@@ -523,6 +752,10 @@ class EventWriter:
             parts = [_SOME]
             for ordinal, (write, value) in enumerate(zip(writers, values, strict=True)):
                 note: dict[str, Any] = {}
+                rule = self._encoder.ruled.get(ordinal)
+                if rule is not None and ((side, ordinal) not in too_large or rule.native is not None):
+                    parts.append(rule.write_lost(lost[ordinal]) if ordinal in lost else write(value))
+                    continue
                 if (side, ordinal) in too_large:
                     note = {"reference": self._reference(number, side, ordinal)}
                 elif ordinal in lost:
@@ -547,7 +780,9 @@ class EventWriter:
         for side, values in enumerate((before, after)):
             lost = self._lost.get((number, side), {})
             sizes += [
-                (_size(lost.get(ordinal, value)), side, ordinal) for ordinal, value in enumerate(values or ())
+                (_size(lost.get(ordinal, value)), side, ordinal)
+                for ordinal, value in enumerate(values or ())
+                if ordinal not in self._encoder.ruled
             ]
         too_large = set(self._left_out.get(number, ()))
         for size, side, ordinal in sorted(sizes, key=lambda entry: -entry[0]):

@@ -35,6 +35,7 @@ __all__ = [
     "Rebuilt",
     "RowMapperState",
     "RowsContext",
+    "Since",
     "TableTopic",
     "stored_state",
 ]
@@ -64,22 +65,41 @@ class OutputRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """What a service has written last to a topic from ``offset`` on, which was its end some time before."""
+
+    offset: int
+    last_output: OutputRecord | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Make it of what Avro gave."""
+        return cls(record["offset"], _output_record(record["last_output"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Continuity:
     """What shows that the topics are still those that a state speaks of, and hold what they held."""
 
     topics: Mapping[str, str] = field(default_factory=dict)
     last_input: InputRecord | None = None
     last_output: OutputRecord | None = None
+    others: Mapping[str, Since] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Make it of what Avro gave."""
-        last_input, last_output = record["last_input"], record["last_output"]
+        last_input = record["last_input"]
         return cls(
             record["topics"],
             None if last_input is None else InputRecord(**last_input),
-            None if last_output is None else OutputRecord(**last_output),
+            _output_record(record["last_output"]),
+            {topic: Since.of(since) for topic, since in record["others"].items()},
         )
+
+
+def _output_record(record: Mapping[str, Any] | None) -> OutputRecord | None:
+    return None if record is None else OutputRecord(**record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +274,17 @@ class Progress:
 _NOTHING: Final = (-1, 0)
 
 
+PAUSED: Final = "Paused"
+"""In place of the class of an error, where a table was set aside by command."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuarantinedTable:
     """A table whose rows wait in the dead letter topic, from the event ``key`` on.
 
     ``error`` and ``error_class`` are those of that event's dead letter. ``dead_letter`` and ``progress`` say
-    how far its dead letters were redriven, where that was begun.
+    how far its dead letters were redriven, where that was begun. A table that was paused has no key; all of
+    its dead letters from the offset ``dead_letter`` on wait.
     """
 
     database: str
@@ -271,6 +296,20 @@ class QuarantinedTable:
     error_class: str = "SchemaMismatchError"
     dead_letter: int | None = None
     progress: Progress | None = None
+
+    @classmethod
+    def paused(cls, database: str, table: str, transaction: int, dead_letter: int) -> "QuarantinedTable":
+        """Set a table aside by command: rows of transactions that begin at an offset or later wait.
+
+        Those of a prepared XA transaction, too, that is committed there: its events come before.
+        """
+        error = "paused by command; 'millrace resume' gives its rows back"
+        return cls(database, table, "", transaction, 0, error, PAUSED, dead_letter)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was set aside by command."""
+        return self.error_class == PAUSED
 
     @property
     def name(self) -> str:
@@ -290,6 +329,7 @@ class RowsContext:
     row: int
     records: int
     before: tuple[bytes, ...]
+    committed_us: int = 0
 
     def to_bytes(self) -> bytes:
         """Encode as a single object."""

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from millrace.avro.schemas import load_schema, parsed_schema
+from millrace.avro.schemas import Schema, load_schema, parsed_schema
 
 __all__ = ["SingleObjectError", "decode", "encode", "schema_fingerprint"]
 
@@ -27,8 +27,29 @@ class SingleObjectError(ValueError):
 @cache
 def schema_fingerprint(name: str) -> bytes:
     """Return the CRC-64-AVRO fingerprint of the checked-in schema ``name``: 8 bytes, little-endian."""
-    canonical = to_parsing_canonical_form(load_schema(name))
-    return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+    return _fingerprint(load_schema(name))
+
+
+def _fingerprint(schema: Schema) -> bytes:
+    return bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+
+
+@cache
+def _before_additions(name: str) -> dict[bytes, Any]:
+    """Give the schema as it was before the fields that say ``"added": true``, parsed, by its fingerprint.
+
+    Records by it are read with the defaults of those fields.
+    """
+
+    def without(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [without(each) for each in schema if not (isinstance(each, dict) and each.get("added"))]
+        if isinstance(schema, dict):
+            return {key: without(value) for key, value in schema.items()}
+        return schema
+
+    schema = without(load_schema(name))
+    return {_fingerprint(schema): fastavro.parse_schema(schema)}
 
 
 def encode(name: str, record: dict[str, Any]) -> bytes:
@@ -50,7 +71,10 @@ def decode(name: str, data: bytes) -> dict[str, Any]:
             f"{name}: {data[:2].hex() or 'nothing'} is not c3 01, the start of an Avro single object"
         )
     written = data[2:_PREFIX_SIZE]
-    if written != schema_fingerprint(name):
+    writer, reader = parsed_schema(name), None
+    if written != schema_fingerprint(name) and written in _before_additions(name):
+        writer, reader = _before_additions(name)[written], parsed_schema(name)
+    elif written != schema_fingerprint(name):
         raise SingleObjectError(
             f"{name}: written with the schema of fingerprint {written.hex()}, this version knows "
             f"{schema_fingerprint(name).hex()}; read it with the version of millrace that wrote it"
@@ -58,7 +82,7 @@ def decode(name: str, data: bytes) -> dict[str, Any]:
     stream = io.BytesIO(data)
     stream.seek(_PREFIX_SIZE)
     try:
-        record = fastavro.schemaless_reader(stream, parsed_schema(name), None)
+        record = fastavro.schemaless_reader(stream, writer, reader)
     except (EOFError, IndexError, ValueError) as error:
         raise SingleObjectError(f"{name}: the record is cut or damaged: {error}") from error
     if stream.tell() != len(data):

@@ -13,8 +13,8 @@ from millrace.avro.binary import string
 from millrace.avro.events import event_branches
 from millrace.avro.plans import field_kinds
 from millrace.avro.registry import WIRE_PREFIX_SIZE
-from millrace.avro.row_records import RowEncoder
-from millrace.binlog.declaration import EVENTS, Event
+from millrace.avro.row_records import RowEncoder, not_of_snapshot
+from millrace.binlog.declaration import EVENTS, Event, declared_fields
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     QueryEvent,
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Images", "UsePlan", "table_writer", "transaction_writer", "use_plans"]
 
 UsePlan = tuple[int, int, bytes]
-"""Use, branch of the union of events, kinds of the event's fields."""
+"""Use, branch of the union of events, kinds of the event's fields; of a GTID those up to the commit time."""
+
+_COMMITTED: Final = "original_commit_timestamp"
 
 Images = Callable[[int, bytes, bytes], Any]
 """From type code and the bitmaps of both images to what writes such rows; see TableWriter."""
@@ -81,8 +83,16 @@ def use_plans() -> list[UsePlan]:
         use = _use(declaration.event_class)
         if use is not Use.NONE:
             kinds, _ = field_kinds(declaration.event_class, lambda _: None)
+            if use is Use.GTID:
+                del kinds[_fields_to_commit(declaration.event_class) :]
             plans[code] = use, branches[declaration.event_class], bytes(kinds)
     return plans
+
+
+def _fields_to_commit(event_class: type[Event]) -> int:
+    """Count the fields up to the time of the commit; 0 where an event has none."""
+    names = [field.name for field in declared_fields(event_class)]
+    return names.index(_COMMITTED) + 1 if _COMMITTED in names else 0
 
 
 def transaction_writer(
@@ -115,7 +125,7 @@ def table_writer(
         name,
         string(".".join(name)),
         encoder.origin,
-        encoder.place,
+        not_of_snapshot() + encoder.place,
         string(schema_source),
         topic,
         partitions,

@@ -26,6 +26,7 @@ from millrace.binlog.errors import BinlogError, MalformedError, UnsupportedError
 
 __all__ = [
     "ColumnDefinition",
+    "IndexDefinition",
     "ResolvedTable",
     "SchemaMismatchError",
     "SchemaSource",
@@ -91,8 +92,32 @@ class ColumnDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexDefinition:
+    """An index; ``parts`` are columns ("" for an expression) and lengths of their prefixes, 0 for all."""
+
+    name: str
+    unique: bool
+    parts: tuple[tuple[str, int], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for an Avro record with the same field names."""
+        parts = [{"column": column, "prefix": prefix} for column, prefix in self.parts]
+        return {"name": self.name, "unique": self.unique, "parts": parts}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from what :meth:`to_dict` gave."""
+        parts = tuple((part["column"], part["prefix"]) for part in values["parts"])
+        return cls(values["name"], values["unique"], parts)
+
+
+@dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """A table in a server's catalog, its columns in the order of their definition."""
+    """A table in a server's catalog, its columns in the order of their definition.
+
+    ``indexes`` are those beside the primary key. One with an empty name for a table stands for its database
+    and has that one's default character set.
+    """
 
     database: str
     table: str
@@ -100,6 +125,7 @@ class TableDefinition:
     engine: str | None = None
     charset: str | None = None
     collation: str | None = None
+    indexes: tuple[IndexDefinition, ...] = ()
 
     @property
     def transactional(self) -> bool | None:
@@ -121,13 +147,15 @@ class TableDefinition:
             "engine": self.engine,
             "charset": self.charset,
             "collation": self.collation,
+            "indexes": [index.to_dict() for index in self.indexes],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from what :meth:`to_dict` gave."""
         columns = tuple(ColumnDefinition.from_dict(column) for column in values["columns"])
-        return cls(**{**values, "columns": columns})
+        indexes = tuple(IndexDefinition.from_dict(index) for index in values.get("indexes", ()))
+        return cls(**{**values, "columns": columns, "indexes": indexes})
 
 
 @dataclass(frozen=True, slots=True)

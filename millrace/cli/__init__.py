@@ -35,12 +35,22 @@ _COMMANDS: Final = {
     "doctor": ("millrace.cli.doctor:doctor", "Check source, Kafka and registry before anything runs."),
     "job": ("millrace.cli.job:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.cli.local:local", "Start Kafka, a registry and a database server here."),
+    "pause": ("millrace.cli.pause:pause", "Hold a source, or the rows of tables, until resumed."),
     "reader": ("millrace.cli.services:reader", "Run the reader: a server's binary log to raw events."),
     "reprocess": (
         "millrace.cli.reprocess:reprocess",
         "Have decoder and row mapper make events and rows again from the raw topic.",
     ),
+    "resume": ("millrace.cli.pause:resume", "Let a paused source or paused tables go on."),
     "run": ("millrace.cli.services:run", "Run reader, decoder and row mapper in one process."),
+    "schema": (
+        "millrace.cli.schema:schema",
+        "Show what is known of the definitions of tables as of a place in the log.",
+    ),
+    "snapshot": (
+        "millrace.cli.snapshot:snapshot",
+        "Carry the rows that tables have now to the row topics, while the stream runs.",
+    ),
     "state": (
         "millrace.cli.state:state",
         "Show where the services stand, or rebuild a state that was lost.",

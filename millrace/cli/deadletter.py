@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_se
 from millrace.text import printable, printable_json
 from services.rowmapper.redrive import redrive
 
-__all__ = ["deadletter"]
+__all__ = ["deadletter", "redrive_in_words", "stopped_by_signals"]
 
 _ERROR_WIDTH: Final = 300
 
@@ -161,8 +161,9 @@ def redrive_tables(
 ) -> None:
     """Redrive quarantined tables: their dead letters are mapped in order, then the quarantine ends.
 
-    Without a name it does so for all of them. It takes over from the row mapper: stop that before, or let it
-    be started again after. It needs the row mapper's own settings. If it is interrupted, start it again.
+    Without a name it does so for all of them but those that were paused. It takes over from the row mapper:
+    stop that before, or let it be started again after. It needs the row mapper's own settings. If it is
+    interrupted, start it again.
     """
     configure_logging("ERROR")
     with errors_in_words():
@@ -171,33 +172,44 @@ def redrive_tables(
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
         check_topics(settings, Topics(settings.source).deadletter)
-        stop = threading.Event()
+        redrive_in_words(settings, tables)
 
-        def end(_signal: int, _frame: FrameType | None) -> None:
-            stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, end)
-        outcomes = redrive(settings, tables, click.echo, stop)
-        if not outcomes and not stop.is_set():
-            click.echo(f"no table of {settings.source} is quarantined")
-        for outcome in outcomes:
-            click.echo(
-                f"{printable(outcome.table)}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows"
-            )
-        failed = [(outcome.table, outcome.failed) for outcome in outcomes if outcome.failed]
-        for table, (key, reason) in failed:
-            what = printable(f"{table} stays quarantined from {key} on: {reason}")
-            click.echo(
-                f"error: {what}. Where its definition was read too early, start the reader again, which "
-                "reads it again, then redrive",
-                err=True,
-            )
-        if failed:
-            sys.exit(ExitCode.DATA)
-        if stop.is_set():
-            click.echo("error: interrupted; start it again to go on", err=True)
-            sys.exit(128 + signal.SIGINT)
+def stopped_by_signals() -> threading.Event:
+    """Give what SIGINT and SIGTERM set from now on."""
+    stop = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    return stop
+
+
+def redrive_in_words(settings: RowMapperSettings, tables: Sequence[str]) -> None:
+    """Redrive tables, say what came of it, and end with its exit code."""
+    stop = stopped_by_signals()
+    outcomes = redrive(settings, tables, click.echo, stop)
+    if not outcomes and not stop.is_set():
+        click.echo(f"no table of {settings.source} is quarantined")
+    for outcome in outcomes:
+        click.echo(
+            f"{printable(outcome.table)}: {outcome.dead_letters} dead letters mapped, {outcome.rows} rows"
+        )
+    failed = [(outcome.table, outcome.failed) for outcome in outcomes if outcome.failed]
+    for table, (key, reason) in failed:
+        what = printable(f"{table} stays quarantined from {key} on: {reason}")
+        click.echo(
+            f"error: {what}. Where its definition was read too early, start the reader again, which "
+            "reads it again, then redrive",
+            err=True,
+        )
+    if failed:
+        sys.exit(ExitCode.DATA)
+    if stop.is_set():
+        click.echo("error: interrupted; start it again to go on", err=True)
+        sys.exit(128 + signal.SIGINT)
 
 
 _retry = copy(redrive_tables)
@@ -245,11 +257,9 @@ class _Aside:
     def summary(self) -> Iterator[str]:
         """Say which tables are quarantined."""
         for name, entry in self._entries.items():
-            yield (
-                f"{printable(name)} is quarantined since {entry.key}, "
-                f"{self._counts[name]} dead letters wait: "
-                f"{_one_line(entry.error)}"
-            )
+            since = "is paused" if entry.is_paused else f"is quarantined since {entry.key}"
+            count = self._counts[name]
+            yield f"{printable(name)} {since}, {count} dead letters wait: {_one_line(entry.error)}"
 
 
 def _fits(

@@ -14,6 +14,7 @@ again to its end.
 import click
 
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, DecoderState, RowMapperState
+from millrace.avro.snapshots import MERGED_KEY
 from millrace.cli.frame import (
     check_topics,
     errors_in_words,
@@ -105,7 +106,7 @@ def _begin_again(
         notes = [
             (key, None)
             for key in {message.key() for message in read_topic(kafka, topics.state)}
-            if isinstance(key, bytes) and key.startswith(TABLE_TOPIC_PREFIX)
+            if isinstance(key, bytes) and (key.startswith(TABLE_TOPIC_PREFIX) or key == MERGED_KEY)
         ]
         for reprocessing in (True, False):
             rowmapper.commit(

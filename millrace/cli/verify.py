@@ -1,7 +1,8 @@
 """The command ``millrace verify``: raw, rows."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,20 +19,23 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
-from millrace.contract import Topics, unescape_name
+from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.state import newest_offset, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.settings import MysqlSettings
+from millrace.rowmapper.selection import Selection
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.runtime.settings import ServiceSettings, load_settings
+from millrace.selection.rows import kind_of
 from millrace.text import printable
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
-from millrace.verify.tables import Comparison, compare_tables, table_names
+from millrace.verify.tables import Column, Comparison, Part, compare_tables, database_names, table_names
 
 __all__ = ["verify"]
 
@@ -50,10 +54,10 @@ class _Settings(ServiceSettings):
     mysql: MysqlSettings = MysqlSettings()
 
 
-class _RowsSettings(_Settings):
-    """The same, with the registry."""
+class _RowsSettings(RowMapperSettings):
+    """Those of the row mapper, whose selection counts, and how the server is reached."""
 
-    registry: RegistrySettings
+    mysql: MysqlSettings = MysqlSettings()
 
 
 @click.group("verify")
@@ -140,7 +144,7 @@ def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[Piece]]:
     return read
 
 
-def _address(settings: _Settings, log: str | None) -> MysqlAddress:
+def _address(settings: _Settings | _RowsSettings, log: str | None) -> MysqlAddress:
     if log is not None:
         return ServerAddress.parse(log).mysql
     if settings.mysql.host is None:
@@ -193,7 +197,8 @@ def rows(
             SchemaRegistry(settings.registry) as registry,
             MysqlConnection(_address(settings, server)) as connection,
         ):
-            chosen = _chosen(settings, connection, tables)
+            selection = Selection(settings)
+            chosen = _chosen(settings, selection, connection, tables)
             start = newest_offset(settings.kafka, topics.transactions)
             file, position = take_snapshot(connection, idle=idle)
             place = wait_until_mapped(
@@ -214,6 +219,7 @@ def rows(
                     database=database,
                     tables=names,
                     later=later,
+                    part_of=partial(_part, settings.source, selection, database),
                 ):
                     equal = equal and found.equal
                     _tell(found)
@@ -236,22 +242,51 @@ def _tell(found: Comparison) -> None:
     _say(f"  first: {found.first}")
 
 
+def _part(source: str, selection: Selection, database: str, table: str, columns: Sequence[Column]) -> Part:
+    """Say what of a table its topic has, and what cannot be compared."""
+    hidden = selection.hidden(database, table, [column.name for column in columns])
+    if hidden:
+        _say(
+            f"{database}.{table}: not compared: {', '.join(hidden)}, which MILLRACE_COLUMNS_… hides", err=True
+        )
+    kinds = {column.name.casefold(): kind_of(column.data_type) for column in columns}
+    return Part(
+        Topics(source).table(*selection.topic_of(database, table)),
+        frozenset(hidden),
+        selection.condition(database, table, kinds),
+    )
+
+
+def _with_topics(
+    source: str, selection: Selection, connection: MysqlConnection, topics: Collection[str]
+) -> tuple[dict[str, list[str]], set[str]]:
+    """Return the tables that can be compared, by database, and the topics that have a table."""
+    owners: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for database in database_names(connection):
+        for table in () if database in _SYSTEM else table_names(connection, database):
+            topic = Topics(source).table(*selection.topic_of(database, table))
+            if topic in topics and selection.selects(database, table):
+                owners[topic].append((database, table))
+    known: dict[str, list[str]] = {}
+    for topic, tables in owners.items():
+        for database, table in tables:
+            if len(tables) > 1:
+                _say(f"{database}.{table}: not compared: {topic} is that of other tables, too", err=True)
+            elif not selection.is_whole(database, table):
+                _say(f"{database}.{table}: not compared: MILLRACE_REPLICATE_… leaves changes out", err=True)
+            else:
+                known.setdefault(database, []).append(table)
+    return known, set(owners)
+
+
 def _chosen(
-    settings: ServiceSettings, connection: MysqlConnection, names: Sequence[str]
+    settings: ServiceSettings, selection: Selection, connection: MysqlConnection, names: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return the tables to compare, by database: those that have a topic, or those that are named."""
-    prefix = f"{settings.source}."
     topics = {
         name for name in source_topics(connect(settings.kafka), settings.source) if name.count(".") == 2
     }
-    databases = {unescape_name(name.removeprefix(prefix).partition(".")[0]) for name in topics}
-    known: dict[str, list[str]] = {}
-    for database in sorted(databases - _SYSTEM):
-        tables = table_names(connection, database)
-        found = [table for table in tables if Topics(settings.source).table(database, table) in topics]
-        if found:
-            known[database] = found
-    seen = {Topics(settings.source).table(*pair) for pair in _pairs(known)}
+    known, seen = _with_topics(settings.source, selection, connection, topics)
     for topic in sorted(topics - seen) if not names else ():
         _say(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
     if not known:

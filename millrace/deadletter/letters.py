@@ -46,7 +46,8 @@ class Unreadable:
 def is_first_waiting(letter: Letter, entry: QuarantinedTable) -> bool:
     """Whether a letter is the first of its table that waits to be given back."""
     if entry.dead_letter is not None:
-        return letter.offset == entry.dead_letter
+        # Of a table that was paused none may have come at once.
+        return letter.offset == entry.dead_letter or (entry.is_paused and letter.offset > entry.dead_letter)
     return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
 
 

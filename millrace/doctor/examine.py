@@ -15,7 +15,14 @@ from millrace.avro.registry import RegistryError, SchemaRegistry
 from millrace.avro.service_state import ReaderState
 from millrace.avro.single_object import SingleObjectError
 from millrace.contract import Topics
-from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
+from millrace.doctor import (
+    access_checks,
+    kafka_checks,
+    log_checks,
+    registry_checks,
+    selection_checks,
+    table_checks,
+)
 from millrace.doctor.finding import Finding, Outcome, error, examine, ok, warning
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
@@ -58,7 +65,7 @@ class Sides:
     topics: TopicsSettings | None = None
     reader: ReaderSettings | None = None
     registry: RegistrySettings | None = None
-    include_query: bool = False
+    rules: RowMapperSettings | None = None
     problems: list[str] = field(default_factory=list)
 
 
@@ -82,7 +89,7 @@ def load_sides() -> Sides:
         sides.registry = decoder.registry
     if rowmapper is not None:
         sides.registry = rowmapper.registry
-        sides.include_query = rowmapper.rows.include_query
+        sides.rules = rowmapper
     if sides.kafka is None:
         # Of no use to any service, but enough to look at Kafka.
         load(ServiceSettings)
@@ -102,7 +109,7 @@ def findings(sides: Sides) -> Iterator[Finding]:
         if sides.reader.files:
             yield Finding(sides.reader.files, "files", _files(sides.reader.files))
         else:
-            yield from _servers(sides.reader, state, topics, include_query=sides.include_query)
+            yield from _servers(sides.reader, state, topics, sides.rules)
     yield from of_kafka
     if sides.registry is not None:
         yield from _registry(sides.registry)
@@ -126,7 +133,10 @@ def _kernel() -> Outcome:
 
 
 def _servers(
-    reader: ReaderSettings, state: ReaderState | None, topics: frozenset[str], *, include_query: bool
+    reader: ReaderSettings,
+    state: ReaderState | None,
+    topics: frozenset[str],
+    rules: RowMapperSettings | None,
 ) -> Iterator[Finding]:
     addresses = reader.mysql.addresses()
     for address in addresses:
@@ -139,7 +149,8 @@ def _servers(
                     server_id=reader.replica_server_id,
                     replica_name=f"millrace-{reader.source}",
                     allow_statements=reader.mysql.allow_statements,
-                    include_query=include_query,
+                    include_query=rules is not None and rules.rows.include_query,
+                    rules=rules,
                     semi_sync=reader.semi_sync,
                     start=reader.start,
                     one_of_several=len(addresses) > 1,
@@ -160,6 +171,7 @@ def _server(place: str, server: Server) -> Iterator[Finding]:
     else:
         yield from examine(place, server, (log_checks.log_bin,), SourceError)
     yield from examine(place, server, table_checks.CHECKS, SourceError)
+    yield from examine(place, server, selection_checks.CHECKS, SourceError)
 
 
 def _unreachable(address: MysqlAddress, failure: SourceError) -> Outcome:

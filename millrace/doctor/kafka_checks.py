@@ -25,6 +25,7 @@ _RIGHTS: Final = {
     "transactions": {"WRITE"},
     "ddl": {"WRITE"},
     "deadletter": {"WRITE"},
+    "snapshot": {"READ"},
     "table": {"WRITE"},
 }
 """What the three services do with topics of each kind; docs/topics.md says which of them does what."""
@@ -132,7 +133,7 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
 
 def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
     """Look which topics there will be, and whether we may create them."""
-    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind not in {"table", "schemas"}]
+    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind not in {"table", "snapshot"}]
     missing = [name for name in wanted if name not in cluster.view.topics]
     if not missing:
         yield ok("none")

@@ -115,13 +115,13 @@ def binlog_row_metadata(server: Server) -> Iterator[Outcome]:
     elif value is None:
         yield warning(
             "this version does not log the names of columns: they come from the definitions that the reader "
-            "finds when it connects, and a table that was altered since may be quarantined",
-            "restart the reader after ALTER TABLE, or upgrade to MySQL 8.0 or MariaDB 10.5",
+            "reads and the DDL after them, and a table whose DDL is not understood is quarantined",
+            "upgrade to MySQL 8.0 or MariaDB 10.5, and set binlog_row_metadata=FULL",
         )
     else:
         yield warning(
             f"binlog_row_metadata is {value}: the names of columns come from the definitions that the reader "
-            "finds when it connects, and a table that was altered since may be quarantined",
+            "reads and the DDL after them, and a table whose DDL is not understood is quarantined",
             _set("binlog_row_metadata", "FULL"),
         )
 

@@ -9,6 +9,7 @@ from millrace.avro.service_state import ReaderState
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError
 from millrace.mysql.status import LogFile, binary_logs
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.text import shortened
 
 __all__ = ["Server", "Table"]
@@ -17,6 +18,11 @@ _TABLES = """
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ENGINE AS engine FROM information_schema.TABLES
     WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
     AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
+"""
+_COLUMNS = """
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, COLUMN_NAME AS name, DATA_TYPE AS type
+    FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
 """
 _KEYED = """
     SELECT DISTINCT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.STATISTICS
@@ -65,6 +71,8 @@ class Server:
     """The source's name, with which its topics' names begin."""
     topic_names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Database and table after which the topic of a table is named, where it is not named after these."""
+    rules: RowMapperSettings | None = None
+    """The settings that say what row topics have; None where they are not there."""
     topics: frozenset[str] = frozenset()
     """Names of all topics of the cluster."""
     state: ReaderState | None = None
@@ -90,6 +98,18 @@ class Server:
             (Table(database, table, engine, (database, table) in keyed) for database, table, engine in found),
             key=lambda table: table.name,
         )
+
+    @cached_property
+    def columns(self) -> dict[tuple[str, str], dict[str, str]]:
+        """The columns of these tables, with the names of their types, by database and table."""
+        found: dict[tuple[str, str], dict[str, str]] = {
+            (table.database, table.table): {} for table in self.tables
+        }
+        for row in self.connection.query(_COLUMNS, doing="list the columns"):
+            of_table = found.get((row.text("database"), row.text("table")))
+            if of_table is not None:
+                of_table[row.text("name")] = row.text("type")
+        return found
 
     @cached_property
     def replicas(self) -> dict[int, str]:

@@ -7,6 +7,7 @@ from typing import Final
 from millrace.contract import Topics, metric_name
 from millrace.doctor.finding import Outcome, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.rowmapper.selection import Selection
 
 __all__ = ["CHECKS"]
 
@@ -121,8 +122,14 @@ def topic_names(server: Server) -> Iterator[Outcome]:
     for name in server.topics:
         known.setdefault(metric_name(name), {})[name] = []
     topics = Topics(server.source)
+    selection = None if server.rules is None else Selection(server.rules)
     for table in server.tables:
-        topic = topics.table(*server.topic_names.get(table.name, (table.database, table.table)))
+        if selection is None:
+            topic = topics.table(*server.topic_names.get(table.name, (table.database, table.table)))
+        elif selection.selects(table.database, table.table):
+            topic = topics.table(*selection.topic_of(table.database, table.table))
+        else:
+            continue
         known.setdefault(metric_name(topic), {}).setdefault(topic, []).append(table.name)
     collisions = []
     for found in known.values():

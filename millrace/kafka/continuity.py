@@ -2,9 +2,12 @@
 
 A topic may have been deleted, deleted and created again, cut (by the election of a leader that lacked its
 end) or restored from an older copy. A service that read or wrote on would lose or repeat records without a
-sign. So its state has the ids of its topics, the last record that it read, and the last that it wrote into
-its own topic: these are compared when it starts; ids also while it runs, now and then and whenever the client
-reports trouble.
+sign. So its state has the ids of its topics, the last record that it read, and the last that it wrote: these
+are compared when it starts; ids also while it runs, now and then and whenever the client reports trouble.
+
+What a service has written last into its own topic is the last record there. Into others, such as that of dead
+letters, another service may have written more since. There the state has an offset from which on the last
+record of the service is looked for; it is moved to the topic's end now and then.
 
 Topics of tables can be thousands. Of these the guard compares some at a time, and only those that were
 written.
@@ -14,22 +17,28 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from millrace.avro.service_state import Continuity, InputRecord, OutputRecord
-from millrace.contract import Topics
+from millrace.avro.records import is_dead_letter_of
+from millrace.avro.service_state import Continuity, InputRecord, OutputRecord, Since
+from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.kafka.input import InputReader
+from millrace.kafka.read import held_offsets, latest_offsets
 from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.search import last_since
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.kafka.topics import another_topic
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
+from millrace.stage import OutputRecord as Written
+from millrace.stage import Record
 
 __all__ = ["ContinuityGuard", "TopicChangedError", "topic_ids"]
 
@@ -74,6 +83,8 @@ class ContinuityGuard:
         self._looked = time.monotonic()
         # Of topics of tables that were written and not compared since, the ids.
         self._written: dict[str, str] = {}
+        # Of other topics of the service those where it has not written all chunks of its last record.
+        self._unfinished: set[str] = set()
 
     def check_ids(self, stored: Continuity) -> None:
         """Compare the topics with those that a state belongs to; raises :class:`TopicChangedError`."""
@@ -83,13 +94,25 @@ class ContinuityGuard:
         """Compare what the topics hold with what a state says of it; raises :class:`TopicChangedError`."""
         if stored.last_output is not None or stored.topics:
             self._check_output(stored.last_output)
+        held = held_offsets(self.admin, dict.fromkeys(stored.others, 1))
+        for topic, since in stored.others.items():
+            self._check_other(topic, since, held[topic, 0])
         if stored.last_input is not None and self.topics.input is not None:
             self._check_input(self.topics.input, stored.last_input)
+
+    def find_written(self) -> str | None:
+        """Name a topic that holds records of the service; None if there is none."""
+        if last_record(self._settings, self.topics.own) is not None:
+            return self.topics.own
+        others = self.topics.others
+        return next((topic for topic in others if self._last_since(topic, 0) is not None), None)
 
     def begin(self, stored: Continuity | None) -> None:
         """Take note of the topics, which exist by now."""
         known, names = stored or Continuity(), list(self.topics.kinds)
-        self.continuity = Continuity(topic_ids(self.admin, names), known.last_input, known.last_output)
+        ids = topic_ids(self.admin, names)
+        self.continuity = Continuity(ids, known.last_input, known.last_output, known.others)
+        self._move_on()
 
     def adopt(self) -> Continuity:
         """Give what the topics are and end with now, for a state that is written on purpose."""
@@ -97,19 +120,37 @@ class ContinuityGuard:
         own = self.topics.own
         last = last_record(self._settings, own) if own in self.continuity.topics else None
         if last is not None:
-            self.note(None, (last.key, last.value))
+            self.note(None, {own: (last.key, last.value, last.timestamp_ms, last.headers)})
         return self.continuity
 
-    def note(
-        self, last_input: InputRecord | None, last_output: tuple[bytes | None, bytes | None] | None
-    ) -> None:
-        """Take note of the last record read, and of key and value of the last one written."""
+    def note(self, last_input: InputRecord | None, last_outputs: Mapping[str, Written]) -> None:
+        """Take note of the last record read, and of the last one written to each topic."""
         known = self.continuity
-        output = known.last_output
-        if last_output is not None:
-            key, value = last_output
-            output = OutputRecord(key, zlib.crc32(value or b""))
-        self.continuity = Continuity(known.topics, last_input or known.last_input, output)
+        output, others = known.last_output, dict(known.others)
+        for topic, (key, value, _, headers) in last_outputs.items():
+            written = OutputRecord(key, zlib.crc32(value or b""))
+            if topic == self.topics.own:
+                output = written
+            else:
+                others[topic] = Since(others.get(topic, Since(0)).offset, written)
+                index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
+                self._note_whole(topic, is_whole=int(index) + 1 == int(count))
+        self.continuity = Continuity(known.topics, last_input or known.last_input, output, others)
+
+    def _note_whole(self, topic: str, *, is_whole: bool) -> None:
+        if is_whole:
+            self._unfinished.discard(topic)
+        else:
+            self._unfinished.add(topic)
+
+    def _move_on(self) -> None:
+        """Take note of the ends of other topics, where all that the service has written is committed."""
+        there = [name for name in self.topics.others if name in self.continuity.topics]
+        whole = [TopicPartition(name, 0) for name in there if name not in self._unfinished]
+        with translated("looking up the ends of topics"):
+            ends = latest_offsets(self.admin, whole, IsolationLevel.READ_UNCOMMITTED) if whole else {}
+        moved = {partition.topic: Since(end) for partition, end in ends.items()}
+        self.continuity = replace(self.continuity, others={**self.continuity.others, **moved})
 
     def wrote(self, ids: Mapping[str, str]) -> None:
         """Take note that topics of tables were written, by name and the id that each should have."""
@@ -118,12 +159,16 @@ class ContinuityGuard:
     def look(self, *, now: bool = False) -> None:
         """Compare the ids of the topics if that was not done for a while, or ``now``, then of all.
 
+        But where it is ``now``, all that the service has written must be committed.
+
         Raises :class:`TopicChangedError` for one of the service's own, :class:`TopicsRefusedError` for those
         of tables. Where brokers do not answer, the next look tells: whoever writes or reads says so.
         """
         if now or time.monotonic() - self._looked >= _LOOK_EVERY_S:
             with suppress(BrokerError):
                 self._compare(self.continuity.topics, _LOOK_TIMEOUT_S)
+                if not now:
+                    self._move_on()
             changed = self._changed_tables(len(self._written) if now else _TABLES_AT_A_LOOK)
             self._looked = time.monotonic()
             if changed:
@@ -174,6 +219,38 @@ class ContinuityGuard:
             f"{topic} does not end as the {self.service} of {self._source} left it: the last record should "
             f"be {wanted}, and is {found}. Its end was lost, or somebody else has written to it. {_SECTION}"
         )
+
+    def _check_other(self, topic: str, expected: Since, held: range) -> None:
+        if held.stop == expected.offset and expected.last_output is None:
+            return
+        found = self._last_since(topic, expected.offset)
+        if found is not None:
+            record, is_whole = found
+            self._note_whole(topic, is_whole=is_whole)
+            if OutputRecord(record.key, zlib.crc32(record.value or b"")) == expected.last_output:
+                return
+            what = f"{_text(record.key)} at offset {record.offset}"
+        else:
+            is_deleted = held.start > expected.offset  # by retention
+            if held.stop >= expected.offset and (expected.last_output is None or is_deleted):
+                return
+            what = "nothing"
+        last = expected.last_output
+        raise TopicChangedError(
+            f"{topic} does not end as the {self.service} of {self._source} left it: the last record that it "
+            f"has written from offset {expected.offset} on should be "
+            f"{'nothing' if last is None else _text(last.key)}, and is {what}. The end of {topic} or of the "
+            f"state was lost. {_SECTION}"
+        )
+
+    def _last_since(self, topic: str, offset: int) -> tuple[Record, bool] | None:
+        """Find the last record that the service has written to another topic from an offset on."""
+
+        def is_ours(record: Record) -> bool:
+            return is_dead_letter_of(self.service, record.value)
+
+        shared = self.topics.kinds[topic] == "deadletter"
+        return last_since(self._settings, topic, offset, is_ours if shared else lambda _: True)
 
     def _check_input(self, topic: str, expected: InputRecord) -> None:
         if expected.offset < oldest_offset(self._settings, topic):

@@ -25,7 +25,7 @@ from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError, refused_topics
-from millrace.kafka.state import StoredState, last_record, read_state, state_key
+from millrace.kafka.state import StoredState, read_state, state_key
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -130,7 +130,7 @@ def begin(
         if state is not None:
             guard.check_records(state.continuity)
         else:
-            _refuse_lost_state(settings, service, guard.topics.own, state_topic)
+            _refuse_lost_state(settings, guard, state_topic)
     except TopicChangedError:
         # Or another process has taken over since the state was read, and has written more.
         newest = read_state(settings.kafka, settings.source, service)
@@ -141,11 +141,12 @@ def begin(
     return Started(state, infos, guard, value)
 
 
-def _refuse_lost_state(settings: ServiceSettings, service: str, own: str, state_topic: str) -> None:
+def _refuse_lost_state(settings: ServiceSettings, guard: ContinuityGuard, state_topic: str) -> None:
     """Raise where a service has no state, and records that it has written: it would write them again."""
-    if last_record(settings.kafka, own) is not None:
+    written, service = guard.find_written(), guard.service
+    if written is not None:
         raise TopicChangedError(
-            f"{state_topic} has no state of the {service}, but {own} holds records: it would write them "
+            f"{state_topic} has no state of the {service}, but {written} holds records: it would write them "
             f"once more. 'millrace state rebuild {service} --source {settings.source}' makes the state of "
             "what the topics hold"
         )
@@ -198,17 +199,19 @@ class Committer(Generic[S]):
         self.before_commit: Callable[[], None] = lambda: None
         """May refuse a commit."""
         self.after_commit: Callable[[], None] = lambda: None
+        self.when_idle: Callable[[], None] = lambda: None
+        """Called where nothing comes and nothing is to be committed; may settle."""
         self._producer = producer
         self._table_id = table_id
         self._output = output
         self._state: Callable[[], S | None] = state
-        self._own = (guard.topics.own, 0)
+        self._noted = [(topic, 0) for topic in (guard.topics.own, *guard.topics.others)]
         self._stop = stop
         self._health = health
         self._reader = reader
         self._settled: S | None = state()
         self._committed: S | None = self._settled
-        self._last: tuple[bytes | None, bytes | None] | None = None
+        self._last: dict[str, OutputRecord] = {}
 
     @property
     def moved(self) -> bool:
@@ -240,9 +243,10 @@ class Committer(Generic[S]):
         """Send what the stage has written: here, where it has yielded, a transaction may end."""
         output, own = self._output, None
         if output.count:
-            own = output.groups.get(self._own)
-            if own:
-                self._last = own[-1][0], own[-1][1]
+            own = output.groups.get(self._noted[0])
+            for target in self._noted:
+                if written := output.groups.get(target):
+                    self._last[target[0]] = written[-1]
             ids = {topic: self._table_id(topic) for topic, _ in output.groups}
             self.guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
             with self.explained():
@@ -277,7 +281,7 @@ class Committer(Generic[S]):
                 )
             reader = self._reader
             self.guard.note(None if reader is None else reader.last, self._last)
-            self._last = None
+            self._last = {}
             state = replace(state, continuity=self.guard.continuity)
         return None if state is None else state.to_bytes()
 
@@ -312,6 +316,7 @@ class Committer(Generic[S]):
             committer.guard.look(now=reader is not None and reader.warned)
             if reader is not None:
                 reader.warned = False
+        self.when_idle()
 
 
 def run_stage(

@@ -59,10 +59,13 @@ class RecordWriter(Protocol):
     """Gives records to a producer."""
 
     def write(self, topic: str, partition: int, records: list[OutputRecord], index: int) -> int:
-        """Add records from ``index`` on; give that of the first for which the producer has no room now.
+        """Add records from ``index`` on; give that of the first for which there is no room now.
 
         A timestamp of 0, which librdkafka would take for "now", is written as 1. Raises KafkaException.
         """
+
+    def wait(self, wait_ms: int) -> bool:
+        """Wait until every partition has room; False where that takes longer."""
 
     def refusals(self) -> list[tuple[str, int]]:
         """Give the topics of records that brokers refused since this was called last, each with the code."""
@@ -83,7 +86,7 @@ def open_producer(config: Mapping[str, Any]) -> tuple[Producer, RecordWriter]:
     producer, handle, module = _made(lambda plugin: client.Producer({**config, **plugin}, logger=KAFKA_LOG))
     if module is None:
         return producer, _Calls(producer, refusals)
-    return producer, module.RecordWriter(handle, _fail)
+    return producer, module.RecordWriter(handle, config["batch.size"], _fail)
 
 
 @cache
@@ -217,6 +220,10 @@ class _Calls:
         except BufferError:
             pass
         return index
+
+    def wait(self, wait_ms: int) -> bool:
+        del wait_ms  # what has no room waits for the producer's queue as a whole
+        return True
 
     def refusals(self) -> list[tuple[str, int]]:
         found, self._refusals.found = self._refusals.found, []

@@ -45,6 +45,9 @@ _OPEN_S: Final = 60.0
 _STEP_S: Final = 1.0
 """How long a call may take until we look whether we were told to stop."""
 
+_ROOM_MS: Final = 50
+"""How long to wait for room until we look whether we were told to stop."""
+
 _LAST_COMMIT_S: Final = 10.0
 """How long a commit may go on once we were told to stop."""
 
@@ -55,6 +58,10 @@ _FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_
 
 _UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT)
 """Errors that only say that something else went wrong before."""
+
+
+_RIVALS: Final = {RUN: SERVICES, **dict.fromkeys(SERVICES, (RUN,))}
+"""By service, those that do the same work and are fenced with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ class TransactionalProducer:
         if again and any(state and state.owner != self._owner for state in self._stored()):
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        for rival in SERVICES if self._service == RUN else (RUN,):
+        for rival in _RIVALS.get(self._service, ()):
             config = producer_config(self._settings, transactional_id(rival, self._source))
             with translated("setting up the producer"):
                 fencing = client.Producer(config, logger=client.KAFKA_LOG)
@@ -181,7 +188,7 @@ class TransactionalProducer:
         self._poll(0)
 
     def _send(self, topic: str, partition: int, records: list[OutputRecord]) -> None:
-        """Add records; where librdkafka's buffer is full, wait for the brokers."""
+        """Add records; where there is no room for them, wait for the brokers."""
         done, deadline = 0, 0.0
         while True:
             before = done
@@ -199,7 +206,8 @@ class TransactionalProducer:
                 raise BrokerError(
                     f"Kafka has taken no records of {topic} for {_COMMIT_S:g} s; check its brokers"
                 )
-            self._poll(0.05)
+            # A queue that is full as a whole has room again when any answer comes.
+            self._poll(0 if done > before or not self._writer.wait(_ROOM_MS) else _ROOM_MS / 1000)
 
     def commit(
         self,
@@ -220,6 +228,7 @@ class TransactionalProducer:
         headers = [(HEADER_OWNER, self._owner.encode())]
         states = ((state_key(self._states[0]), state), *others)
         self._send(self._state_topic, 0, [(key, value, now, headers) for key, value in states])
+        self._writer.wait(round(_STEP_S * 1000))
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._in_transaction = False
         self.commits += 1

@@ -9,7 +9,7 @@ from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["first_reaching", "last_whole", "records_between"]
+__all__ = ["first_reaching", "last_since", "last_whole", "records_between"]
 
 _FIRST_STRIDE: Final = 1000
 
@@ -35,15 +35,33 @@ def last_whole(
     return None
 
 
+def last_since(
+    settings: KafkaSettings, topic: str, start: int, wanted: Callable[[Record], bool]
+) -> tuple[Record, bool] | None:
+    """Give the last record from offset ``start`` on that is ``wanted``, and whether no further chunk follows.
+
+    Of a record in chunks it is the last one there, and the first must be wanted. None if there is none.
+    """
+    found = None
+    for found in _wanted(map(record_of, read_topic(settings, topic, start=start)), wanted):  # noqa: B007 - the last counts
+        pass
+    return found
+
+
 def _whole(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[Record]:
     """Give records that are wanted, of those in chunks the last chunk."""
+    return (record for record, is_whole in _wanted(records, wanted) if is_whole)
+
+
+def _wanted(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[tuple[Record, bool]]:
+    """Give records that are wanted, in chunks or not, and whether each ends what it is a chunk of."""
     begun: dict[bytes | None, int] = {}
     """By key: the chunk that comes next. Two services may write theirs at the same time."""
     for record in records:
         header = dict(record.headers or ()).get(HEADER_CHUNK)
         if header is None:
             if wanted(record):
-                yield record
+                yield record, True
             continue
         index, count = map(int, header.split(b"/"))
         key = record.key
@@ -56,7 +74,7 @@ def _whole(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Itera
         begun[key] = index + 1
         if index + 1 == count:
             del begun[key]
-            yield record
+        yield record, index + 1 == count
 
 
 def first_reaching(

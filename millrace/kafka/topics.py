@@ -127,6 +127,7 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
     "ddl": TopicSpec("each DDL statement", max_message_bytes=_LARGE),
     "schemas": TopicSpec("the table definition that each DDL statement leads to", max_message_bytes=_LARGE),
     "deadletter": TopicSpec("what could not be decoded or mapped, with its bytes", chunked=True),
+    "snapshot": TopicSpec("rows as SELECT gave them, to be merged into the row topics", chunked=True),
     "state": TopicSpec(
         "where each service stands",
         cleanup_policy="compact",
@@ -163,6 +164,7 @@ class TableTopicInfo(TopicInfo):
     """What a producer must know of a table's topic, and Kafka's id of it."""
 
     id: str = ""
+    compacted: bool = False
 
 
 class TopicRefusedError(Exception):
@@ -177,7 +179,7 @@ def ensure_topics(
     ``topics`` maps a topic's name to its kind, a key of :data:`TOPIC_SPECS`. Raises :class:`BrokerError`
     naming each topic that breaks a promise, or what Kafka refuses.
     """
-    found = _ensure(admin, settings, topics, partitions=1)
+    found = _ensure(admin, settings, topics)
     refused = [str(outcome) for outcome in found.values() if isinstance(outcome, TopicRefusedError)]
     if refused:
         raise BrokerError(". ".join(refused))
@@ -193,7 +195,7 @@ def ensure_table_topics(
     topic is given in its place. Raises :class:`BrokerError` where Kafka cannot be reached.
     """
     kinds = dict.fromkeys(ids, "table")
-    return _ensure(admin, settings, kinds, partitions=settings.table_partitions, ids=ids)
+    return _ensure(admin, settings, kinds, ids=ids)
 
 
 def another_topic(name: str, *, gone: bool) -> str:
@@ -210,7 +212,6 @@ def _ensure(
     settings: TopicsSettings,
     kinds: Mapping[str, str],
     *,
-    partitions: int,
     ids: Mapping[str, str | None] | None = None,
 ) -> dict[str, TableTopicInfo | TopicRefusedError]:
     """Create topics that are missing, check those that exist; give what they are like, or what is wrong.
@@ -225,7 +226,7 @@ def _ensure(
             outcomes[name] = TopicRefusedError(another_topic(name, gone=found.pop(name, None) is None))
     missing = {name: kind for name, kind in kinds.items() if name not in found and name not in outcomes}
     if missing:
-        refused = _create(admin, settings, missing, partitions)
+        refused = _create(admin, settings, missing)
         outcomes |= refused
         made, hidden = _wait_for_leaders(admin, [name for name in missing if name not in refused])
         found |= made
@@ -244,7 +245,11 @@ def _ensure(
             )
         else:
             outcomes[name] = TableTopicInfo(
-                description.partitions, int(config["max.message.bytes"]), spec.chunked, description.id
+                description.partitions,
+                int(config["max.message.bytes"]),
+                spec.chunked,
+                description.id,
+                "compact" in config["cleanup.policy"],
             )
     return outcomes
 
@@ -309,14 +314,14 @@ def _describe(
 
 
 def _create(
-    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str], partitions: int
+    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str]
 ) -> dict[str, TopicRefusedError]:
     """Create topics; give what is wrong with those that Kafka refuses."""
     factor = _factor(admin, settings)
     new = [
         NewTopic(
             name,
-            num_partitions=1 if TOPIC_SPECS[kind].single_partition else partitions,
+            num_partitions=1 if TOPIC_SPECS[kind].single_partition else settings.partitions_of(name),
             replication_factor=settings.replication_factor,
             config=TOPIC_SPECS[kind].config(factor),
         )

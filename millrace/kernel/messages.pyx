@@ -11,6 +11,10 @@ is read gets a queue of its own, with its records and errors and nothing else; a
 those errors some go to the consumer's error callback, which is replaced therefore by one that does nothing, as
 confluent_kafka's does where no ``error_cb`` is configured: there must be none. Of records that brokers refuse an
 interceptor takes note, which needs no Python.
+
+librdkafka has one request per partition on its way where the producer is idempotent, and until the answer comes its
+thread polls without a pause for as long as another batch is ready: a core is busy with nothing. So a partition gets
+no more records while those without an answer fill a batch, and the interceptor tells when that ends.
 """
 
 cimport cython
@@ -21,6 +25,7 @@ from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
 from libc.string cimport strcmp, strcpy, strlen
 
 __all__ = ["Handle", "NotUsableError", "PartitionReader", "RecordWriter", "load", "made"]
@@ -34,8 +39,48 @@ cdef extern from "<dlfcn.h>" nogil:
 cdef extern from *:
     """
     #include <pthread.h>
+    #include <stdint.h>
+    #include <time.h>
     static pthread_mutex_t refusals_lock = PTHREAD_MUTEX_INITIALIZER;
     static __thread int producing = 0;  /* what fails in a call is said by the call */
+
+    /* Bytes of a partition that have no answer; who waits for less of them is woken. */
+    static pthread_mutex_t answers_lock = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t answers = PTHREAD_COND_INITIALIZER;
+
+    static int64_t add_waiting(int64_t *waiting, int64_t size) {
+        return __atomic_add_fetch(waiting, size, __ATOMIC_SEQ_CST);
+    }
+
+    static int64_t waiting_of(int64_t *waiting) {
+        return __atomic_load_n(waiting, __ATOMIC_SEQ_CST);
+    }
+
+    static void take_answer(int64_t *waiting, int64_t size, int64_t most) {
+        int64_t left = __atomic_sub_fetch(waiting, size, __ATOMIC_SEQ_CST);
+        if (left < most && left + size >= most) {
+            pthread_mutex_lock(&answers_lock);
+            pthread_cond_broadcast(&answers);
+            pthread_mutex_unlock(&answers_lock);
+        }
+    }
+
+    static int wait_for_answers(int64_t *waiting, int64_t most, int64_t wait_ms) {
+        struct timespec until;
+        int ended = 0;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += wait_ms / 1000;
+        until.tv_nsec += wait_ms % 1000 * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec += 1;
+            until.tv_nsec -= 1000000000;
+        }
+        pthread_mutex_lock(&answers_lock);
+        while (waiting_of(waiting) >= most && !ended)
+            ended = pthread_cond_timedwait(&answers, &answers_lock, &until);
+        pthread_mutex_unlock(&answers_lock);
+        return waiting_of(waiting) < most;
+    }
 
     /* What tuple.__new__ does for a class that is derived from it. */
     static PyObject *new_tuple(PyObject *type, Py_ssize_t size) {
@@ -48,6 +93,10 @@ cdef extern from *:
     int producing
     int pthread_mutex_lock(pthread_mutex_t* lock) nogil
     int pthread_mutex_unlock(pthread_mutex_t* lock) nogil
+    int64_t add_waiting(int64_t* waiting, int64_t size) nogil
+    int64_t waiting_of(int64_t* waiting) nogil
+    void take_answer(int64_t* waiting, int64_t size, int64_t most) nogil
+    bint wait_for_answers(int64_t* waiting, int64_t most, int64_t wait_ms) nogil
     object new_tuple(object type, Py_ssize_t size)
 
 cdef enum:
@@ -59,6 +108,7 @@ cdef enum:
     WRITTEN_FIELDS = 4  # of a record: millrace.stage.OutputRecord
     MOST_HEADERS = 8
     MOST_REFUSALS = 256
+    PARTITIONS = 8  # of a topic that are told apart; more of them share
     NAME_SIZE = 256  # a topic's has 249 at the most
 
 # As rdkafka.h has them.
@@ -116,6 +166,12 @@ cdef struct Argument:
     Value value
 
 
+# The opaque of a topic. ``waiting`` has the bytes without an answer, by partition modulo PARTITIONS.
+cdef struct Window:
+    int64_t most
+    int64_t waiting[PARTITIONS]
+
+
 cdef struct Refusal:
     void* client
     int error
@@ -144,6 +200,9 @@ ctypedef int (*MessageHeaders)(const Message* message, void** headers) noexcept 
 ctypedef int (*HeaderGetAll)(
     const void* headers, size_t index, const char** name, const void** data, size_t* size) noexcept nogil
 ctypedef void* (*TopicNew)(void* client, const char* name, void* conf) noexcept nogil
+ctypedef void* (*TopicConfDup)(void* client) noexcept nogil
+ctypedef void (*TopicConfSetOpaque)(void* conf, void* opaque) noexcept nogil
+ctypedef void* (*TopicOpaque)(const void* topic) noexcept nogil
 ctypedef void* (*Produceva)(void* client, const Argument* arguments, size_t count) noexcept nogil
 ctypedef int (*ErrorCode)(const void* error) noexcept nogil
 
@@ -165,7 +224,10 @@ cdef MessageLeaderEpoch message_leader_epoch
 cdef TextOf message_errstr
 cdef MessageHeaders message_headers
 cdef HeaderGetAll header_get_all
+cdef TopicConfDup default_topic_conf_dup
+cdef TopicConfSetOpaque topic_conf_set_opaque
 cdef TopicNew topic_new
+cdef TopicOpaque topic_opaque
 cdef TextOf topic_name
 cdef Destroy topic_destroy
 cdef Produceva produceva
@@ -194,7 +256,8 @@ def load(str extension not None, int expected):
     global conf_interceptor_add_on_new, interceptor_add_on_acknowledgement
     global queue_get_partition, queue_forward, queue_destroy, consume_batch_queue
     global message_destroy, message_timestamp, message_leader_epoch, message_errstr, message_headers, header_get_all
-    global topic_new, topic_name, topic_destroy, produceva, error_code, error_string, error_destroy
+    global default_topic_conf_dup, topic_conf_set_opaque, topic_new, topic_opaque, topic_name, topic_destroy
+    global produceva, error_code, error_string, error_destroy
     cdef void* library = dlopen(extension.encode(), RTLD_NOW | RTLD_NOLOAD)
     if library == NULL:
         raise NotUsableError(f"{extension} is not loaded")
@@ -220,7 +283,10 @@ def load(str extension not None, int expected):
     message_errstr = <TextOf> function(library, b"message_errstr")
     message_headers = <MessageHeaders> function(library, b"message_headers")
     header_get_all = <HeaderGetAll> function(library, b"header_get_all")
+    default_topic_conf_dup = <TopicConfDup> function(library, b"default_topic_conf_dup")
+    topic_conf_set_opaque = <TopicConfSetOpaque> function(library, b"topic_conf_set_opaque")
     topic_new = <TopicNew> function(library, b"topic_new")
+    topic_opaque = <TopicOpaque> function(library, b"topic_opaque")
     topic_name = <TextOf> function(library, b"topic_name")
     topic_destroy = <Destroy> function(library, b"topic_destroy")
     produceva = <Produceva> function(library, b"produceva")
@@ -429,15 +495,18 @@ cdef list headers_of(const Message* message):
 cdef class RecordWriter:
     """Gives records to a producer. ``fail`` is called with the code and the text of an error, and is to raise it.
 
-    Closed before the producer is.
+    ``batch_size`` is that of the producer. Closed before the producer is.
     """
 
     cdef Handle _handle
     cdef object _fail
     cdef dict _topics
+    cdef list _full
+    cdef int64_t _batch_size
 
-    def __init__(self, Handle handle not None, fail):
-        self._handle, self._fail, self._topics = handle, fail, {}
+    def __init__(self, Handle handle not None, int64_t batch_size, fail):
+        self._handle, self._batch_size, self._fail = handle, batch_size, fail
+        self._topics, self._full = {}, []
         self.refusals()  # of one that lay at the same address
 
     def __dealloc__(self):
@@ -455,12 +524,22 @@ cdef class RecordWriter:
         self._handle = None
 
     cdef _forget_topics(self):
+        cdef Window* window
+        cdef Py_ssize_t index
+        cdef bint waits
         for topic in self._topics.values():
+            window = <Window*> topic_opaque(<void*> <size_t> topic)
+            waits = False
+            for index in range(PARTITIONS):
+                waits = waits or (window != NULL and waiting_of(&window.waiting[index]) != 0)
             topic_destroy(<void*> <size_t> topic)
+            if not waits:  # else an answer may come yet
+                free(window)
         self._topics.clear()
+        self._full.clear()
 
     def write(self, str topic not None, int32_t partition, list records not None, Py_ssize_t index):
-        """Add records from ``index`` on; give that of the first for which the producer has no room now.
+        """Add records from ``index`` on; give that of the first for which there is no room now.
 
         They are tuples as millrace.stage.OutputRecord says. A timestamp of 0, which librdkafka would take for
         "now", is written as 1.
@@ -472,10 +551,16 @@ cdef class RecordWriter:
         cdef int code
         cdef void* error
         cdef tuple record
+        cdef int64_t size
+        cdef int64_t* waiting = NULL
+        cdef Window* window
         cdef Handle handle = self._handle
         if handle is None:
             raise RuntimeError("it is closed")
         arguments[0].kind, arguments[0].value.pointer = VTYPE_RKT, self._topic(handle, topic)
+        window = <Window*> topic_opaque(arguments[0].value.pointer)
+        if window != NULL:
+            waiting = &window.waiting[partition % PARTITIONS]
         arguments[1].kind, arguments[1].value.int32 = VTYPE_PARTITION, partition
         arguments[2].kind, arguments[2].value.number = VTYPE_MSGFLAGS, FLAG_COPY
         arguments[3].kind, arguments[4].kind, arguments[5].kind = VTYPE_KEY, VTYPE_VALUE, VTYPE_TIMESTAMP
@@ -485,6 +570,9 @@ cdef class RecordWriter:
                 raise TypeError("not a record to be written")
             point(&arguments[3].value.memory, record[0])
             point(&arguments[4].value.memory, record[1])
+            size = arguments[3].value.memory.size + arguments[4].value.memory.size
+            if waiting != NULL and waiting_of(waiting) >= self._batch_size:
+                break
             arguments[5].value.int64 = <int64_t> record[2] or 1
             count = 6
             for name, data in record[3] or ():
@@ -497,10 +585,14 @@ cdef class RecordWriter:
                 arguments[count].value.header.data = memory.data
                 arguments[count].value.header.size = <Py_ssize_t> memory.size
                 count += 1
+            if waiting != NULL and add_waiting(waiting, size) >= self._batch_size:
+                self._full.append(<size_t> waiting)
             producing = True
             error = produceva(handle.client, arguments, count)
             producing = False
             if error != NULL:
+                if waiting != NULL:
+                    add_waiting(waiting, -size)
                 code = error_code(error)
                 text = (<bytes> error_string(error)).decode("utf-8", "replace")
                 error_destroy(error)
@@ -511,12 +603,36 @@ cdef class RecordWriter:
             index += 1
         return index
 
+    def wait(self, int64_t wait_ms):
+        """Wait until every partition has room; False where that takes longer."""
+        cdef int64_t* waiting
+        cdef int64_t most = self._batch_size
+        cdef bint room
+        while self._full:
+            waiting = <int64_t*> <size_t> self._full[-1]
+            with nogil:
+                room = wait_for_answers(waiting, most, wait_ms)
+            if not room:
+                return False
+            self._full.pop()
+        return True
+
     cdef void* _topic(self, Handle handle, str name) except NULL:
         """Give librdkafka's object of a topic. By name it would look through all that it has, for each record."""
         cdef void* topic
+        cdef void* conf
+        cdef Window* window
         known = self._topics.get(name)
         if known is None:
-            topic = topic_new(handle.client, name.encode(), NULL)
+            window = <Window*> calloc(1, sizeof(Window))
+            if window == NULL:
+                raise MemoryError
+            window.most = self._batch_size
+            conf = default_topic_conf_dup(handle.client)
+            topic_conf_set_opaque(conf, window)
+            topic = topic_new(handle.client, name.encode(), conf)
+            if topic == NULL or topic_opaque(topic) != window:  # which librdkafka knew already
+                free(window)
             if topic == NULL:
                 raise NotUsableError(f"librdkafka does not take the topic {name}")
             known = self._topics[name] = <size_t> topic
@@ -547,8 +663,14 @@ cdef Py_ssize_t refused = 0
 
 
 cdef int on_acknowledgement(void* client, Message* message, void* opaque) noexcept nogil:
-    """Take note of a record that was not taken; from any thread."""
-    if message.error and not producing and message.topic != NULL:
+    """Take note of a record that has its answer, and whether it was taken; from any thread."""
+    cdef Window* window
+    if producing or message.topic == NULL:
+        return 0
+    window = <Window*> topic_opaque(message.topic)
+    if window != NULL:
+        take_answer(&window.waiting[message.partition % PARTITIONS], message.size + message.key_size, window.most)
+    if message.error:
         if message.error != ERROR_PURGE_QUEUE and message.error != ERROR_PURGE_INFLIGHT:
             note_refusal(client, topic_name(message.topic), message.error)
     return 0

@@ -57,6 +57,7 @@ cdef enum Kind:
     JSON = 17
     GEOMETRY = 18
     DECIMAL_TEXT = 19
+    FIXED = 20
 
 NATIVE_KINDS = {
     "SIGNED": SIGNED,
@@ -78,6 +79,7 @@ NATIVE_KINDS = {
     "JSON": JSON,
     "GEOMETRY": GEOMETRY,
     "DECIMAL_TEXT": DECIMAL_TEXT,
+    "FIXED": FIXED,
 }
 """The kinds by the names of ``NativeKind``, to prove that both number them alike."""
 
@@ -421,6 +423,19 @@ cdef inline bint is_nan(const uint8_t* data, Py_ssize_t size) noexcept nogil:
         return (little(data, 4) & 0x7FFFFFFF) > 0x7F800000
     bits = little(data, 8)
     return (bits & 0x7FFFFFFFFFFFFFFFULL) > 0x7FF0000000000000ULL
+
+
+cdef inline bint is_dropped(const Texts* texts, const Plan* plan) noexcept nogil:
+    """Say whether a column has no field."""
+    cdef const uint8_t* text = NULL
+    return plan.kind == FIXED and find_text(texts, plan, 0, &text) == 0
+
+
+cdef inline int put_fixed(Output* out, const Texts* texts, const Plan* plan) noexcept nogil:
+    """Append what stands for all values of a column."""
+    cdef const uint8_t* text = NULL
+    cdef Py_ssize_t size = find_text(texts, plan, 0, &text)
+    return UNUSUAL if size < 0 else put(out, text, size)
 
 
 cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -1018,15 +1033,15 @@ cdef class RowsKernel:
             return TRUNCATED
         for ordinal in range(self.columns):
             side.start[ordinal] = out.size
+            plan = &self.plans[ordinal]
             if not side.present[ordinal]:
-                status = put_byte(out, 0)
+                status = DONE if is_dropped(&self.texts, plan) else put_byte(out, 0)
             else:
                 # As many columns are present as the bitmap's size was made for.
                 index += 1
                 if null_bits[(index - 1) >> 3] >> ((index - 1) & 7) & 1:
-                    status = put_byte(out, 0)
+                    status = put_fixed(out, &self.texts, plan) if plan.kind == FIXED else put_byte(out, 0)
                 else:
-                    plan = &self.plans[ordinal]
                     size = plan.size
                     if plan.length_bytes:
                         data = take(cursor, plan.length_bytes)
@@ -1042,6 +1057,8 @@ cdef class RowsKernel:
                         status = self._convert(ordinal, data, size)
                     elif plan.kind == JSON:
                         status = self._json(ordinal, data, size)
+                    elif plan.kind == FIXED:
+                        status = put_fixed(out, &self.texts, plan)
                     else:
                         status = put_byte(out, 2) or put_value(out, &self.texts, plan, data, size)
             if status == NO_MEMORY:
@@ -1226,6 +1243,8 @@ cdef int _check_plan(const Plan* plan) except -1:
         ok = plan.a >= 0
     elif kind == JSON or kind == GEOMETRY:
         ok = plan.length_bytes > 0
+    elif kind == FIXED:
+        ok = plan.texts == 1
     else:
         ok = kind == PYTHON
     if not ok:

@@ -29,6 +29,7 @@ class TransactionWriter:
     transactions: int
     offset: int
     epoch: int
+    selects_server: Callable[[int], bool] | None
     def __init__(
         self,
         plans: list[tuple[int, int, bytes]],
@@ -42,9 +43,9 @@ class TransactionWriter:
         records: Sequence[Any],
         index: int,
         prefix: bytes,
-        now_ms: int,
+        now_us: int,
         most_records: int,
         most_bytes: int,
         limit: int,
-        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter, bool] | None],
+        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
     ) -> int: ...

@@ -63,10 +63,14 @@ cdef enum Use:
     USE_UPDATE = 7
     USE_DELETE = 8
 
+cdef int64_t LATEST_US = <int64_t>1 << 53  # see millrace.rowmapper.assembly
+
 cdef enum Kind:
     KIND_LONG = 1
     KIND_UINT64 = 2
     KIND_BYTES = 3
+    KIND_STRING = 4
+    OPTIONAL = 16
 
 
 cdef struct Span:
@@ -187,6 +191,7 @@ cdef class Mapped:
     cdef int64_t table_id
     cdef int64_t call
     cdef TableWriter table
+    cdef bint excluded
 
 
 # -- transactions ---------------------------------------------------------------------------------------
@@ -210,6 +215,7 @@ cdef class TransactionWriter:
     cdef readonly Py_ssize_t transactions
     cdef readonly object offset
     cdef readonly int64_t epoch
+    cdef public object selects_server  # from server_id to whether its rows are published; None where all are
 
     cdef object _read
     cdef tuple _target
@@ -225,7 +231,7 @@ cdef class TransactionWriter:
     # The call at hand.
     cdef object _find_table
     cdef Py_ssize_t _prefix_size
-    cdef int64_t _now_ms
+    cdef int64_t _now_us
     cdef list _boundaries
 
     # The transaction at hand.
@@ -233,6 +239,7 @@ cdef class TransactionWriter:
     cdef Py_ssize_t _room
     cdef bytes _id
     cdef bint _has_gtid
+    cdef int64_t _committed_us
     cdef bint _has_thread
     cdef int64_t _thread
     cdef list _maps
@@ -261,20 +268,21 @@ cdef class TransactionWriter:
         self._table_maps, self._queries = {}, {}
         self.groups = {}
 
-    def take(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_ms,
+    def take(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
              Py_ssize_t most_records, Py_ssize_t most_bytes, Py_ssize_t limit, find_table):
         """Write transactions, the first of which begins at ``index``; give the index of the first record left.
 
         Values have ``prefix`` in front of the event. It ends once ``most_records`` are written, or ``most_bytes``,
         and in front of a transaction whose events have more than ``limit`` bytes. ``find_table(event, epoch,
-        log_file, position)`` gives the table of a table map for rows that stand there, and whether it is that for
-        all that come later in this call; None leaves the transaction to the reference.
+        log_file, position)`` gives the table of a table map for rows that stand there, None where they are not
+        published, and whether that holds for all that come later in this call; None leaves the transaction to the
+        reference.
         """
         cdef Py_ssize_t taken
         self.groups = {}
         self.count = self.size = self.rows = self.transactions = 0
         self._call += 1
-        self._prefix_size, self._now_ms, self._find_table = PyBytes_GET_SIZE(prefix), now_ms, find_table
+        self._prefix_size, self._now_us, self._find_table = PyBytes_GET_SIZE(prefix), now_us, find_table
         self._boundaries = []
         try:
             while index < len(records):
@@ -303,14 +311,19 @@ cdef class TransactionWriter:
         if count == 0:
             return 0
         self._has_thread = False
+        self._committed_us = 0
         self._maps, self._parts, self._tables = [], [], []
         self._records = self._written = 0
         for number in range(count):
             head = &self._heads[number]
             use = self._uses[head.type_code]
-            if use == USE_GTID or use == USE_SILENT:
+            if use == USE_SILENT:
                 continue
             record = <tuple>records[index + number]
+            if use == USE_GTID:
+                if not self._gtid(<bytes>record[VALUE], head):
+                    return 0
+                continue
             if use >= USE_WRITE:
                 if not self._rows_event(<bytes>record[VALUE], head, use, record[TIMESTAMP]):
                     return 0
@@ -391,6 +404,31 @@ cdef class TransactionWriter:
         """Read the union's branch, which is to be that of the type."""
         source[0] = source_of(value, head.event, PyBytes_GET_SIZE(value))
         return read_long(source) == self._branches[head.type_code] and not source.bad
+
+    cdef bint _gtid(self, bytes value, const Head* head) except -1:
+        """Take note of when the transaction was committed, by the last of the fields that the plan has, if any."""
+        cdef Source source
+        cdef bytes known = <bytes>self._kinds[head.type_code]
+        cdef Py_ssize_t index
+        cdef uint8_t kind
+        cdef int64_t last = 0
+        if not self._begin_event(value, head, &source):
+            return False
+        for index in range(PyBytes_GET_SIZE(known)):
+            kind = <uint8_t>PyBytes_AS_STRING(known)[index]
+            if index == PyBytes_GET_SIZE(known) - 2:
+                last = 0  # only the last two are times, and the last is left out where both are the same
+            if kind & OPTIONAL and not read_branch(&source):
+                continue
+            kind &= OPTIONAL - 1
+            if kind == KIND_BYTES or kind == KIND_STRING:
+                skip(&source, <Py_ssize_t>read_long(&source))
+            elif kind == KIND_LONG or kind == KIND_UINT64:
+                last = read_long(&source)
+            else:
+                return False
+        self._committed_us = last if 0 < last < LATEST_US else 0
+        return not source.bad
 
     cdef bint _query(self, bytes value, const Head* head) except -1:
         """Take a statement that begins or ends the transaction."""
@@ -481,9 +519,11 @@ cdef class TransactionWriter:
             return False
         if flags & STMT_END_F:
             self._maps = []
+        if self.selects_server is not None and not self.selects_server(head.server_id):
+            return True
         table = self._table(mapped, &source, head)
         if table is None:
-            return False
+            return mapped.excluded
         images = self._images(table, &source, use, head.type_code, &before, &after)
         if images is None:
             return False
@@ -523,14 +563,20 @@ cdef class TransactionWriter:
         return None
 
     cdef TableWriter _table(self, Mapped mapped, const Source* source, const Head* head):
-        """Give the table of a table map, as it is asked for once per call unless it may be another one later."""
+        """Give the table of a table map, as it is asked for once per call unless it may be another one later.
+
+        None where there is none, or its rows are not published, which ``mapped`` says then.
+        """
         if mapped.call == self._call:
             return mapped.table
         log_file = slice_of(source, head.log_file.at, head.log_file.size).decode("ascii")
         found = self._find_table(mapped.event, head.epoch, log_file, head.position)
+        mapped.excluded = False
         if found is None:
             return None
-        mapped.table = <TableWriter?>(<tuple?>found)[0]
+        table = (<tuple?>found)[0]
+        mapped.excluded = table is None
+        mapped.table = None if table is None else <TableWriter?>table
         if (<tuple>found)[1]:
             mapped.call = self._call
         return mapped.table
@@ -600,8 +646,9 @@ cdef class TransactionWriter:
             operations = b"c"
         elif use == USE_DELETE:
             operations = b"d"
+        cdef int64_t micros = self._committed_us if self._committed_us else head.timestamp * 1_000_000
         out.size = 0
-        status = put_piece(out, table.origin) or put_long(out, head.timestamp * 1000) or put_piece(out, table.place)
+        status = put_piece(out, table.origin) or put_times(out, micros) or put_piece(out, table.place)
         status = status or put_long(out, head.server_id) or put_byte(out, 2 if self._has_gtid else 0)
         if self._has_gtid:
             status = status or put_text(out, self._id)
@@ -615,7 +662,7 @@ cdef class TransactionWriter:
             status = status or put_long(out, head.epoch) or put_long(out, head.sub_index)
             status = status or put_piece(out, table.schema_source)
             status = status or put_byte(out, 2) or put_byte(out, <uint8_t>operations[index])
-            status = status or put_byte(out, 2) or put_long(out, self._now_ms)
+            status = status or put_byte(out, 2) or put_times(out, self._now_us)
             status = status or put_byte(out, 2) or put_text(out, self._id)
         if status:
             raise MemoryError
@@ -671,7 +718,8 @@ cdef class TransactionWriter:
         """Write what both records say of the place: see TransactionSerializer."""
         cdef Output* out = &self._out
         cdef Source source = source_of(value, 0, PyBytes_GET_SIZE(value))
-        return put_long(out, head.timestamp * 1000) or put_long(out, head.server_id) or put_long(out, head.epoch) \
+        cdef int64_t ms = self._committed_us // 1000 if self._committed_us else head.timestamp * 1000
+        return put_long(out, ms) or put_long(out, head.server_id) or put_long(out, head.epoch) \
             or put_span(out, &source, &head.log_file) or put_long(out, head.position)
 
 
@@ -746,12 +794,18 @@ cdef bint read_head(Source* source, Head* head) noexcept:
             return False
     if read_branch(source) or not read_name(source) or not read_name(source):  # xid; database and table
         return False
-    if not named or not 0 <= type_code < 256 or head.timestamp >> 40 or not head.transaction.size:
+    if not named or not 0 <= type_code < 256 or head.timestamp >> 32 or not head.transaction.size:
         return False
     head.type_code = <int>type_code
     head.event = source.at
     return is_ascii(source, head.log_file.at, head.log_file.size) and \
         is_ascii(source, head.transaction.at, head.transaction.size)
+
+
+cdef inline int put_times(Output* out, int64_t micros) noexcept:
+    """Write milliseconds, and microseconds and nanoseconds, which may be null."""
+    return put_long(out, micros // 1000) or put_byte(out, 2) or put_long(out, micros) or put_byte(out, 2) \
+        or put_long(out, micros * 1000)
 
 
 cdef inline int put_piece(Output* out, bytes data) noexcept:

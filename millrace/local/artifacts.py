@@ -282,12 +282,11 @@ def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
 
 
 def _untar(tar: tarfile.TarFile, target: Path) -> None:
-    # The digest is pinned, so the archive is trusted; the filter keeps the archive's owner ids out (as root),
-    # and what would lie elsewhere.
-    if hasattr(tarfile, "data_filter"):
+    _check_members(tar, target.resolve())
+    if hasattr(
+        tarfile, "data_filter"
+    ):  # since Python 3.11.4; it also keeps the archive's owner ids out, as root
         tar.extraction_filter = tarfile.data_filter
-    else:  # Python before 3.11.4
-        _check_members(tar, target.resolve())
     try:
         tar.extractall(target)  # noqa: S202 - see above
     except tarfile.TarError as error:
@@ -297,7 +296,7 @@ def _untar(tar: tarfile.TarFile, target: Path) -> None:
 def _check_members(tar: tarfile.TarFile, target: Path) -> None:
     """Refuse what a tar may hold beside files and folders that lie in the target, and links within it."""
     for member in tar:
-        path = target / member.name.lstrip("/")
+        path = target / member.name
         link = path.parent / member.linkname if member.issym() else target / member.linkname
         inside = all(Path(os.path.normpath(one)).is_relative_to(target) for one in (path, link))
         if not inside or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):

@@ -14,13 +14,21 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal
 
-from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
 from millrace.mysql.connection import MysqlConnection
-from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
+from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError, SourceError
 from millrace.mysql.status import LogStatus, log_status
 from millrace.text import shortened
 
-__all__ = ["CatalogReading", "Definitions", "enum_members", "read_catalog", "read_definitions"]
+__all__ = [
+    "CatalogReading",
+    "Definitions",
+    "enum_members",
+    "read_catalog",
+    "read_definition",
+    "read_definitions",
+    "read_tables",
+]
 
 _KEPT_BYTES: Final = 128 << 20
 """Memory that all definitions may take together."""
@@ -42,6 +50,7 @@ _SILENCE_S: Final = 300.0
 """Before MySQL 8 a server opens every table before it answers."""
 
 _ATTEMPTS = 10
+_LOCK_WAIT: Final = "Lock wait timeout"
 _SKIPPED = 1684
 """ER_WARN_I_S_SKIPPED_TABLE: of a table that another session is about to alter."""
 
@@ -65,15 +74,20 @@ _COLUMNS = f"""
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
-_KEYS = f"""
-    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, COLUMN_NAME AS name, SEQ_IN_INDEX AS position,
-           SUB_PART AS prefix
+_INDEXES = f"""
+    SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, INDEX_NAME AS `index`, NON_UNIQUE AS non_unique,
+           COLUMN_NAME AS name, SEQ_IN_INDEX AS position, SUB_PART AS prefix, INDEX_TYPE AS type
     FROM information_schema.STATISTICS
-    WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+    WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
 _PERIODS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.COLUMNS
     WHERE GENERATION_EXPRESSION = 'ROW START' AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
+"""  # noqa: S608 - constants only
+_DATABASES = f"""
+    SELECT SCHEMA_NAME AS `database`, DEFAULT_CHARACTER_SET_NAME AS charset,
+           DEFAULT_COLLATION_NAME AS collation
+    FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
 _COLLATIONS = """
     SELECT COLLATION_NAME AS collation, CHARACTER_SET_NAME AS charset
@@ -85,18 +99,21 @@ _VERSIONED = "SYSTEM VERSIONED"
 _UNESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 _TableName = tuple[str, str]
+"""Database and table."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogReading:
     """All definitions that our user may see, and a place in the log at which they hold.
 
-    ``whole`` is False where tables are missing that were being altered.
+    ``whole`` is False where tables are missing that were being altered. With ``lower_case_names`` names of
+    databases and tables do not differ by case.
     """
 
     status: LogStatus
     definitions: "Definitions"
     whole: bool
+    lower_case_names: bool = False
 
 
 def read_catalog(connection: MysqlConnection, *, wait: bool = True) -> CatalogReading:
@@ -115,6 +132,10 @@ def read_catalog(connection: MysqlConnection, *, wait: bool = True) -> CatalogRe
         connection.query(_LET_IT_GO, doing=_DOING)
 
 
+def _lower_case(connection: MysqlConnection) -> bool:
+    return bool(connection.number("lower_case_table_names"))
+
+
 def _read_around(connection: MysqlConnection, *, wait: bool) -> CatalogReading:
     """Read the definitions around a place, until they are the same before and after it."""
     definitions, before = _read(connection, wait=wait)
@@ -126,14 +147,48 @@ def _read_around(connection: MysqlConnection, *, wait: bool) -> CatalogReading:
         was, digest = digest, definitions.digest()
         # A table that was left out by some of the queries only would lack a part.
         if was == digest and before == skipped and len(set(skipped)) == 1:
-            return CatalogReading(status, definitions, not any(skipped))
+            return CatalogReading(status, definitions, not any(skipped), _lower_case(connection))
         before = skipped
     raise RetriableError(f"{connection.address}: tables kept changing while the catalogue was read")
+
+
+def read_tables(connection: MysqlConnection, names: Iterable[_TableName]) -> CatalogReading:
+    """Read the definitions of some tables, and of their databases, as of one place in the log.
+
+    A transaction that has opened a table holds its metadata lock: no statement that alters it can come
+    between the definition and the place. A table that is being altered right now is left out, which makes the
+    reading not whole; one that we may not open is left out as well.
+    """
+    connection.query("SET SESSION lock_wait_timeout = 1", doing=_DOING)
+    connection.query("START TRANSACTION", doing=_DOING)
+    try:
+        held, whole = [], True
+        for database, table in names:
+            quoted = ".".join(f"`{name.replace('`', '``')}`" for name in (database, table))
+            try:
+                connection.query(f"SELECT 1 FROM {quoted} LIMIT 0", doing=_DOING)  # noqa: S608 - quoted
+            except RetriableError:
+                raise
+            except SourceError as error:
+                whole &= _LOCK_WAIT not in str(error)
+            else:
+                held.append((database, table))
+        status = log_status(connection)
+        definitions = _Reader(connection, wait=True, only=held).read() if held else Definitions()
+        return CatalogReading(status, definitions, whole, _lower_case(connection))
+    finally:
+        connection.query("ROLLBACK", doing=_DOING)
 
 
 def read_definitions(connection: MysqlConnection) -> "Definitions":
     """Return the definitions of all tables that our user may see, by database and name."""
     return _read(connection, wait=True)[0]
+
+
+def read_definition(connection: MysqlConnection, database: str, table: str) -> TableDefinition | None:
+    """Return the definition of one table; None where there is none that our user may see."""
+    reader = _Reader(connection, wait=True, only=[(database, table)])
+    return next(iter(reader.read()), None)
 
 
 class Definitions:
@@ -166,7 +221,7 @@ class Definitions:
 
     def databases(self) -> set[str]:
         """Return the databases that have a table."""
-        return {database for database, _ in self._packed}
+        return {database for database, table in self._packed if table}
 
     def add(self, definition: TableDefinition) -> int:
         """Add a table, or columns to one that is there; return how many bytes that takes."""
@@ -183,12 +238,16 @@ def _read(connection: MysqlConnection, *, wait: bool) -> tuple[Definitions, list
 
 @dataclass(slots=True)
 class _Table:
-    """A table of the list, and the columns of its primary key: position and prefix by name."""
+    """A table of the list, and the columns of its primary key: position and prefix by name.
+
+    ``indexes`` are the others by their name: whether each is unique, and columns and prefixes by position.
+    """
 
     kind: str
     engine: str | None
     collation: str | None
     key: dict[str, tuple[int, int]] = field(default_factory=dict)
+    indexes: dict[str, tuple[bool, dict[int, tuple[str, int]]]] = field(default_factory=dict)
     period: bool = False
     columns: int = 0
 
@@ -196,8 +255,11 @@ class _Table:
 class _Reader:
     """One reading of all definitions."""
 
-    def __init__(self, connection: MysqlConnection, *, wait: bool) -> None:
+    def __init__(
+        self, connection: MysqlConnection, *, wait: bool, only: Sequence[_TableName] | None = None
+    ) -> None:
         self.skipped: list[int] = []
+        self._only = only
         self._connection = connection
         self._wait = wait
         self._where = f"{connection.address}: cannot {_DOING}"
@@ -208,11 +270,15 @@ class _Reader:
         for database, table, kind, engine, collation in self._rows(_TABLES, 5):
             self._keep(_TABLE_BYTES + 4 * (len(database) + len(table)))
             self._tables[database, table] = _Table(kind, engine or None, collation or None)
-        for database, table, column, position, prefix in self._rows(_KEYS, 5):
+        for database, table, index, non_unique, column, position, prefix, kind in self._rows(_INDEXES, 8):
             known = self._tables.get((database, table))
             if known is not None:
-                self._keep(_KEY_BYTES + 4 * len(column))
-                known.key[column] = self._number(position) - 1, self._number(prefix)
+                self._keep(_KEY_BYTES + 4 * (len(column) + len(index)))
+                at, length = self._number(position) - 1, 0 if kind == "SPATIAL" else self._number(prefix)
+                if index == "PRIMARY":
+                    known.key[column] = at, length
+                else:
+                    known.indexes.setdefault(index, (non_unique == "0", {}))[1][at] = column, length
         if any(table.kind == _VERSIONED for table in self._tables.values()):
             names = map(_name_of, self._rows(_PERIODS, 2))
             with_period = {name for name in names if name in self._tables}
@@ -225,6 +291,9 @@ class _Reader:
             if row["collation"] is not None
         }
         definitions = Definitions()
+        for database, charset, collation in self._rows(_DATABASES, 3):
+            definition = TableDefinition(database, "", (), None, charset or None, collation or None)
+            self._keep(definitions.add(definition))
         for name, columns in self._columns():
             self._keep(definitions.add(_definition(name, self._tables[name], columns, charsets)))
         return definitions
@@ -276,7 +345,13 @@ class _Reader:
 
     def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
         """Give rows of so many texts, "" for NULL; MySQL 8 has some of them as BLOB."""
-        rows = self._connection.rows(sql, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S)
+        values: list[str] = []
+        if self._only is not None:
+            of_table = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+            of_one, width_of_one = ("SCHEMA_NAME = %s", 1) if sql is _DATABASES else (of_table, 2)
+            sql += f" AND ({' OR '.join([of_one] * len(self._only))})"
+            values = [part for name in self._only for part in name[:width_of_one]]
+        rows = self._connection.rows(sql, values, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S)
         for number, row in enumerate(rows):
             if len(row) != width:
                 raise ProtocolError(f"{self._where}: a row has {len(row)} values where {width} are due")
@@ -323,9 +398,19 @@ def _definition(
         *name,
         columns=tuple(columns),
         engine=table.engine,
-        charset=charsets.get(table.collation or ""),
+        charset=charsets.get(table.collation or "") or _charset_in(table.collation),
         collation=table.collation,
+        indexes=tuple(
+            IndexDefinition(index, unique, tuple(parts[at] for at in sorted(parts)))
+            for index, (unique, parts) in sorted(table.indexes.items())
+        ),
     )
+
+
+def _charset_in(collation: str | None) -> str | None:
+    """Give the character set in front of a collation's name, such as that of utf8mb4_uca1400_ai_ci."""
+    charset = (collation or "").partition("_")[0]
+    return None if charset in ("", "uca1400") else charset
 
 
 def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:

@@ -164,13 +164,17 @@ class MysqlConnection:
         total_s: float | None = None,
         silence_s: float | None = None,
         largest: int = LARGEST_PACKET,
+        binary: bool = False,
     ) -> Iterator[tuple[Value, ...]]:
         """Run a statement and give its rows as they come, none of which is kept.
 
         Nothing else may be run meanwhile. Each row may have ``largest`` bytes; all of them must have come
         within ``total_s``, where that is given, and none later than ``silence_s`` after the one before.
+        With ``binary`` no value is taken for text: each is the bytes that the server sends.
         """
-        answer = self._answer(sql, values, doing, total_s=total_s, silence_s=silence_s, largest=largest)
+        answer = self._answer(
+            sql, values, doing, total_s=total_s, silence_s=silence_s, largest=largest, binary=binary
+        )
         next(answer, None)
         yield from answer
 
@@ -183,6 +187,7 @@ class MysqlConnection:
         total_s: float | None = None,
         silence_s: float | None = None,
         largest: int = LARGEST_PACKET,
+        binary: bool = False,
     ) -> Iterator[tuple[Any, ...]]:
         """Give the names of the columns, if it has any, and then the rows."""
         client = self._client
@@ -194,6 +199,8 @@ class MysqlConnection:
                 result = client.stream(client.cursor().mogrify(sql, values or None))
             if not result.unbuffered_active:
                 return
+            if binary:
+                result.converters = [(None, None)] * len(result.converters)
             yield tuple(column[0] for column in result.description)
             try:
                 with self._in_words(doing):
@@ -205,6 +212,10 @@ class MysqlConnection:
                 client.forget(result)
         finally:
             client.silence_s, client.largest_packet = before
+
+    def quoted(self, text: str) -> str:
+        """Write a text as a literal of SQL."""
+        return str(self._client.escape(text))
 
     def variable(self, name: str) -> str | None:
         """Return a global system variable, None where this server has no such variable."""

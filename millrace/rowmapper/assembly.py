@@ -34,6 +34,9 @@ _MOST_TABLE_MAPS: Final = 10_000
 _TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 
+LATEST_US: Final = 1 << 53
+"""Microseconds since 1970 up to here, in the year 2255, are nanoseconds that 64 bits hold."""
+
 _BEGIN: Final = b"BEGIN"
 """What most statements of a log are, in the spelling of the servers."""
 
@@ -57,6 +60,8 @@ class Transaction:
     last: Incoming | Unreadable
     server_version: str | None = None
     gtid: str | None = None
+    committed_us: int = 0
+    """When it was committed on its origin, in microseconds; 0 where the log does not say."""
     end: TransactionEnd | None = None
     xid: str | None = None
     events: list[Incoming | Unreadable] | None = field(default_factory=list)
@@ -65,6 +70,8 @@ class Transaction:
     """What ROLLBACK TO SAVEPOINT undid: ranges in order, which do not overlap."""
     tables: set[tuple[str, str]] = field(default_factory=set)
     table_maps: list[Incoming] = field(default_factory=list)
+    defines: bool = False
+    """Whether it has a DDL statement."""
     savepoints: dict[str, int] = field(default_factory=dict)
     """Offset of each savepoint that is set, by its name, in the order in which they were."""
 
@@ -191,6 +198,7 @@ class Assembler:
         if role in SILENT:
             if role in GTIDS:
                 transaction.gtid = event.transaction
+                transaction.committed_us = _committed_us(incoming)
             return
         if type_code == _TABLE_MAP:
             transaction.tables.add((event.database or "", event.table or ""))
@@ -210,8 +218,23 @@ class Assembler:
                 transaction.events.append(incoming)
 
 
+def _committed_us(incoming: Incoming) -> int:
+    """Give the time that a GTID event of MySQL 8.0.1 and later has; 0 for one that no clock shows.
+
+    The time on the origin is left out where it is that of this server.
+    """
+    try:
+        event = incoming.event.event
+    except BinlogError:
+        return 0
+    original = getattr(event, "original_commit_timestamp", None)
+    committed_us: int = getattr(event, "immediate_commit_timestamp", 0) if original is None else original
+    committed_us = committed_us or 0
+    return committed_us if committed_us < LATEST_US else 0
+
+
 def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
-    """Keep track of savepoints, and of what going back to one undoes."""
+    """Keep track of savepoints, of what going back to one undoes, and of DDL."""
     try:
         query = incoming.event.event
         if not isinstance(query, QueryEvent | QueryCompressedEvent):
@@ -222,6 +245,7 @@ def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
         statement = classify(text)
     except BinlogError:
         return  # what cannot be read becomes a dead letter when it is published
+    transaction.defines |= statement.kind is StatementKind.DDL
     if statement.kind in _SAVEPOINTS:
         _follow_savepoint(transaction, incoming.offset, statement)
 

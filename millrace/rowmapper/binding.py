@@ -5,10 +5,11 @@ their names (from the table map, else the catalogue, else their place), its sche
 is created. What is bound is kept by the content of the table map, so that later statements find it at once.
 All tables of a batch that are not bound are bound together.
 
-The reader writes the catalogue when it connects, which the events do not show. So it is looked at again,
-where names come from it, after each batch, each format description and each statement that defines a table. A
-table map shows types alone: where a statement changes names and no type, those that were read before it hold
-until the reader reads them again.
+The reader writes the catalogue when it connects and after statements that define tables, which the events do
+not show. So it is looked at again, where names come from it, after each batch, each format description and
+each such statement. A table map shows types alone: what a statement does to names, signs, character sets and
+members is applied to the definitions before it (:mod:`millrace.rowmapper.catalog`). Where that is not
+understood, rows wait that do not say by themselves what they are.
 
 What goes wrong with one table is that table's trouble: :meth:`Binder.bind` raises it as a BinlogError.
 """
@@ -21,19 +22,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millrace import __version__
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.registry import key_subject, value_subject
-from millrace.avro.row_records import EventWriter, RowEncoder, TableSchemas, table_schemas
+from millrace.avro.column_values import ColumnValues
+from millrace.avro.registry import key_subject, value_subject, wire_prefix
+from millrace.avro.row_records import (
+    EventPlace,
+    EventWriter,
+    RowEncoder,
+    TableSchemas,
+    has_this_envelope,
+    origin,
+    table_schemas,
+    truncation,
+)
+from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TableTopic
 from millrace.avro.transactions import table_writer
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.declaration import EVENTS
-from millrace.binlog.errors import BinlogError, InvalidValueError
+from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.rows import RowImages
-from millrace.binlog.table import ResolvedTable, SchemaMismatchError, resolve_columns
+from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefinition, resolve_columns
 from millrace.contract import Topics, metric_name
+from millrace.ddl import Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.catalog import Catalog, Found, Position
+from millrace.rowmapper.selection import RowFilter, Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.value_offsets import locate_value
 from millrace.runtime.logging import get_logger
@@ -72,6 +86,7 @@ class BoundTable:
     max_unpacked: int
     """How many bytes the compressed columns of one event may unpack to."""
     known: TableTopic
+    filter: RowFilter | None = None
     name: tuple[str, str] = field(init=False)
     _images: "dict[tuple[type, bytes, bytes], tuple[RowImages, RowsKernel | None]]" = field(
         default_factory=dict, init=False
@@ -90,7 +105,10 @@ class BoundTable:
                 self._images.clear()
             partial = isinstance(event, PartialUpdateRowsEvent)
             bound = self._images[kind] = self._bind(event, partial=partial)
-        writer.write_bytes(event.operation, event.rows, *bound)
+        if self.filter is None:
+            writer.write_bytes(event.operation, event.rows, *bound)
+        else:
+            self._write_chosen(self.filter, event, bound[0], writer)
 
     def write_by_row(self, event: RowsEvent, writer: EventWriter) -> list[int]:
         """Write rows by the reference alone; give how many records there were before each row.
@@ -98,7 +116,18 @@ class BoundTable:
         Raises as :meth:`write` does.
         """
         images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
+        if self.filter is not None:
+            return self._write_chosen(self.filter, event, images, writer)
         return writer.write(event.operation, images.avro(event.rows))
+
+    @staticmethod
+    def _write_chosen(
+        chosen_by: RowFilter, event: RowsEvent, images: RowImages, writer: EventWriter
+    ) -> list[int]:
+        if writer.left_out & chosen_by.ordinals:
+            raise TooLargeError("a value by which MILLRACE_ROWS_FILTER selects rows is too large to be held")
+        chosen = chosen_by.choose(images, event)
+        return writer.write_chosen(event.operation, images.avro(event.rows), chosen)
 
     def count(self, event: RowsEvent) -> int:
         """Count the rows of an event; raises BinlogError."""
@@ -128,6 +157,8 @@ class BoundTable:
             event_class.operation is each for each in (RowsOperation.WRITE, RowsOperation.DELETE)
         )
         try:
+            if self.encoder.marks and not writes:
+                return None
             native = self.encoder.kernel(None if writes else before, None if deletes else after)
             missing = [self.encoder.side(bitmap)[1] for bitmap in (before, b"", after)]
         except BinlogError:
@@ -163,6 +194,8 @@ class _Resolved:
     found: Found | None
     topic: str
     schemas: TableSchemas
+    ruled: dict[int, ColumnValues]
+    filter: RowFilter | None
     key_fingerprint: str
     value_fingerprint: str
 
@@ -172,11 +205,12 @@ class Binder:
 
     ``ensure_topics`` creates table topics unless they exist: from name and the id that a topic must have,
     None for any, to what it is like, or what is wrong with it. ``register`` gives the ids of schemas, given
-    with their subjects, or what is wrong with one. ``read_catalog`` gives the definitions that have come
-    since it was called last; ``catalog_grew`` says whether there are any, and may answer no for a while
-    unless it ``must`` look. All of them may take their time.
+    with their subjects, or what is wrong with one, ``schema`` the schema of an id. ``read_catalog`` gives the
+    definitions that have come since it was called last; ``catalog_grew`` says whether there are any, and may
+    answer no for a while unless it ``must`` look. All of them may take their time.
 
-    ``known`` is what earlier row mappers noted of the topics of tables, ``refused`` why topics took no rows
+    ``catalog`` has what statements made of definitions so far. ``known`` is what earlier row mappers noted of
+    the topics of tables, ``refused`` why topics took no rows
     since this process has started. Redriving sets two liberties: with
     ``trust_later`` a definition that contradicts the log gives way to the first one read later that agrees
     with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is. With
@@ -189,26 +223,30 @@ class Binder:
         *,
         ensure_topics: Callable[[Mapping[str, str | None]], Mapping[str, TableTopicInfo | BinlogError]],
         register: Callable[[Sequence[tuple[str, dict[str, Any]]]], Sequence[int | BinlogError]],
+        schema: Callable[[int], dict[str, Any]],
         read_catalog: Callable[[], Iterable[CatalogEntry]],
         catalog_grew: Callable[[bool], bool],
         known: Iterable[TableTopic] = (),
         refused: Mapping[str, str] | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
         self.without_topics = False
+        self.selection = Selection(settings)
         self._source = settings.source
         self._avro = settings.rows.avro
+        self._rows = settings.rows
         self._max_unpacked = settings.rows.unpacked_mib << 20
         self._topics = Topics(settings.source)
-        self._names = settings.topics.table_names
         self._max_tables = settings.topics.max_tables
         self._ensure_topics = ensure_topics
         self._register = register
+        self._schema = schema
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
         self._look_due = self._must_look = False
-        self._catalog = Catalog()
+        self._catalog = catalog or Catalog()
         self._known = {topic.topic: topic for topic in known}
         self._refused = refused or {}
         # Whose rows a topic has; and by what Kafka makes of its name in its metrics, which must be unique in
@@ -216,8 +254,6 @@ class Binder:
         self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
         self._metric_names = {metric_name(topic): topic for topic in self._known}
         self._bound: dict[Content, BoundTable] = {}
-        # Tables, with database, whose names of columns come from the catalogue.
-        self._named_by_catalog: set[tuple[str, str]] = set()
         self._failed: dict[Content, BinlogError] = {}
 
     # -- the catalogue --------------------------------------------------------------------------------
@@ -229,26 +265,31 @@ class Binder:
         if found is None:
             self._refresh()
             found = self._catalog.find(database, table, place)
-        return found is None or found.definition.transactional is not False
+        definition = None if found is None else found.definition
+        return not isinstance(definition, TableDefinition) or definition.transactional is not False
 
     def look_again(self, *, must: bool = False) -> None:
         """Take note that the catalogue may have grown; ``must`` says that it is likely now."""
         self._look_due = True
         self._must_look |= must
 
-    def altered(self, database: str, table: str, place: Position) -> None:
-        """Take note of a statement at ``place`` that may have changed the names of a table's columns."""
+    def define(self, text: str, session: Session, place: Position, *, whole: bool) -> list[SchemaVersion]:
+        """Apply a DDL statement at ``place``; give what is known of tables from there on."""
         self.look_again(must=True)
-        if (database, table) in self._named_by_catalog:
-            self._look()
-            if not any(found.later for found in self._catalog.since(database, table, place)):
+        self._look()
+        versions = self._catalog.apply(text, session, place, whole=whole)
+        for version in versions:
+            if isinstance(version.state, Unknown):
                 _LOG.warning(
-                    "columns may have other names from here on: those known were read before a statement",
-                    table=f"{database}.{table}",
+                    "the definition of a table is not known from a statement on",
+                    table=f"{version.database}.{version.table}",
                     log_file=place.log_file,
                     position=place.position,
-                    advice="start the reader again, which reads them again; or set binlog_row_metadata=FULL",
+                    reason=version.state.reason,
+                    advice="unless its rows tell their columns (binlog_row_metadata=FULL) they wait until "
+                    "the reader has read it again; 'millrace deadletter redrive' gives them back",
                 )
+        return versions
 
     def _look(self) -> None:
         """Take in what the catalogue topic has by now, where it may have grown."""
@@ -267,6 +308,8 @@ class Binder:
             return self._catalog.find(table_map.database, table_map.table, place)
         candidates = self._catalog.since(table_map.database, table_map.table, place)
         for found in candidates:
+            if not isinstance(found.definition, TableDefinition):
+                continue
             try:
                 resolve_columns(table_map, found.definition, server_version=version)
             except SchemaMismatchError:
@@ -351,28 +394,33 @@ class Binder:
             else:
                 assert isinstance(info, TableTopicInfo)
                 assert isinstance(value_id, int)
-                bound = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
-                self._bound[content] = bound
-                if bound.table.schema_source == "catalog":
-                    self._named_by_catalog.add(bound.name)
+                self._bound[content] = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
 
     def _resolve(self, table_map: TableMapEvent, place: Position, version: str | None) -> _Resolved:
         found = self._find(table_map, place, version)
-        table = resolve_columns(
-            table_map, None if found is None else found.definition, server_version=version
-        )
+        definition = None if found is None else found.definition
+        known = definition if isinstance(definition, TableDefinition) else None
+        table = resolve_columns(table_map, known, server_version=version)
         schema_source: str = table.schema_source
-        if schema_source == "catalog" and found is not None and found.later:
-            schema_source = "catalog_later"
-        name = f"{table.database}.{table.table}"
-        topic = self._topics.table(*self._names.get(name, (table.database, table.table)))
-        schemas = table_schemas(self._source, table, self._avro)
+        if schema_source == "catalog" and found is not None:
+            schema_source = "catalog_later" if found.later else found.origin
+        if schema_source == "positional" and found is not None:
+            raise _not_known(table, found)
+        if schema_source == "table_map" and known is not None and found is not None and not found.later:
+            _compare(table, known)
+        table = self.selection.keyed(table)
+        ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
+        topic = self._topics.table(*self.selection.topic_of(table.database, table.table))
+        table = self.selection.named(table)
+        schemas = table_schemas(self._source, table, self._avro, ruled)
         return _Resolved(
             table,
             schema_source,
             found,
             topic,
             schemas,
+            ruled,
+            chosen_by,
             "" if schemas.key is None else _fingerprint(schemas.key),
             _fingerprint(schemas.envelope),
         )
@@ -480,6 +528,10 @@ class Binder:
             key_id=key_id,
             value_id=value_id,
             record_limit=info.record_limit,
+            ruled=one.ruled,
+            connector=self._rows.connector,
+            tombstones=_tombstones(self._rows.tombstones, info, table),
+            key_headers=self._rows.key_headers and bool(table.key_columns),
         )
         return BoundTable(
             table,
@@ -491,7 +543,27 @@ class Binder:
             self._avro,
             self._max_unpacked,
             known,
+            one.filter,
         )
+
+    def truncation(self, database: str, table: str, place: EventPlace) -> tuple[str, bytes] | None:
+        """Give topic and record of a TRUNCATE; None for a table of which there are no rows.
+
+        It is written with the schema of the last row, which may be that of another version.
+        """
+        if not self.selection.selects(database, table):
+            return None
+        topic = self._topics.table(*self.selection.topic_of(database, table))
+        known = self._known.get(topic)
+        if known is None or not known.value_fingerprint or topic in self._refused:
+            return None
+        if not has_this_envelope(self._schema(known.value_schema)):
+            _LOG.warning(
+                "a TRUNCATE is in the topic of DDL alone: no row was written by this version", topic=topic
+            )
+            return None
+        begin = origin(__version__, self._rows.connector, self._source)
+        return topic, truncation(wire_prefix(known.value_schema), begin, (database, table), place)
 
     def topic_id(self, topic: str) -> str | None:
         """Give the id of a table's topic; None where it is noted for none."""
@@ -504,6 +576,34 @@ class Binder:
             return None
         self._known[bound.topic] = bound.known
         return bound.known
+
+
+def _tombstones(when: str, info: TableTopicInfo, table: ResolvedTable) -> bool:
+    """Tell whether a deletion is followed by a tombstone, which needs a key."""
+    return bool(table.key_columns) and (when == "always" or (when == "auto" and info.compacted))
+
+
+def _not_known(table: ResolvedTable, found: Found) -> SchemaMismatchError:
+    state = found.definition
+    reason = (
+        state.reason if isinstance(state, Unknown) else "by the statements of the log there is no such table"
+    )
+    return SchemaMismatchError(
+        f"the definition of {table.database}.{table.table} is not known here: {reason}"
+    )
+
+
+def _compare(table: ResolvedTable, definition: TableDefinition) -> None:
+    """Say where the log, which tells the names of columns itself, and the schema history differ."""
+    log, history = ([column.name for column in each.columns] for each in (table, definition))
+    if log != history:
+        _LOG.warning(
+            "the schema history differs from the log, which is right",
+            table=f"{table.database}.{table.table}",
+            columns=len(log),
+            columns_of_history=len(history),
+            advice="DDL with sql_log_bin=0 is in no log; start the reader again, which reads all definitions",
+        )
 
 
 def _content(table_map: TableMapEvent, version: str | None) -> Content:

@@ -1,17 +1,29 @@
-"""The definitions of ``{source}.catalog``, and which of them holds for an event."""
+"""The schema history: definitions of ``{source}.catalog``, what DDL statements make of them, and which holds.
+
+A definition holds from the place at which it was read, or from the statement that led to it, until the next
+one. A table of which the first thing known is a reading is taken to have been so before it, too, which is
+said of its rows. Of a table of which nothing is known, statements tell nothing either.
+"""
 
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import replace
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.binlog.table import TableDefinition
+from millrace.avro.schema_version import SchemaVersion
+from millrace.ddl import MISSING, Session, State, Unknown, apply
 
 __all__ = ["Catalog", "Found", "Position"]
 
 _NUMBER: Final = re.compile(r"\d+$")
+
+_KEPT: Final = 20
+"""Versions of a table that are kept; rows older than that come only where a table is redriven."""
+
+_FORGOTTEN: Final = Unknown("it is older than what is kept of the schema history")
 
 
 class Position(NamedTuple):
@@ -27,48 +39,154 @@ class Position(NamedTuple):
         return self.epoch, int(number.group()) if number else 0, self.log_file, self.position
 
 
-class Found(NamedTuple):
-    """A definition; ``later`` where it was read only after the event for which it was asked."""
+_BEGINNING: Final = Position(-1, "", 0)
 
-    definition: TableDefinition
+
+class Found(NamedTuple):
+    """What is known of a table; ``later`` where it was read only after the event for which it was asked."""
+
+    definition: State
     later: bool
+    origin: Literal["catalog", "history"] = "catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What is known of a table from a place on."""
+
+    place: Position
+    state: State
+    origin: Literal["catalog", "history"]
+
+    @property
+    def order(self) -> tuple[tuple[int, int, str, int], bool]:
+        """What sorts versions: where a reading and a statement have one place, the statement comes after."""
+        return self.place.order(), self.origin == "history"
 
 
 class Catalog:
-    """All definitions that are known, per table in the order of the log."""
+    """All definitions that are known, per table in the order of the log.
 
-    def __init__(self) -> None:
-        self._entries: defaultdict[tuple[str, str], list[CatalogEntry]] = defaultdict(list)
+    Of each table the last ``kept`` versions are, all of them with None.
+    """
+
+    def __init__(self, kept: int | None = _KEPT) -> None:
+        self._versions: defaultdict[tuple[str, str], list[_Version]] = defaultdict(list)
+        self._kept = kept
+        self._lower_case = False
 
     def add(self, entry: CatalogEntry) -> None:
-        """Take a definition.
+        """Take a definition that was read.
 
         The reader writes all of them at each start, each time for a later place in the log. Of readings that
         say the same the first and the last are kept: what holds is the same between them.
         """
-        entries = self._entries[entry.definition.database, entry.definition.table]
-        at = bisect_right(entries, _order(entry), key=_order)
-        if at and entries[at - 1].definition == entry.definition:
-            entry = replace(entry, definition=entries[at - 1].definition)
-        entries.insert(at, entry)
-        if at == len(entries) - 1 and at > 1 and entries[at - 2].definition is entry.definition:
-            del entries[at - 1]
+        self._lower_case |= entry.lower_case_names
+        state, key = entry.definition, (entry.definition.database, entry.definition.table)
+        versions = self._versions[self._spelled(key)]
+        version = _Version(Position(entry.epoch, entry.log_file, entry.position), state, "catalog")
+        at = bisect_right(versions, version.order, key=_order)
+        if _is_forgotten(versions, at):
+            return
+        if at and versions[at - 1].state == state:
+            version = replace(version, state=versions[at - 1].state)
+        versions.insert(at, version)
+        if at == len(versions) - 1 and at > 1 and _said_twice(*versions[at - 2 :]):
+            del versions[at - 1]
+        self._forget(versions)
 
-    def find(self, database: str, table: str, place: Position) -> Found | None:
-        """Return the last definition read at or before ``place``, else the first one read after it."""
-        entries = self._entries.get((database, table))
-        if not entries:
+    def restore(self, stored: SchemaVersion) -> None:
+        """Take a version that was written by an earlier row mapper."""
+        place = Position(stored.epoch, stored.log_file, stored.position)
+        self._put((stored.database, stored.table), _Version(place, stored.state, "history"))
+
+    def apply(self, text: str, session: Session, place: Position, *, whole: bool) -> list[SchemaVersion]:
+        """Apply a statement, and give the versions that come of it."""
+        session = replace(session, lower_case_names=self._lower_case)
+        changes = apply(text, session, _Known(self, place), whole=whole)
+        for key, state in changes.items():
+            self._put(key, _Version(place, state, "history"))
+        return [
+            SchemaVersion(*key, place.epoch, place.log_file, place.position, state)
+            for key, state in changes.items()
+        ]
+
+    def _put(self, key: tuple[str, str], version: _Version) -> None:
+        versions = self._versions[self._spelled(key)]
+        at = bisect_right(versions, version.order, key=_order)
+        if _is_forgotten(versions, at):
+            return
+        if at and versions[at - 1].order == version.order:
+            versions[at - 1] = version
+        else:
+            versions.insert(at, version)
+            self._forget(versions)
+
+    def _forget(self, versions: list[_Version]) -> None:
+        if self._kept is not None and len(versions) > self._kept:
+            versions[:2] = [_Version(_BEGINNING, _FORGOTTEN, "history")]
+
+    def _spelled(self, key: tuple[str, str]) -> tuple[str, str]:
+        return (key[0].lower(), key[1].lower()) if self._lower_case else key
+
+    def find(self, database: str, table: str, place: Position, *, before: bool = False) -> Found | None:
+        """Return what holds at ``place``; None where nothing is known of the table.
+
+        Where nothing was known of it by then, that is the first definition, if it was read. ``before`` asks
+        for what a statement at ``place`` found, which may have been applied already.
+        """
+        versions = self._versions.get(self._spelled((database, table)))
+        if not versions:
             return None
-        index = bisect_right(entries, place.order(), key=_order)
-        return Found(entries[max(index - 1, 0)].definition, later=index == 0)
+        index = bisect_right(versions, (place.order(), not before), key=_order)
+        if index == 0:
+            first = versions[0]
+            return Found(first.state, later=True) if first.origin == "catalog" else None
+        return Found(versions[index - 1].state, later=False, origin=versions[index - 1].origin)
 
     def since(self, database: str, table: str, place: Position) -> list[Found]:
-        """Return what :meth:`find` returns, and all definitions that were read later."""
-        entries = self._entries.get((database, table), ())
-        index = bisect_right(entries, place.order(), key=_order)
+        """Return what :meth:`find` returns, and all definitions that came later."""
+        versions = self._versions.get(self._spelled((database, table)), ())
+        index = bisect_right(versions, (place.order(), True), key=_order)
         first = max(index - 1, 0)
-        return [Found(entry.definition, later=at >= index) for at, entry in enumerate(entries[first:], first)]
+        return [
+            Found(version.state, later=at >= index, origin=version.origin)
+            for at, version in enumerate(versions[first:], first)
+        ]
+
+    def tables(self, database: str, place: Position) -> Iterator[str]:
+        """Give the tables that a database has at ``place``, as far as is known."""
+        for name, table in list(self._versions):
+            if name == database and table:
+                found = self.find(name, table, place, before=True)
+                if found is not None and not found.later and found.definition is not MISSING:
+                    yield table
 
 
-def _order(entry: CatalogEntry) -> tuple[int, int, str, int]:
-    return Position(entry.epoch, entry.log_file, entry.position).order()
+class _Known:
+    """What is known before a statement."""
+
+    def __init__(self, catalog: Catalog, place: Position) -> None:
+        self._catalog, self._place = catalog, place
+
+    def state(self, database: str, table: str) -> State | None:
+        """Give what is known of a table; what was read later does not count."""
+        found = self._catalog.find(database, table, self._place, before=True)
+        return None if found is None or found.later else found.definition
+
+    def tables(self, database: str) -> Iterator[str]:
+        """Give the tables of a database that are not missing."""
+        return self._catalog.tables(database, self._place)
+
+
+def _is_forgotten(versions: list[_Version], at: int) -> bool:
+    """Tell whether a version that would stand there is older than those that are kept."""
+    return at == 1 and len(versions) > 1 and versions[0].state is _FORGOTTEN
+
+
+def _order(version: _Version) -> tuple[tuple[int, int, str, int], bool]:
+    return version.order
+
+
+def _said_twice(before: _Version, between: _Version, last: _Version) -> bool:
+    return before.state is last.state and before.origin == between.origin == last.origin == "catalog"

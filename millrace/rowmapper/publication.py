@@ -3,10 +3,10 @@
 Rows that waited in the dead letter topic are redriven the same way: those of a transaction between a BEGIN
 and an END of their own.
 
-The output is a function of the events, the catalogue and the tables that are quarantined; only ``ts_ms`` of
-the envelope and the ids of schemas depend on when and where it is made. How far it has come is said by
-coordinate: all that was made of what lies before (offset of an event, row in it, chunk of its dead letter).
-So it does not matter whether the rest is made by another version, or with another catalogue.
+The output is a function of the events, the catalogue and the tables that are quarantined; only the
+time of writing in the envelope and the ids of schemas depend on when and where it is made. How far it has
+come is said by coordinate: all that was made of what lies before (offset of an event, row in it, chunk of its
+dead letter). So it does not matter whether the rest is made by another version, or with another catalogue.
 """
 
 import zlib
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.row_records import EventPlace, EventWriter
-from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
 from millrace.avro.transactions import transaction_writer
 from millrace.binlog.declaration import EVENTS, Event
@@ -41,6 +40,7 @@ from millrace.binlog.statement import Statement, StatementKind, TableName, class
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
+from millrace.ddl import MAX_STATEMENT
 from millrace.kafka.chunks import split, split_parts
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.binding import Binder, BoundTable
@@ -48,6 +48,7 @@ from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_piec
 from millrace.rowmapper.event_reader import Incoming, Unreadable
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.session import session_of, statement_text
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
@@ -107,7 +108,7 @@ class WaitingRows:
 class Publisher:
     """What all publications share: where they write, what they ask, how records are written.
 
-    ``now_ms`` gives the present time, in milliseconds since 1970.
+    ``now_us`` gives the present time, in microseconds since 1970.
     """
 
     topics: Topics
@@ -122,7 +123,8 @@ class Publisher:
     statement_limit: int
     unpacked_limit: int
     include_query: bool
-    now_ms: Callable[[], int]
+    truncate: bool
+    now_us: Callable[[], int]
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
         """Give what publishes ordinary transactions natively; None where there is no such thing."""
@@ -218,11 +220,12 @@ class Publication:
         """Publish rows that waited; raises BinlogError where they still cannot be mapped."""
         context, incoming = rows.context, rows.events[-1]
         self._thread = context.thread
-        if not self._is_done(incoming.offset):
+        event = None if self._is_done(incoming.offset) else rows.rows_event()
+        if event is not None and self._selects(incoming, rows.table_map, event):
             version = context.server_version
             if self._done.offset != incoming.offset and context.row:
                 self._done = _Coordinate(incoming.offset, context.row, context.records)
-            yield from self._publish_rows(incoming, rows.rows_event(), rows.table_map, context.query, version)
+            yield from self._publish_rows(incoming, event, rows.table_map, context.query, version)
             self._publish(incoming)
         self._transaction.last = incoming
 
@@ -232,7 +235,10 @@ class Publication:
             last = self._transaction.last
             assert isinstance(last, Incoming)
             serialize = self._publisher.serialize_transaction
-            value = serialize.end(self._transaction.id, last.event, self._tables, self._non_row_changes)
+            ts_ms = self._ts_ms(last)
+            value = serialize.end(
+                self._transaction.id, last.event, ts_ms, self._tables, self._non_row_changes
+            )
             self._put_boundary(last, value)
             self._publisher.counters["transactions"] += 1
 
@@ -333,7 +339,9 @@ class Publication:
         if event.flags & _STMT_END:
             self._table_maps.clear()
             self._query = None
-        if self._is_done(incoming.offset):
+        if self._is_done(incoming.offset) or (
+            mapped is not None and not self._selects(incoming, mapped[0], event)
+        ):
             return None
         if mapped is None:
             if isinstance(event, PlainRowsEvent) and not event.rows:
@@ -359,6 +367,7 @@ class Publication:
             0,
             0,
             (record, *fragments),
+            self._transaction.committed_us,
         )
         waiting = publisher.quarantine.find(database, table, self._transaction.start, incoming.offset)
         if waiting is None:
@@ -367,9 +376,17 @@ class Publication:
             # A restart while its dead letter was written: what was found then counts, even if it is mended
             # now.
             reason = _Reason(waiting.error_class, waiting.error)
+        elif waiting.is_paused:
+            reason = _Reason(waiting.error_class, "the table is paused")
         else:
             reason = _Reason.of(SchemaMismatchError(f"the table is quarantined: {waiting.error}"))
         return self._dead_letter(incoming, reason, f"{database}.{table}", self._with_rows(incoming, context))
+
+    def _selects(self, incoming: Incoming, table_map: TableMapEvent, event: RowsEvent) -> bool:
+        """Tell whether rows of an event are published."""
+        return self._publisher.binder.selection.publishes(
+            table_map.database, table_map.table, event.operation, incoming.event.server_id
+        )
 
     def _rows_or_quarantine(
         self, incoming: Incoming, event: RowsEvent, table_map: TableMapEvent, context: RowsContext
@@ -429,7 +446,7 @@ class Publication:
                     partial(bound.locate, event),
                 )
                 bound.write(event, writer)
-                self._put_rows(incoming, bound, writer.records)
+                self._put_rows(incoming, bound, event, writer)
             self._publish(incoming)
             return
         # All of the rows are published or none: they are read once before that.
@@ -504,22 +521,28 @@ class Publication:
                 break
             before = rest
         if publish:
-            records = writer.records[before:]
-            self._put_rows(incoming, bound, records)
-            self._done = _Coordinate(
-                incoming.offset, batch.first_row + len(starts), done.records + len(records)
-            )
+            count = self._put_rows(incoming, bound, event, writer, before)
+            self._done = _Coordinate(incoming.offset, batch.first_row + len(starts), done.records + count)
 
-    def _put_rows(self, incoming: Incoming, bound: BoundTable, records: Sequence[RowRecord]) -> None:
+    def _put_rows(
+        self, incoming: Incoming, bound: BoundTable, event: RowsEvent, writer: EventWriter, before: int = 0
+    ) -> int:
+        """Write the records of a writer but those ``before``; give their number, without tombstones."""
+        records = writer.records[before:] if before else writer.records
         if not records:
-            return
+            return 0
         self._begin()
         publisher, timestamp_ms = self._publisher, incoming.timestamp_ms
         output, headers = publisher.output, self._headers
         noted = publisher.binder.note(bound)
         if noted is not None:
             output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
-        if bound.partitions == 1:
+        if bound.encoder.marks:
+            for key, value, header in writer.marked(event.operation, before):
+                own = headers if header is None else [*(headers or ()), header]
+                partition = partition_of(key, bound.partitions)
+                output.add(bound.topic, key, value, timestamp_ms, own, partition=partition)
+        elif bound.partitions == 1:
             size = sum([len(value) for _, value in records])
             output.extend(bound.topic, [(key, value, timestamp_ms, headers) for key, value in records], size)
         else:
@@ -530,6 +553,7 @@ class Publication:
         self._records += count
         self._tables[bound.name] = self._tables.get(bound.name, 0) + count
         publisher.counters["rows"] += count
+        return count
 
     def _begin(self) -> None:
         if not self._begun:
@@ -537,7 +561,10 @@ class Publication:
             first = self._transaction.first
             assert isinstance(first, Incoming)
             serialize = self._publisher.serialize_transaction
-            self._put_boundary(first, serialize.begin(self._transaction.id, first.event))
+            self._put_boundary(first, serialize.begin(self._transaction.id, first.event, self._ts_ms(first)))
+
+    def _ts_ms(self, incoming: Incoming) -> int:
+        return self._transaction.committed_us // 1000 or incoming.event.timestamp * 1000
 
     def _put_boundary(self, incoming: Incoming, value: bytes) -> None:
         publisher = self._publisher
@@ -548,7 +575,7 @@ class Publication:
         """Say where rows stand; ``before`` of their records are counted already."""
         record = incoming.event
         return EventPlace(
-            record.timestamp * 1000,
+            self._transaction.committed_us or record.timestamp * 1_000_000,
             record.server_id,
             self._gtid,
             record.log_file,
@@ -558,7 +585,7 @@ class Publication:
             self._thread,
             query,
             bound.schema_source,
-            self._publisher.now_ms(),
+            self._publisher.now_us(),
             self._transaction.id,
             self._records + 1 - before,
             self._tables.get(bound.name, 0) + 1 - before,
@@ -639,9 +666,10 @@ class Publication:
             publisher.counters["non_row_changes"] += 1
         else:
             publisher.counters["ddl"] += 1
-        if statement.object_type == "TABLE" and statement.verb in _DEFINING and not statement.temporary:
-            for table in statement.tables:
-                publisher.binder.altered(table.database or event.database, table.table, incoming.position)
+        if statement.verb in _DEFINING:
+            self._define(incoming, event)
+        if publisher.truncate and statement.verb == "TRUNCATE":
+            self._truncate(incoming, statement, event)
         at, query, size = incoming.event, event.query, len(event.query)
         if incoming.large is not None:
             size = incoming.large.field_size
@@ -668,6 +696,55 @@ class Publication:
         )
         self._publish(incoming)
 
+    def _truncate(
+        self,
+        incoming: Incoming,
+        statement: Statement,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+    ) -> None:
+        """Write a record into the topics of tables that are emptied; rows that wait are not before it."""
+        publisher = self._publisher
+        for name in statement.tables:
+            database, table = name.database or event.database, name.table
+            if (database, table) in publisher.quarantine:
+                continue
+            at = incoming.event
+            place = EventPlace(
+                self._transaction.committed_us or at.timestamp * 1_000_000,
+                at.server_id,
+                self._gtid,
+                at.log_file,
+                at.position,
+                at.epoch,
+                at.sub_index,
+                event.thread_id,
+                None,
+                "ddl",
+                publisher.now_us(),
+                self._transaction.id,
+                0,
+                0,
+                incoming.key,
+            )
+            found = publisher.binder.truncation(database, table, place)
+            if found is not None:
+                publisher.output.add(found[0], None, found[1], incoming.timestamp_ms)
+
+    def _define(
+        self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent
+    ) -> None:
+        """Follow what a statement does to definitions of tables, and write down what comes of it."""
+        publisher, query, size = self._publisher, event.query, len(event.query)
+        if incoming.large is not None:
+            size = incoming.large.field_size
+            query = b"".join(incoming.large.field(min(size, MAX_STATEMENT)))
+        text, whole = statement_text(event, query if size <= MAX_STATEMENT else query[:_BEGINNING])
+        session = session_of(event, self._transaction.server_version)
+        whole &= size <= MAX_STATEMENT
+        versions = publisher.binder.define(text, session, incoming.position, whole=whole)
+        for each in versions:
+            publisher.output.add(publisher.topics.schemas, each.key, each.to_bytes(), incoming.timestamp_ms)
+
 
 _Handler = Callable[[Publication, Incoming, Any], Iterator[None] | None]
 
@@ -690,8 +767,11 @@ _HANDLERS: Final = {
 """What takes an event, by its class; of all others no output is made."""
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
-_DEFINING: Final = {"CREATE", "ALTER", "RENAME"}
-"""Statements after which a table that was known may have other columns."""
+_BEGINNING: Final = 4096
+"""Bytes of a statement that is too long, in which its tables are looked for."""
+
+_DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
+"""Statements that make, change or drop definitions of tables."""
 
 _KINDS: Final = {
     StatementKind.DDL: "DDL",

@@ -23,7 +23,7 @@ class Quarantine:
 
     def add(self, table: QuarantinedTable) -> None:
         """Quarantine a table, if it is not already."""
-        if self._tables.setdefault((table.database, table.table), table) is table:
+        if self._tables.setdefault((table.database, table.table), table) is table and not table.is_paused:
             _LOG.error(
                 "table quarantined: its rows go to the dead letter topic from here on",
                 table=table.name,

@@ -2,10 +2,18 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.selection.rows import RowRules, parse_rules
+from millrace.selection.settings import (
+    ColumnsSettings,
+    ReplicateSettings,
+    RowConditions,
+    RowKeys,
+    keys_of,
+)
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
 
@@ -20,8 +28,53 @@ class RowsSettings(SettingsGroup):
     wide_decimal: Literal["string", "decimal"] = Field(
         "string", description="DECIMAL of more than 38 digits as string or decimal; Spark reads 38"
     )
+    decimal: Literal["decimal", "string", "double"] = Field(
+        "decimal", description="DECIMAL as decimal, string or double, which has 15 digits at least"
+    )
+    temporal: Literal["logical", "debezium", "connect"] = Field(
+        "logical",
+        description="DATE, TIME, DATETIME, TIMESTAMP: logical (Avro's types, microseconds), debezium (as its "
+        "default), or connect (Kafka Connect's, milliseconds; a TIME that is none of a day is noted)",
+    )
+    bit: Literal["bytes", "debezium"] = Field(
+        "bytes",
+        description="BIT as bytes, the most significant first; debezium: BIT(1) as boolean, others with the "
+        "least significant first",
+    )
+    binary: Literal["bytes", "base64", "hex"] = Field(
+        "bytes", description="BINARY, VARBINARY and BLOB as bytes, or as string of base64 or hex"
+    )
+    connector: str = Field(
+        "millrace",
+        min_length=1,
+        description="what source.connector says; mysql or mariadb for consumers that look for Debezium",
+    )
+    tombstones: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="whether a record without a value follows a deletion in a table with a key: auto (where "
+        "the topic is compacted), always or never",
+    )
+    key_headers: bool = Field(
+        False,
+        description="true to have the other key in a header of both records of an update of the key: "
+        "__debezium.newkey, __debezium.oldkey",
+    )
+    truncate: bool = Field(
+        False, description="true to write TRUNCATE TABLE as a record with op t and without a key"
+    )
     include_query: bool = Field(
         False, description="true to put the statement, where it is logged, into source.query of each row"
+    )
+    filter: RowConditions = Field(
+        "",
+        description="conditions that rows must fulfil, as DATABASE.TABLE: CONDITION with a condition in SQL "
+        "on columns and literals, separated by semicolons",
+    )
+    keys: RowKeys = Field(
+        "",
+        description="columns of the keys of records in place of the primary key, as DATABASE.TABLE=COLUMN or "
+        "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
+        "behind the =",
     )
     buffer_mib: int = Field(
         64,
@@ -40,9 +93,26 @@ class RowsSettings(SettingsGroup):
     )
 
     @property
+    def conditions(self) -> RowRules:
+        """Conditions on rows by pattern of tables."""
+        return parse_rules(self.filter)
+
+    @property
+    def key_columns(self) -> dict[str, list[str]]:
+        """Names of the columns of keys by pattern of tables."""
+        return keys_of(self.keys)
+
+    @property
     def avro(self) -> AvroOptions:
         """What the columns' declarations are told."""
-        return AvroOptions(bigint_unsigned=self.bigint_unsigned, wide_decimal=self.wide_decimal)
+        return AvroOptions(
+            bigint_unsigned=self.bigint_unsigned,
+            wide_decimal=self.wide_decimal,
+            decimal=self.decimal,
+            temporal=self.temporal,
+            bit=self.bit,
+            binary=self.binary,
+        )
 
 
 class RowMapperSettings(ServiceSettings):
@@ -50,3 +120,14 @@ class RowMapperSettings(ServiceSettings):
 
     registry: RegistrySettings
     rows: RowsSettings = RowsSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
+    replicate: ReplicateSettings = ReplicateSettings()  # type: ignore[call-arg]  # likewise
+    columns: ColumnsSettings = ColumnsSettings()  # type: ignore[call-arg]  # likewise
+
+    @model_validator(mode="after")
+    def _statements_show_nothing(self) -> "RowMapperSettings":
+        if self.rows.include_query and self.columns.rules:
+            raise ValueError(
+                "MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold the values that MILLRACE_COLUMNS_… "
+                "keep from row topics; unset one of them"
+            )
+        return self

@@ -23,6 +23,7 @@ from millrace.stage import Record
 
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
+    from millrace.rowmapper.snapshots import SnapshotMerger
 
 __all__ = ["Replay", "RowMapperStage"]
 
@@ -46,7 +47,15 @@ class RowMapperStage:
         replay: Replay,
         *,
         buffer_bytes: int,
+        end_of: Callable[[Record], Position | None] = lambda _: None,
     ) -> None:
+        self.snapshots: SnapshotMerger | None = None
+        """What merges snapshots, if anything does."""
+        self.unknown_xa = 0
+        """XA transactions that were decided, and prepared before the first event."""
+        self._end_of = end_of
+        self._last: Record | None = None
+        self._end: Position | None = None
         self.output = publisher.output
         self.next_offset = state.input_offset
         self.counters = publisher.counters
@@ -55,6 +64,7 @@ class RowMapperStage:
         """Timestamp of the last record taken, milliseconds since 1970."""
         self._publisher = publisher
         self._binder = publisher.binder
+        self._selection = publisher.binder.selection
         self._quarantine = publisher.quarantine
         self._reader = reader
         self._replay = replay
@@ -67,6 +77,8 @@ class RowMapperStage:
         self._publication: Publication | None = None
         # Where the kernel is built, it takes what is ordinary.
         self._compiled = None if publisher.include_query else publisher.compiled(reader.read)
+        if self._compiled is not None:
+            self._compiled.selects_server = self._selection.selects_server
         self._most_bytes = min(buffer_bytes, _MOST_BYTES)
 
     @property
@@ -99,14 +111,32 @@ class RowMapperStage:
             if self._compiled is not None:
                 index = yield from self._take_compiled(self._compiled, records, index)
             index, steps = self._read(records, index)
-            self._binder.prepare(self._unbound(steps))
-            for step in steps:
-                yield from self._do(step)
-                if self.output.full:
-                    yield
+            for together in _up_to_definitions(steps):
+                self._binder.prepare(self._unbound(together))
+                for step in together:
+                    yield from self._do(step)
+                    if self.output.full:
+                        yield
             self._stand_at(self._assembler.resume_at)
         self.record_time_ms = records[-1].timestamp_ms
+        self._last = records[-1]
+        yield from self.merge_snapshots()
         yield
+
+    def merge_snapshots(self, *, idle: bool = False) -> Iterator[None]:
+        """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""
+        if self.snapshots is not None and self._assembler.is_between and self._progress is None:
+            yield from self.snapshots.merge(self._resume_at, self._stands_at, idle=idle)
+
+    def _stands_at(self) -> Position | None:
+        """Give the end of the last event that was taken, as far as that is known."""
+        if self._last is not None:
+            self._end, self._last = self._end_of(self._last) or self._end, None
+        return self._end
+
+    def begin_at(self, end: Position | None) -> None:
+        """Take note of where the last event before the first record ends."""
+        self._end = end
 
     def _read(self, records: list[Record], index: int) -> tuple[int, list[Step]]:
         """Read records from ``index`` on, and give the index of the first one that is left.
@@ -141,10 +171,10 @@ class RowMapperStage:
             prefix = self._reader.prefix
             if prefix is None or not self._assembler.is_between or self._progress is not None:
                 break
-            now_ms, room = self._publisher.now_ms(), self.output.room
+            now_us, room = self._publisher.now_us(), self.output.room
             began, index = (
                 index,
-                compiled.take(records, index, prefix, now_ms, *room, self._most_bytes, self._find_table),
+                compiled.take(records, index, prefix, now_us, *room, self._most_bytes, self._find_table),
             )
             if index == began:
                 break
@@ -163,23 +193,33 @@ class RowMapperStage:
 
     def _find_table(
         self, table_map: TableMapEvent, epoch: int, log_file: str, position: int
-    ) -> "tuple[TableWriter, bool] | None":
-        """Give the kernel a table; None where the reference must see to it."""
-        if (table_map.database, table_map.table) in self._quarantine:
+    ) -> "tuple[TableWriter | None, bool] | None":
+        """Give the kernel a table, or none where its rows are not published.
+
+        None alone is for what the reference must see to.
+        """
+        name = table_map.database, table_map.table
+        if not self._selection.selects(*name):
+            return None, True
+        if name in self._quarantine or self._selection.ignored_operations(*name):
             return None
         place = Position(epoch, log_file, position)
         found = self._binder.find(table_map, place, self._assembler.server_version)
-        return None if found is None else (found[0].compiled(), found[1])
+        return None if found is None or found[0].filter is not None else (found[0].compiled(), found[1])
 
     # -- the reference --------------------------------------------------------------------------------
 
     def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
         """Give the table maps of transactions that are to be published."""
+        selects_server = self._selection.selects_server
         for step in steps:
             transaction = step.transaction
-            for incoming in () if transaction is None else transaction.table_maps:
+            maps = () if transaction is None or transaction.defines else transaction.table_maps
+            for incoming in maps:
                 name = incoming.event.database or "", incoming.event.table or ""
-                if name in self._quarantine:
+                if name in self._quarantine or not self._selection.selects(*name):
+                    continue
+                if selects_server is not None and not selects_server(incoming.event.server_id):
                     continue
                 try:
                     event = incoming.event.event
@@ -262,6 +302,7 @@ class RowMapperStage:
         xid = _normal(transaction.xid)
         pending = self._pending_xa.get(xid)
         if pending is None:
+            self.unknown_xa += 1
             error = MissingStateError(
                 f"{xid} was prepared before the events topic begins: what it changed is missing"
             )
@@ -272,6 +313,16 @@ class RowMapperStage:
 
     def _is_transactional(self, transaction: Transaction, database: str, table: str) -> bool:
         return self._binder.is_transactional(database, table, transaction.last.position)
+
+
+def _up_to_definitions(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """Divide steps behind each DDL statement: it may say what the tables are that come after it."""
+    begun = 0
+    for at, step in enumerate(steps, 1):
+        if step.transaction is not None and step.transaction.defines:
+            yield steps[begun:at]
+            begun = at
+    yield steps[begun:]
 
 
 def _drained(events: list[Incoming | Unreadable]) -> Iterator[Incoming | Unreadable]:

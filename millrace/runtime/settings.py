@@ -28,7 +28,7 @@ from pydantic_settings import (
     SettingsError as SourceError,
 )
 
-from millrace.contract import source_problem
+from millrace.contract import source_problem, unescape_name
 from millrace.runtime.errors import SettingsError
 
 __all__ = [
@@ -160,6 +160,16 @@ def _table_names(value: str) -> str:
     return value
 
 
+def _table_partitions(value: str) -> str:
+    for part in _parts(value):
+        name, _, count = part.partition("=")
+        if "." not in name.strip(".") or not (count.strip().isascii() and count.strip().isdigit()):
+            raise ValueError(f"{part!r} is no DATABASE.TABLE=PARTITIONS")
+        if not int(count):
+            raise ValueError(f"{part!r}: a topic has a partition at least")
+    return value
+
+
 def _parts(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
@@ -174,11 +184,25 @@ class TopicsSettings(SettingsGroup):
         1000, ge=1, description="how many table topics may be created, as a guard against floods; 1 or more"
     )
     table_partitions: int = Field(1, ge=1, description="partitions of a new table topic, 1 or more")
+    partitions: Annotated[str, AfterValidator(_table_partitions)] = Field(
+        "",
+        description="partitions of the new topics of these tables, as DATABASE.TABLE=PARTITIONS by the names "
+        "that their topics have, separated by commas",
+    )
     names: Annotated[str, AfterValidator(_table_names)] = Field(
         "",
         description="other names for topics of tables: DATABASE.TABLE=DATABASE.TABLE, separated by commas; "
         "the rows of the table on the left go to the topic that one on the right would have",
     )
+
+    def partitions_of(self, topic: str) -> int:
+        """Say how many partitions a new topic of a table gets."""
+        name = ".".join(map(unescape_name, topic.split(".")[1:]))
+        for part in _parts(self.partitions):
+            wanted, _, count = part.partition("=")
+            if wanted.strip() == name:
+                return int(count)
+        return self.table_partitions
 
     @property
     def table_names(self) -> dict[str, tuple[str, str]]:

@@ -74,7 +74,8 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
         yield ""
     for table in status.quarantined:
         name = click.style(printable(table.name), fg="red")
-        yield f"  quarantined: {name} since {printable(f'{table.key}: {table.error}')}"
+        since = f"since {table.key}: " if table.key else ""
+        yield f"  quarantined: {name} {printable(since + table.error)}"
     letters = f"{'' if status.dead_letters_exact else 'at least '}{status.dead_letters:,}"
     yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)
     if status.pending_xa:

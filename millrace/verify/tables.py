@@ -38,8 +38,10 @@ __all__ = [
     "Column",
     "Comparison",
     "Folder",
+    "Part",
     "Records",
     "compare_tables",
+    "database_names",
     "from_server",
     "from_topic",
     "table_names",
@@ -83,6 +85,30 @@ class Column:
         return f"{name}+0e0" if self.data_type == "float" else name
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of a table is in its topic: not what is in ``hidden`` columns, and the rows that it ``selects``.
+
+    That is asked with the values as the server prints them, by the lower-case names of columns.
+    """
+
+    topic: str
+    hidden: frozenset[str] = frozenset()
+    selects: Callable[[Mapping[str, str | bytes | None]], bool] | None = None
+
+    def of_rows(self, columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[Row]:
+        """Give the part of a table's rows that the topic has."""
+        shown = [index for index, column in enumerate(columns) if column.name not in self.hidden]
+        names = [column.name.casefold() for column in columns]
+        for row in rows:
+            if self.selects is None or self.selects(dict(zip(names, map(_printed_again, row), strict=True))):
+                yield row if len(shown) == len(row) else tuple(row[index] for index in shown)
+
+
+def _printed_again(value: Any) -> str | bytes | None:
+    return value if value is None or isinstance(value, str | bytes) else str(value)
+
+
 @dataclass(slots=True)
 class Comparison:
     """The outcome for one table: numbers of rows, and examples of what differs."""
@@ -106,6 +132,16 @@ class Comparison:
         return not self.missing and not self.surplus
 
 
+def database_names(connection: MysqlConnection) -> list[str]:
+    """Return the databases that have tables."""
+    rows = connection.query(
+        "SELECT DISTINCT table_schema AS name FROM information_schema.tables "
+        "WHERE table_type = 'BASE TABLE' ORDER BY 1",
+        doing="list the databases",
+    )
+    return [row.text("name") for row in rows]
+
+
 def table_names(connection: MysqlConnection, database: str) -> list[str]:
     """Return the base tables of a database."""
     rows = connection.query(
@@ -127,19 +163,23 @@ def compare_tables(
     tables: Sequence[str],
     progress: Callable[[str], None] = lambda _table: None,
     later: Callable[[], Container[str]] = frozenset,
+    part_of: Callable[[str, Sequence[Column]], Part] | None = None,
 ) -> Iterator[Comparison]:
     """Yield a comparison per table; ``progress`` is told the name before each.
 
     The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
     of one moment: then ``later`` names the transactions behind it that have come until it is called.
+    ``part_of`` says what of a table its topic has, if that is not all.
     """
     connection.query("SET SESSION time_zone = '+00:00', NAMES utf8mb4", doing="compare tables")
     records = Records(registry)
     for table in tables:
         progress(table)
         columns = _columns(connection, database, table)
-        messages = read_topic(kafka, Topics(source).table(database, table))
-        folder = Folder(columns, partial(_default, connection, database, table))
+        part = Part(Topics(source).table(database, table)) if part_of is None else part_of(table, columns)
+        compared = [column for column in columns if column.name not in part.hidden]
+        messages = read_topic(kafka, part.topic)
+        folder = Folder(compared, partial(_default, connection, database, table))
         first = next(messages, None)
         # By now it is settled up to where the topic is read, so that nothing is missing in what is later.
         excluded = later()
@@ -148,8 +188,8 @@ def compare_tables(
             assert key is None or isinstance(key, bytes)
             if envelope is not None and (envelope["transaction"] or {}).get("id") not in excluded:
                 folder.add(key, envelope)
-        rows = _select(connection, database, table, columns)
-        yield _compare(database, table, folder, rows, columns)
+        rows = part.of_rows(columns, _select(connection, database, table, columns))
+        yield _compare(database, table, folder, rows, compared)
 
 
 class Records:
@@ -206,7 +246,10 @@ class Folder:
     def add(self, key: bytes | None, envelope: Mapping[str, Any]) -> None:
         """Fold the next record."""
         self.records += 1
-        if key is None:
+        if envelope["op"] == "t":
+            self._keyed.clear()
+            self._unkeyed.clear()
+        elif key is None:
             for image, step in (("before", -1), ("after", 1)):
                 if envelope[image] is not None:
                     row = self._row(envelope, image, None)

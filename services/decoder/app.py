@@ -15,6 +15,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import TopicInfo
 from millrace.runtime.service import Service, run_service
@@ -39,6 +40,7 @@ def run(service: Service[DecoderSettings]) -> None:
     topics = Topics(settings.source)
     group = f"millrace-decoder-{settings.source}"
     admin = connect(settings.kafka, service.stop)
+    wait_while_paused(settings, admin, service.health, service.stop)
     with (
         SchemaRegistry(settings.registry, stop=service.stop) as registry,
         InputReader(settings.kafka, topics.raw, group) as reader,

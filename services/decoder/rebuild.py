@@ -1,14 +1,17 @@
 """The decoder's state, made of what ``{source}.events`` ends with.
 
 Raw records are decoded a second time from the log file before the last one on, by what decoded them the first
-time, until what comes out is what the topic ends with.
+time, until what comes out is what the topic ends with. Where the topic has lost its end and dead letters go
+beyond it, the events up to the last of these are written again.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from millrace.avro.events import EventSerializer
-from millrace.avro.records import RecordSerializer
+from millrace.avro.records import RecordSerializer, is_dead_letter_of
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import DecoderState, Rebuilt
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
@@ -17,19 +20,17 @@ from millrace.kafka.client import connect
 from millrace.kafka.continuity import TopicChangedError
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.search import first_reaching, last_whole, records_between
-from millrace.kafka.state import newest_offset, oldest_offset
+from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Record
+from millrace.stage import Output, OutputRecord, Record
 from services.decoder.settings import DecoderSettings
 
 __all__ = ["Settings", "rebuild"]
 
 Settings = DecoderSettings
 
-_SERVICE_AT: Final = slice(5, 13)
-_DECODER: Final = b"\x0edecoder"
-"""Where a dead letter's value names its service, behind the schema's id, and how it spells the decoder."""
+_COMMIT_BYTES: Final = 8 * 1024 * 1024
 
 
 def rebuild(
@@ -39,7 +40,7 @@ def rebuild(
 
     Raises :class:`TopicChangedError` where the raw topic does not hold what that record was made of.
     """
-    del producer, say
+    del say
     kafka, topics = settings.kafka, Topics(settings.source)
     raw = range(oldest_offset(kafka, topics.raw), newest_offset(kafka, topics.raw))
     last = _key_of(last_whole(kafka, topics.events))
@@ -60,17 +61,91 @@ def rebuild(
                 )
             ],
         )
-    with SchemaRegistry(settings.registry) as registry:
-        stage = _stage(settings, registry, topics, _start(kafka, topics, raw, target))
-        records = records_between(kafka, topics.raw, stage.next_offset, raw.stop)
-        state = _replayed(stage, topics, records, last, dead)
-    if state is None:
+    # Of a topic that holds nothing any more, events were deleted on purpose.
+    lost = last is not None or newest_offset(kafka, topics.events) == 0
+    start = raw.start if last is None and lost else _start(kafka, topics, raw, last or target)
+    # The registry is asked until the last record is written; the process ends then.
+    work = _Rebuild(settings, SchemaRegistry(settings.registry), topics, range(start, raw.stop), last, target)
+    state, missing = work.state(dead)
+    reached = last_record(kafka, topics.raw)
+    if state is None or reached is None or RawKey.parse(reached.key or b"").order < target.raw.order:
         raise TopicChangedError(
             f"{topics.raw} does not hold {target.raw.encode().decode()}, of which the last record of "
             f"{topics.events} or {topics.deadletter} was made. Let the reader carry the log up to there, and "
             "rebuild the decoder's state then"
         )
-    return Rebuilt(state)
+    if not missing or not lost:
+        return Rebuilt(state)
+    return Rebuilt(
+        state,
+        [f"{topics.events} lacks {missing} records that dead letters go beyond: they are written again"],
+        write_missing=partial(work.write_missing, producer, missing),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuild:
+    """Decodes the raw records ``within`` again, up to ``target``; ``last`` is the last event in the topic."""
+
+    settings: DecoderSettings
+    registry: SchemaRegistry
+    topics: Topics
+    within: range
+    last: EventKey | None
+    target: EventKey
+
+    def state(self, dead: EventKey | None) -> tuple[DecoderState | None, int]:
+        """Give the state after the last event, or after the last dead letter where that comes later.
+
+        With it goes the number of events between the two, which the topic lacks. None where neither comes.
+        """
+        found: DecoderState | None = None
+        missing = count = 0
+        for stage, later in self._decoded():
+            if later is None:
+                continue
+            count += len(later)
+            letters = stage.output.groups.get((self.topics.deadletter, 0), ())
+            if (found is None and self.last is not None) or any(
+                _whole_key(letter) == dead for letter in letters
+            ):
+                found, missing = stage.state(), count
+        return found, missing
+
+    def write_missing(self, producer: TransactionalProducer, missing: int, stored: bytes | None) -> None:
+        """Write so many events that come after the last one; ``stored`` is the state as it is until then."""
+        rest, left = Output(), missing
+        for _, later in self._decoded():
+            records = (later or [])[:left]
+            left -= len(records)
+            rest.extend(self.topics.events, records, sum(len(value or b"") for _, value, _, _ in records))
+            if rest.size >= _COMMIT_BYTES or not left:
+                producer.send(rest)
+                producer.commit(stored)
+                rest.clear()
+            if not left:
+                return
+
+    def _decoded(self) -> Iterator[tuple[DecoderStage, list[OutputRecord] | None]]:
+        """Give the stage with its output wherever a Kafka transaction could end.
+
+        With it go its events that come after the last one that is there, or None before that.
+        """
+        stage = _stage(self.settings, self.registry, self.topics, self.within.start)
+        ended = self.last is None
+        kafka, within = self.settings.kafka, self.within
+        for record in records_between(kafka, self.topics.raw, within.start, within.stop):
+            if RawKey.parse(record.key or b"").order > self.target.raw.order:
+                return
+            for _ in stage.take([record]):
+                later: list[OutputRecord] | None = [] if ended else None
+                for event in stage.output.groups.get((self.topics.events, 0), ()):
+                    if later is not None:
+                        later.append(event)
+                    elif _whole_key(event) == self.last:
+                        ended, later = True, []
+                yield stage, later
+                stage.output.clear()
 
 
 def _stage(settings: DecoderSettings, registry: SchemaRegistry, topics: Topics, start: int) -> DecoderStage:
@@ -107,7 +182,7 @@ def _event_key(key: bytes) -> bytes:
 
 
 def _is_ours(record: Record) -> bool:
-    return (record.value or b"")[_SERVICE_AT] == _DECODER
+    return is_dead_letter_of("decoder", record.value)
 
 
 def _start(settings: KafkaSettings, topics: Topics, raw: range, target: EventKey) -> int:
@@ -119,38 +194,10 @@ def _start(settings: KafkaSettings, topics: Topics, raw: range, target: EventKey
     )
 
 
-def _replayed(
-    stage: DecoderStage,
-    topics: Topics,
-    records: Iterator[Record],
-    last: EventKey | None,
-    dead: EventKey | None,
-) -> DecoderState | None:
-    """Decode records until the last event and the last dead letter have come; give the state then.
-
-    Where the topic lacks events that come before the last dead letter, it is the state after the last event:
-    dead letters that come after it are written again. None where neither comes.
-    """
-    found: DecoderState | None = None
-    missing = False
-    wanted = {(topics.events, last), (topics.deadletter, dead)}
-    latest = max(key.raw.order for key in (last, dead) if key is not None)
-    for record in records:
-        if found is not None and RawKey.parse(record.key or b"").order > latest:
-            break  # what is wanted still is older than all that is read here
-        for _ in stage.take([record]):
-            for topic, key in _written(stage):
-                missing |= found is not None and topic == topics.events
-                if (topic, key) in wanted and not missing:
-                    found = stage.state()
-            stage.output.clear()
-    return found
-
-
-def _written(stage: DecoderStage) -> Iterator[tuple[str, EventKey]]:
-    """Give the keys of whole records that the stage has written."""
-    for (topic, _), records in stage.output.groups.items():
-        for key, _, _, headers in records:
-            index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
-            if key is not None and int(index) + 1 == int(count):
-                yield topic, EventKey.parse(_event_key(key))
+def _whole_key(record: OutputRecord) -> EventKey | None:
+    """Give the key of a record that the stage has written, of one in chunks with the last."""
+    key, _, _, headers = record
+    index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
+    if key is None or int(index) + 1 != int(count):
+        return None
+    return EventKey.parse(_event_key(key))

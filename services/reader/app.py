@@ -18,6 +18,7 @@ from millrace.contract import Topics
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, committed_state, take_over
 from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.mysql.errors import (
     DuplicateReplicaError,
@@ -71,6 +72,7 @@ def run(service: Service[ReaderSettings]) -> None:
     """Carry events until asked to stop, or until all files have been read."""
     settings = service.settings
     admin = connect(settings.kafka, service.stop)
+    wait_while_paused(settings, admin, service.health, service.stop)
     metrics = ReaderMetrics(service.metrics)
     examine(service, admin, metrics)
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:

@@ -12,7 +12,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
-from millrace.mysql.catalog import CatalogReading, read_catalog
+from millrace.mysql.catalog import CatalogReading, read_catalog, read_tables
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
@@ -40,6 +40,7 @@ from services.reader.other_log import OtherLog, another_log
 from services.reader.place import Place, moved_on_purpose, seconds_of
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
+from services.reader.statements import touched
 from services.reader.walk import begun, gtids_before_place, place_of_time
 
 __all__ = ["LiveSource"]
@@ -48,6 +49,8 @@ _LOG = get_logger(__name__)
 _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _FIRST_POSITION: Final = 4
 _READ_AGAIN_S: Final = 1.0
+_MOST_TOUCHED: Final = 100
+"""Tables that are read one by one after statements have changed them; for more, all are."""
 _LAST_POSITION: Final = 0xFFFFFFFF
 _REFUSED_AT: Final = re.compile(r"at file (?:[^,]*[/\\])?([^,/\\]+), position (\d+)")
 """Where the transaction begins that a server refuses to send, in its error 1236."""
@@ -91,6 +94,9 @@ class LiveSource:
         self._catalog: tuple[int, bytes] | None = None
         self._unwritten: CatalogReading | None = None
         self._read_again_at: float | None = None
+        # Tables whose definitions statements have changed since they were read, and when to read them.
+        self._touched: dict[tuple[str, str], None] = {}
+        self._touched_at = 0.0
         self._warned: set[str] = set()
 
     def __str__(self) -> str:
@@ -174,8 +180,11 @@ class LiveSource:
         if self._read_again_at is not None and time.monotonic() >= self._read_again_at:
             with MysqlConnection(self._addresses[self._at], self._beat) as connection:
                 self._read_catalog(connection)
+        if self._touched and time.monotonic() >= self._touched_at:
+            self._read_touched()
         with self._anonymous_in_words():
             pieces = self._dump.read(timeout_s)
+        self._touched.update(dict.fromkeys(touched(pieces, checksums=self._stage.checksums)))
         if pieces and self._goes_on:
             # The server hears us now. It may wait for what an earlier session committed and did not come to
             # acknowledge, and a dump by GTID leaves out.
@@ -206,6 +215,7 @@ class LiveSource:
         self._connection = self._dump = None
         self._goes_on = False
         self._unwritten = self._read_again_at = None
+        self._touched.clear()
 
     def _check(self, connection: MysqlConnection) -> None:
         warnings = check_source(
@@ -501,27 +511,62 @@ class LiveSource:
         self._unwritten = read_catalog(connection, wait=not self._settings.semi_sync)
         self._read_again_at = None if self._unwritten.whole else time.monotonic() + _READ_AGAIN_S
 
+    def _read_touched(self) -> None:
+        """Read the definitions of tables that statements have changed, on a connection of its own.
+
+        The row mapper follows statements by itself; this tells it what it could not follow. So nothing that
+        goes wrong here stops the reader.
+        """
+        names = list(self._touched)
+        self._touched.clear()
+        if not self._stage.confirmed:
+            return
+        try:
+            with MysqlConnection(self._addresses[self._at], self._beat) as connection:
+                if len(names) > _MOST_TOUCHED:
+                    reading = read_catalog(connection, wait=False)
+                else:
+                    reading = read_tables(connection, names)
+        except SourceError as error:
+            _LOG.warning("definitions of tables cannot be read again", tables=len(names), reason=str(error))
+            return
+        self._write_definitions(reading)
+        if not reading.whole:
+            self._touched.update(dict.fromkeys(names))
+            self._touched_at = time.monotonic() + _READ_AGAIN_S
+
     def _write_catalog(self, reading: CatalogReading) -> None:
         """Write the definitions of all tables, unless they are there already."""
-        status, definitions = reading.status, reading.definitions
-        epoch = self._stage.session_epoch
-        written = epoch, definitions.digest()
+        definitions = reading.definitions
+        written = self._stage.session_epoch, definitions.digest()
         if self._catalog == written:
             return
-        now_ms = int(time.time() * 1000)
-        topic = Topics(self._settings.source).catalog
-        for definition in definitions:
-            entry = CatalogEntry(epoch, status.log_file, status.position, definition, now_ms, status.gtid_set)
-            self._stage.output.add(topic, entry.key, entry.to_bytes(), now_ms)
-            if self._stage.output.full:
-                # 10,000 tables take longer than a transaction of Kafka lasts.
-                self._beat()
-                self._commit()
+        self._write_definitions(reading)
         self._catalog = written
         _LOG.info("catalogue read", tables=len(definitions))
         if definitions.databases() <= {"mysql"}:
             user = self._settings.mysql.user
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
+
+    def _write_definitions(self, reading: CatalogReading) -> None:
+        status, epoch = reading.status, self._stage.session_epoch
+        now_ms = int(time.time() * 1000)
+        topic = Topics(self._settings.source).catalog
+        for definition in reading.definitions:
+            entry = CatalogEntry(
+                epoch,
+                status.log_file,
+                status.position,
+                definition,
+                now_ms,
+                status.gtid_set,
+                reading.lower_case_names,
+            )
+            self._stage.output.add(topic, entry.key, entry.to_bytes(), now_ms)
+            if self._stage.output.full:
+                # 10,000 tables take longer than a transaction of Kafka lasts.
+                self._beat()
+                self._commit()
 
 
 def _place_of(state: ReaderState) -> str:

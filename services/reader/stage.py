@@ -141,6 +141,11 @@ class RawStage:
         return self._log.transaction.inside or self._cut is not None
 
     @property
+    def checksums(self) -> bool:
+        """Whether events end with a checksum."""
+        return self._log.checksums
+
+    @property
     def session_epoch(self) -> int:
         """Epoch of the events that come next."""
         return self._log.epoch + (1 if self._announcement is not None else 0)

@@ -19,7 +19,13 @@ from typing import Any, Final
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
-from millrace.avro.registry import RegistryError, SchemaRefusedError, SchemaRegistry
+from millrace.avro.registry import (
+    IncompatibleSchemaError,
+    RegistryError,
+    SchemaRefusedError,
+    SchemaRegistry,
+)
+from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
@@ -29,11 +35,14 @@ from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.state import oldest_offset
 from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.rowmapper.binding import Binder, TableRefusedError
+from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
@@ -45,12 +54,28 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from millrace.stage import Output, Record
 from services.rowmapper.metrics import RowMapperMetrics
+from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
 
-__all__ = ["REGISTERING", "Ports", "RowMapper", "assembled", "leave_out", "main", "make_stage", "serializers"]
+__all__ = [
+    "REGISTERING",
+    "Ports",
+    "RowMapper",
+    "assembled",
+    "leave_out",
+    "main",
+    "make_stage",
+    "merge_when_idle",
+    "serializers",
+]
 
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
+
+_INCOMPATIBLE: Final = (
+    "Give the table another topic with MILLRACE_TOPICS_NAMES, or let the subject take it: PUT "
+    '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
+)
 
 REGISTERING: Final = 8
 """Schemas that are registered at the same time."""
@@ -81,6 +106,8 @@ class RowMapper:
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
     refused: dict[str, str] = {}
+    admin = connect(service.settings.kafka, service.stop)
+    wait_while_paused(service.settings, admin, service.health, service.stop)
     own = Topics(service.settings.source).of_service("rowmapper").kinds
     while True:
         try:
@@ -118,11 +145,15 @@ def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> Non
 
 @contextmanager
 def assembled(
-    service: Service[RowMapperSettings], refused: Mapping[str, str] | None = None
+    service: Service[RowMapperSettings],
+    refused: Mapping[str, str] | None = None,
+    *,
+    all_versions: bool = False,
 ) -> Iterator[RowMapper]:
     """Take over from any other row mapper of the source, and give the parts of this one.
 
-    One that begins again says which topics took no rows, and why: ``refused``.
+    One that begins again says which topics took no rows, and why: ``refused``. With ``all_versions`` it knows
+    the whole schema history.
     """
     settings = service.settings
     topics = Topics(settings.source)
@@ -133,6 +164,7 @@ def assembled(
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
         ThreadPoolExecutor(REGISTERING, "registry") as pool,
+        ExitStack() as leave,
     ):
         # Before anybody is fenced: the registry must answer.
         serializers(registry, topics)
@@ -151,8 +183,9 @@ def assembled(
             committer.tick()
 
         deserialize = EventDeserializer(registry)
-        ports = Ports(service, admin, registry, pool, producer, started.infos, tick)
-        stage, publisher = make_stage(ports, state, deserialize, refused)
+        ports = Ports(service, admin, registry, pool, producer, started.infos, tick, leave=leave)
+        history = ports.history(Catalog(kept=None)) if all_versions else None
+        stage, publisher = make_stage(ports, state, deserialize, refused, history)
         committer_of = partial(
             Committer,
             producer,
@@ -164,6 +197,7 @@ def assembled(
             table_id=publisher.binder.topic_id,
         )
         committer = committer_of(stage.state)
+        committer.when_idle = partial(merge_when_idle, stage, committer)
         reader.seek(stage.next_offset)
         yield RowMapper(
             topics, reader, producer, registry, deserialize, publisher, stage, committer_of, committer
@@ -175,8 +209,12 @@ def make_stage(
     state: RowMapperState,
     deserialize: EventDeserializer,
     refused: Mapping[str, str] | None = None,
+    history: Catalog | None = None,
 ) -> tuple[RowMapperStage, Publisher]:
-    """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it."""
+    """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it.
+
+    ``history`` is what statements made of definitions up to there, None for what the schemas topic says.
+    """
     settings, topics, infos = ports.settings, ports.topics, ports.infos
     catalog = _CatalogTopic(ports, topics.catalog)
     serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
@@ -186,10 +224,12 @@ def make_stage(
             settings,
             ensure_topics=ports.ensure_topics,
             register=ports.register,
+            schema=ports.registry.schema,
             read_catalog=catalog.read,
             catalog_grew=catalog.grew,
             known=ports.known_topics(),
             refused=refused,
+            catalog=ports.history() if history is None else history,
         ),
         Quarantine(state.quarantined),
         Output(),
@@ -201,16 +241,46 @@ def make_stage(
         statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
         unpacked_limit=settings.rows.unpacked_mib << 20,
         include_query=settings.rows.include_query,
-        now_ms=lambda: int(time.time() * 1000),
+        truncate=settings.rows.truncate,
+        now_us=lambda: time.time_ns() // 1000,
     )
+
+    def event_reader() -> EventReader:
+        return EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit)
+
+    def replay(start: int, stop: int) -> Iterator[Incoming | Unreadable]:
+        return ports.replay(deserialize, start, stop)
+
+    buffer_bytes = settings.rows.buffer_mib << 20
     stage = RowMapperStage(
         state,
         publisher,
-        EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit),
-        lambda start, stop: ports.replay(deserialize, start, stop),
-        buffer_bytes=settings.rows.buffer_mib << 20,
+        event_reader(),
+        replay,
+        buffer_bytes=buffer_bytes,
+        end_of=partial(end_of, deserialize),
+    )
+    snapshots = SnapshotTopic(settings.kafka, ports.admin, settings.source, deserialize, ports.leave)
+    stage.begin_at(snapshots.end_before(state.input_offset))
+    stage.snapshots = merger_of(
+        publisher,
+        snapshots,
+        main=stage,
+        reader=event_reader,
+        replay=replay,
+        records=ports.records,
+        first_offset=lambda: oldest_offset(settings.kafka, topics.events),
+        buffer_bytes=buffer_bytes,
     )
     return stage, publisher
+
+
+def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState]) -> None:
+    """Publish rows of snapshots that are due, as nothing else is to be done."""
+    for _ in stage.merge_snapshots(idle=True):
+        committer.settle()
+        if committer.due:
+            committer.commit()
 
 
 def serializers(
@@ -235,6 +305,8 @@ class Ports:
     producer: TransactionalProducer
     infos: Mapping[str, TopicInfo]
     tick: Callable[[], None]
+    leave: ExitStack = field(default_factory=ExitStack, kw_only=True)
+    """Closes what was opened."""
     before_reading: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called before events are read a second time."""
 
@@ -264,7 +336,9 @@ class Ports:
 
         def register(subject: str, schema: dict[str, Any]) -> int | BinlogError:
             try:
-                return self.registry.register(subject, schema, always=True)
+                return self.registry.register(subject, schema)
+            except IncompatibleSchemaError as error:
+                return TableRefusedError(f"{error.message}. {_INCOMPATIBLE}")
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 
@@ -295,6 +369,21 @@ class Ports:
                         )
         found = list(known.values())
         return found if self._still_registered(found) else [_without_schemas(topic) for topic in found]
+
+    def history(self, catalog: Catalog | None = None) -> Catalog:
+        """Read what statements made of definitions so far, into ``catalog`` where one is given."""
+        catalog = Catalog() if catalog is None else catalog
+        for message in read_topic(self.settings.kafka, self.topics.schemas):
+            if (value := message.value()) is not None:
+                try:
+                    catalog.restore(SchemaVersion.from_bytes(value))
+                except SingleObjectError as error:
+                    raise UserError(
+                        f"the definition at offset {message.offset()} of {self.topics.schemas} cannot be "
+                        f"read: {error}. Read it with the version that wrote it, or run 'millrace reprocess'",
+                        ExitCode.DATA,
+                    ) from error
+        return catalog
 
     def _still_registered(self, known: Sequence[TableTopic]) -> bool:
         """Tell whether the registry still has the schemas that were registered; it may have lost them."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from millrace.avro.binary import long
 from millrace.avro.events import EventDeserializer
-from millrace.avro.records import deserialize
+from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import Rebuilt, RowMapperState
 from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
@@ -28,6 +28,7 @@ from millrace.kafka.read import held_offsets, source_topics
 from millrace.kafka.search import last_whole, records_between
 from millrace.kafka.state import last_records, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
+from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
@@ -42,9 +43,6 @@ Settings = RowMapperSettings
 
 _BATCH: Final = 500
 _COMMIT_BYTES: Final = 8 * 1024 * 1024
-_SERVICE_AT: Final = slice(5, 15)
-_ROW_MAPPER: Final = b"\x12rowmapper"
-"""Where a dead letter's value names its service, after the schema's id, and how it spells the row mapper."""
 
 _Order = tuple[int, int, int]
 """Of an event: see :attr:`RawKey.order`."""
@@ -100,7 +98,7 @@ class _Rebuild:
         ours = {
             name: count
             for name, count in partitions.items()
-            if name in (topics.transactions, topics.ddl) or name.count(".") == 2
+            if name in (topics.transactions, topics.ddl, topics.schemas) or name.count(".") == 2
         }
         tails: dict[Target, _Tail | None] = {
             at: None for at, held in held_offsets(self._admin, ours).items() if held.stop == 0
@@ -151,7 +149,7 @@ class _Rebuild:
                     if at[0] == self._topics.state:
                         self.notes[record[0] or b""] = record[1]
                     elif at in seen:
-                        after[at] += 1
+                        after[at] += record[1] is not None
                     elif tail is not None and tail.is_made_of(record):
                         seen.add(at)
                         sighted = True
@@ -167,14 +165,20 @@ class _Rebuild:
             return
         begun: set[Target] = {at for at, tail in self._tails.items() if tail is None}
         rest, left = Output(), self.missing.copy()
+        written: set[Target] = set()
+        """Of these the last record but for tombstones was missing."""
         for _, output in self._mapped():
             for at, records in output.groups.items():
                 tail = self._tails.get(at)
                 for record in records:
-                    if at in begun and left[at] > 0:
-                        left[at] -= 1
-                        key, value, timestamp_ms, headers = record
-                        rest.add(at[0], key, value or b"", timestamp_ms, headers, partition=at[1])
+                    key, value, timestamp_ms, headers = record
+                    if value is not None:
+                        written.discard(at)
+                        if at in begun and left[at] > 0:
+                            left[at] -= 1
+                            written.add(at)
+                    if at in written:
+                        rest.add(at[0], key, value, timestamp_ms, headers, partition=at[1])
                     elif tail is not None and at not in begun and tail.is_made_of(record):
                         begun.add(at)
             if rest.size >= _COMMIT_BYTES or not +left:
@@ -191,7 +195,9 @@ class _Rebuild:
                 self._service, self._admin, self._registry, pool, self._producer, self._infos, lambda: None
             )
             deserialize_event = EventDeserializer(self._registry)
-            stage, publisher = make_stage(ports, RowMapperState(self._events.start), deserialize_event)
+            stage, publisher = make_stage(
+                ports, RowMapperState(self._events.start), deserialize_event, history=Catalog()
+            )
             publisher.binder.accept_topics = True
             stage.output.settle_bytes = 0
             events = self._events
@@ -239,7 +245,7 @@ class _Tail:
         self._needle = b""
         if topic == topics.transactions:
             self._identify = self._boundary
-        elif topic not in (topics.ddl, topics.deadletter):
+        elif topic not in (topics.ddl, topics.schemas, topics.deadletter):
             self._identify = self._row
             source = deserialize(registry, value)["source"]
             self.order = RawKey(0, source["epoch"], source["file"], source["pos"]).order
@@ -277,7 +283,7 @@ def _is_redriven(record: Record) -> bool:
 
 
 def _is_ours(record: Record) -> bool:
-    return (record.value or b"")[_SERVICE_AT] == _ROW_MAPPER
+    return is_dead_letter_of("rowmapper", record.value)
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -45,7 +45,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from services.rowmapper.app import RowMapper, assembled
 
-__all__ = ["Redrive", "Redriven", "WaitingDeadLetter", "redrive", "waiting_dead_letters"]
+__all__ = ["Redrive", "Redriven", "WaitingDeadLetter", "redrive", "settle", "waiting_dead_letters"]
 
 """The row mapper's own settings, so that rows are written as it writes them."""
 
@@ -73,10 +73,11 @@ class WaitingDeadLetter:
 def redrive(
     settings: RowMapperSettings, names: Sequence[str], say: Callable[[str], None], stop: Event
 ) -> list[Redriven]:
-    """Redrive the tables that are named, or all that are quarantined; ``say`` is told what is being done.
+    """Redrive the tables that are named, or all that are quarantined but not paused.
 
-    A table whose topic takes no rows stays quarantined; it is begun again with the others. Raises
-    :class:`UserError` where a name is that of no quarantined table, or a dead letter is missing.
+    ``say`` is told what is being done. A table whose topic takes no rows stays quarantined; it is begun again
+    with the others. Raises :class:`UserError` where a name is that of no quarantined table, or a dead letter
+    is missing.
     """
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     stored = read_state(settings.kafka, settings.source, "rowmapper")
@@ -92,8 +93,8 @@ def redrive(
     with suppress(StopRequestedError):
         while True:
             try:
-                with assembled(service, refused) as parts:
-                    _settle(parts, stop)
+                with assembled(service, refused, all_versions=True) as parts:
+                    settle(parts, stop)
                     left = [entry.name for entry in chosen if entry.name not in outcomes]
                     _redrive(service, parts, left, say, outcomes)
             except TopicsRefusedError as error:
@@ -150,10 +151,10 @@ def _chosen(
                 f"{', '.join(known) or 'none'}",
                 ExitCode.SETTINGS,
             )
-    return [entry for entry in quarantined if not names or entry.name in names]
+    return [entry for entry in quarantined if (entry.name in names if names else not entry.is_paused)]
 
 
-def _settle(parts: RowMapper, stop: Event) -> None:
+def settle(parts: RowMapper, stop: Event) -> None:
     """Complete the transaction that the last row mapper has published in part."""
     while not parts.stage.settled and not stop.is_set():
         records = parts.reader.read(_BATCH, 1.0)
@@ -215,7 +216,7 @@ def waiting_dead_letters(
             raise _unreadable(letter.offset, topic, str(error), entry) from error
         if (table_map.database, table_map.table) == (entry.database, entry.table):
             yield WaitingDeadLetter(letter.offset, rows)
-    if not begun:
+    if not begun and not entry.is_paused:
         raise UserError(
             f"the first dead letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
             "'millrace reprocess' makes the row topics again",
@@ -303,7 +304,12 @@ class Redrive:
         self._end(waiting.offset)
         first, context = waiting.rows.events[-1], waiting.rows.context
         transaction = Transaction(
-            context.transaction, first, first, server_version=context.server_version, gtid=context.gtid
+            context.transaction,
+            first,
+            first,
+            server_version=context.server_version,
+            gtid=context.gtid,
+            committed_us=context.committed_us,
         )
         self._publication = Publication(
             self._publisher, transaction, progress=self._entry.progress, headers=[(HEADER_REDRIVEN, b"1")]

@@ -24,6 +24,7 @@ from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, announce, begin, committed_state
 from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import last_record
@@ -95,6 +96,7 @@ def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _A
     """Take over, carry what lies between the stages, then what comes."""
     settings, topics = service.settings, Topics(service.settings.source)
     admin = connect(settings.kafka, service.stop)
+    wait_while_paused(settings, admin, service.health, service.stop)
     if not attempts.again:
         reader_app.examine(_part(service), admin, metrics)
     with (
@@ -289,6 +291,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
                 parts.rowmapper.infos,
                 tick,
                 before_reading=make_visible,
+                leave=registered,
             ),
             parts.rowmapper.state or RowMapperState(events.first_offset()),
             EventDeserializer(parts.registry),
@@ -314,6 +317,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
+        reader.when_idle = rowmapper.when_idle = partial(rowmapper_app.merge_when_idle, mapping, rowmapper)
         links = (
             Link(
                 decoding,

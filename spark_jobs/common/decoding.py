@@ -19,11 +19,13 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.registry import SchemaRegistry
+from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import DecoderState, QuarantinedTable, RowMapperState
 from millrace.contract import Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.topics import TOPIC_SPECS, TableTopicInfo
 from millrace.rowmapper.binding import Binder
+from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
@@ -63,13 +65,15 @@ Written = Mapping[Target, list[OutputRecord]]
 class Decoding:
     """How raw records are decoded: what executors are told.
 
-    ``catalog`` has the values of the catalogue topic, ``rows`` and ``topics`` the settings of these names.
+    ``catalog`` and ``schemas`` have the values of the topics of these names, ``rows`` and ``topics`` the
+    settings. Without ``schemas`` a DDL statement is known to its own piece alone.
     """
 
     source: str
     into_rows: bool
     now_ms: int
     catalog: Sequence[bytes] = ()
+    schemas: Sequence[bytes] = ()
     rows: Mapping[str, Any] = field(default_factory=dict)
     topics: Mapping[str, Any] = field(default_factory=dict)
 
@@ -195,13 +199,18 @@ class RawDecoder:
             while catalog:
                 yield catalog.pop(0)
 
+        history = Catalog(kept=None)
+        for value in decoding.schemas:
+            history.restore(SchemaVersion.from_bytes(value))
         info = TableTopicInfo(1, TOPIC_SPECS["table"].max_message_bytes)
         binder = Binder(
             settings,
             ensure_topics=lambda names: dict.fromkeys(names, info),
             register=lambda schemas: [registry.register(*schema) for schema in schemas],
+            schema=self._schemas.schema,
             read_catalog=read_catalog,
             catalog_grew=lambda _: bool(catalog),
+            catalog=history,
         )
         binder.without_topics = True
         publisher = Publisher(
@@ -217,7 +226,8 @@ class RawDecoder:
             statement_limit=_UNBOUNDED,
             unpacked_limit=settings.rows.unpacked_mib << 20,
             include_query=settings.rows.include_query,
-            now_ms=lambda: decoding.now_ms,
+            truncate=settings.rows.truncate,
+            now_us=lambda: decoding.now_ms * 1000,
         )
         deserialize = EventDeserializer(registry)
 

@@ -120,11 +120,11 @@ class Campaign:
         self._follower: Follower | None = None
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Services and writers at work; at the end writers and services have ended, all has been read."""
+    def running(self, form: str = "services") -> Iterator[None]:
+        """Programs and writers at work; at the end writers and programs have ended, all has been read."""
         stack = self._stack
         self._make_tables()
-        stack.start_services()
+        stack.start_services(form)
         follower = self._follower = Follower(stack)
         writers = [*self._writers, self._probe]
         try:
@@ -205,7 +205,7 @@ class Campaign:
         first = len(self._probe.written) + 1
         if not wait_until(lambda: follower.newest > first, timeout_s):
             tails = "\n".join(
-                f"{name}:\n{service.log_tail(12)}" for name, service in self._stack.services.items()
+                f"{name}:\n{self._stack.services[name].log_tail(12)}" for name in self._stack.at_work
             )
             raise StuckError(f"no row arrived within {timeout_s:.0f} s\n{tails}")
         return time.monotonic() - since

@@ -4,14 +4,17 @@ import random
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
+from millrace.contract import RUN, SERVICES
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.state import read_state
 from millrace.local import Component
 from tests.chaos.proxy import Link
-from tests.chaos.stack import SERVICES, Stack, Supervised
+from tests.chaos.stack import FORMS, Stack, Supervised
 from tests.killed import POINTS, command
 
 if TYPE_CHECKING:
@@ -106,12 +109,15 @@ class Placed(Fault):
 
 
 class Second(Fault):
-    """A second one of a service takes over from the first, works for a moment, and is killed."""
+    """A second one of a service, or ``millrace run`` beside services, or the other way round.
+
+    It takes over from the first, works for a moment, and is killed.
+    """
 
     ends_by_itself = True
 
     def __init__(self, stack: Stack, service: Supervised) -> None:
-        self.kind = f"second {service.name}"
+        self.kind = f"second {service.name}" if service.name in stack.at_work else f"{service.name} beside"
         self.target = service.name
         self._stack = stack
         self._service = service
@@ -122,17 +128,68 @@ class Second(Fault):
 
     def end(self) -> None:
         assert self._second is not None
-        wait_until(self._took_over, 60)
+        wait_until(partial(took_over, self._stack, self._service.name, self._second), 60)
         time.sleep(1)
         self._second.kill()
 
-    def _took_over(self) -> bool:
-        assert self._second is not None
-        try:
-            state = read_state(self._stack.settings, self._stack.source, self._service.name)
-        except BrokerError:
-            return False
-        return state is not None and f"process {self._second.pid} " in state.owner
+
+class Switched(Fault):
+    """``millrace run`` carries on for the services, or they for it.
+
+    What carried the source until then is told to end (SIGTERM), or killed, or else fenced while it works or
+    stands still. Services that are ``behind`` stand still for a while before it, so that something lies
+    between the stages.
+    """
+
+    target = "form"
+    ends_by_itself = True
+
+    def __init__(self, stack: Stack, how: str, *, behind: Sequence[str] = (), behind_s: float = 0.0) -> None:
+        self.kind = f"{stack.other_form} for {stack.form}, {how}"
+        self._stack, self._how, self._behind_s = stack, how, behind_s
+        self._behind = [stack.services[name] for name in behind if name in stack.at_work]
+        self._work: Future[None] = Future()
+
+    def begin(self) -> None:
+        # Beside what else goes wrong, which is over when this is waited for.
+        pool = ThreadPoolExecutor(1, "switch")
+        self._work = pool.submit(self._switch)
+        pool.shutdown(wait=False)
+
+    def end(self) -> None:
+        self._work.result()
+
+    def _switch(self) -> None:
+        for service in self._behind:
+            service.signal(signal.SIGSTOP)
+        time.sleep(self._behind_s)
+        stack = self._stack
+        old = [stack.services[name] for name in stack.at_work]
+        for service in old:
+            service.retire()
+        if self._how != "fenced":
+            self._end(old)
+        new = {name: stack.services[name].resume() for name in FORMS[stack.other_form]}
+        stack.form = stack.other_form
+        if self._how == "fenced":
+            for name, process in new.items():
+                wait_until(partial(took_over, stack, name, process), 60)
+            self._end(old)
+
+    def _end(self, old: Sequence[Supervised]) -> None:
+        for service in self._behind:
+            service.signal(signal.SIGCONT)
+        for service in old:
+            service.pause(signal.SIGKILL if self._how == "SIGKILL" else signal.SIGTERM)
+
+
+def took_over(stack: Stack, name: str, process: "Process") -> bool:
+    """Tell whether a process has written a state that its program writes."""
+    try:
+        state = read_state(stack.settings, stack.source, SERVICES[0] if name == RUN else name)
+    except BrokerError:
+        return False
+    return state is not None and f"process {process.pid} " in state.owner
 
 
 class Down(Fault):
@@ -185,17 +242,39 @@ def placed(stack: Stack, name: str, at: str, chance: random.Random) -> Placed:
     return Placed(stack.services[name], at, nth, commit_every=commit_every, longest_s=_LONGEST_S)
 
 
-def random_faults(stack: Stack, chance: random.Random, *, payloads: bool) -> Iterator[Fault]:
-    """Give faults for ever."""
+def switched(stack: Stack, chance: random.Random) -> Switched:
+    """Choose how the one form is followed by the other."""
+    behind = chance.choice([(), (), ("decoder",), ("rowmapper",), ("decoder", "rowmapper")])
+    how = chance.choice(["SIGTERM", "SIGKILL", "fenced"])
+    return Switched(stack, how, behind=behind, behind_s=chance.uniform(1, 10))
+
+
+def random_faults(stack: Stack, chance: random.Random, *, payloads: bool, alternate: bool) -> Iterator[Fault]:
+    """Give faults for ever, each of what carries the source when it is asked for.
+
+    With ``alternate`` the other form may come beside it.
+    """
     brokers = range(stack.kafka.nodes)
-    links = list(stack.network.links.values())
 
     def some_service() -> Supervised:
-        return stack.services[chance.choice(SERVICES)]
+        return stack.services[chance.choice(stack.at_work)]
 
     def place() -> Fault:
-        at = chance.choice([point for point in POINTS if payloads or point != "inside_payload"])
-        return placed(stack, "decoder" if at == "inside_payload" else chance.choice(SERVICES), at, chance)
+        inside = payloads and "decoder" in stack.at_work
+        at = chance.choice([point for point in POINTS if inside or point != "inside_payload"])
+        name = "decoder" if at == "inside_payload" else chance.choice(stack.at_work)
+        return placed(stack, name, at, chance)
+
+    def second() -> Fault:
+        beside = alternate and chance.randrange(2) == 0
+        names = FORMS[stack.other_form] if beside else stack.at_work
+        return Second(stack, stack.services[chance.choice(names)])
+
+    def registry_down() -> Fault:
+        # Now and then for longer than millrace run waits before it goes on without.
+        long = RUN in stack.at_work and chance.randrange(4) == 0
+        lasts = chance.uniform(30, 50) if long else chance.uniform(0, 4)
+        return Down("registry", stack.registry, stack.registry.kill, lasts)
 
     def stop_service() -> Fault:
         service = some_service()
@@ -220,8 +299,10 @@ def random_faults(stack: Stack, chance: random.Random, *, payloads: bool) -> Ite
         return Down(f"broker{node}", stack.kafka, lambda: stack.kafka.kill_node(node), chance.uniform(0, 8))
 
     def disturb() -> Fault:
-        # The link to the server is one, those to brokers are many.
-        link = stack.network.links["reader-server"] if chance.randrange(3) == 0 else chance.choice(links)
+        links = [link for name, link in stack.network.links.items() if name.startswith(stack.at_work)]
+        if chance.randrange(3) == 0:  # the link to the server is one, those to brokers are many
+            links = [link for link in links if link.name.endswith("-server")]
+        link = chance.choice(links)
         how = chance.choice(["cut", "held", "slow"])
         delay_s = chance.uniform(0.02, 0.3)
         disturb = {"cut": link.cut, "held": link.hold, "slow": lambda: link.delay(delay_s)}[how]
@@ -232,10 +313,10 @@ def random_faults(stack: Stack, chance: random.Random, *, payloads: bool) -> Ite
         (12, lambda: Signalled(some_service(), signal.SIGKILL)),
         (8, lambda: Signalled(some_service(), signal.SIGTERM)),
         (5, stop_service),
-        (4, lambda: Second(stack, some_service())),
+        (4, second),
         (6, lambda: Down("server", stack.server, stack.server.kill, chance.uniform(0, 3))),
         (7, broker_down),
-        (3, lambda: Down("registry", stack.registry, stack.registry.kill, chance.uniform(0, 4))),
+        (3, registry_down),
         (5, stop_server),
         (18, disturb),
     ]

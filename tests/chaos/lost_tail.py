@@ -2,10 +2,12 @@
 
 The brokers are killed, and the newest batches of the topic are cut off each replica's log, at the end of a
 transaction, as after an election of a leader that lacked them. The services that wrote or read these must
-stop with code 7; ``millrace state rebuild`` brings them back, in the order of the documentation.
+stop with code 7; ``millrace state rebuild`` brings them back, in the order of the documentation. Where the
+state topic loses its end, those stop whose state is older than what they wrote.
 """
 
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -15,12 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from millrace.contract import EventKey, RawKey
-from millrace.kafka.state import last_record
+from millrace.avro.service_state import DecoderState, RowMapperState, stored_state
+from millrace.contract import RUN, SERVICES, EventKey, RawKey
+from millrace.kafka.state import last_record, newest_offset, read_state
 from millrace.local import Kafka
 from millrace.runtime.exit_codes import ExitCode
-from tests.chaos.faults import Fault, wait_until
-from tests.chaos.stack import Stack
+from tests.chaos.faults import Fault, took_over, wait_until
+from tests.chaos.stack import Stack, Supervised
 from tests.shared import PROJECT
 
 _LENGTHS: Final = struct.Struct(">qi")
@@ -50,39 +53,51 @@ class LostTail(Fault):
         self.target = "brokers"
         self._stack, self._which, self._transactions = stack, which, transactions
         self._topic = getattr(stack.topics, which)
-        services = list(stack.services)
-        self._services = services[("raw", "events", "transactions").index(which) :][:2]
+        self._services = SERVICES[("raw", "events", "transactions").index(which) :][:2]
         """The one that writes the topic, and the one that reads it."""
+        self._stopping = [stack.services[name] for name in (*self._services, RUN) if name in stack.at_work]
 
     def begin(self) -> None:
-        self._before = {name: self._stack.services[name].exits[ExitCode.DATA] for name in self._services}
-        for name in self._services:
-            self._stack.services[name].may_end_with(ExitCode.DATA)
-        kafka = self._stack.kafka
-        for node in range(kafka.nodes):
-            kafka.kill_node(node)
-        self._lost = cut_tail(kafka, self._topic, self._transactions)
+        self._before = {service.name: service.exits[ExitCode.DATA] for service in self._stopping}
+        for service in self._stopping:
+            service.may_end_with(ExitCode.DATA)
+        self._lost = _lose(self._stack.kafka, self._topic, self._transactions)
 
     def end(self) -> None:
         stack = self._stack
         stack.kafka.start()
         if not self._lost:
             return
-        for name in self._services:
-            service = stack.services[name]
-            if not wait_until(partial(self._stopped, name), _STOPPED_S):
-                service.unexpected.append(f"{name} did not notice that {self._topic} lost its end")
-            service.pause()
-        for name in self._services:
-            said = self._rebuild(name)
-            service = stack.services[name]
+        for service in self._stopping:
+            if self._has_had(service.name) and not wait_until(partial(self._stopped, service), _STOPPED_S):
+                service.unexpected.append(f"{service.name} did not notice that {self._topic} lost its end")
+            service.pause(signal.SIGKILL)
             service.may_end_with(None)
-            service.resume()
-            if name != self._services[-1] and not wait_until(self._written_again(), _CAUGHT_UP_S):
+        for name in self._services:
+            said = rebuild(stack.services[name])
+            service, is_last = stack.services[name], name == self._services[-1]
+            if service in self._stopping or not is_last:
+                service.resume()
+            if not is_last and not wait_until(self._written_again(), _CAUGHT_UP_S):
                 service.unexpected.append(f"{self._topic} did not grow again: {said}")
+            if service not in self._stopping and not is_last:
+                service.pause(signal.SIGTERM)
+        if RUN in stack.at_work:
+            stack.services[RUN].resume()
 
-    def _stopped(self, name: str) -> bool:
-        return self._stack.services[name].exits[ExitCode.DATA] > self._before[name]
+    def _has_had(self, name: str) -> bool:
+        """Tell whether a service, as its state says, has written what was lost, or read it."""
+        stack = self._stack
+        if name == RUN or stack.topics.of_service(name).input != self._topic:
+            return True
+        kind = {"decoder": DecoderState, "rowmapper": RowMapperState}[name]
+        stored = read_state(stack.settings, stack.source, name)
+        state = None if stored is None else stored_state(kind, stored.value, stack.topics.state)
+        last = None if state is None else state.continuity.last_input
+        return last is not None and last.offset >= newest_offset(stack.settings, self._topic)
+
+    def _stopped(self, service: Supervised) -> bool:
+        return service.exits[ExitCode.DATA] > self._before[service.name]
 
     def _written_again(self) -> Callable[[], bool]:
         """Tell when the topic holds again what its reader has read of it."""
@@ -100,15 +115,64 @@ class LostTail(Fault):
         raw = topic == self._stack.topics.raw
         return (RawKey.parse(record.key) if raw else EventKey.parse(record.key).raw).order
 
-    def _rebuild(self, name: str) -> str:
-        service = self._stack.services[name]
-        command = [sys.executable, "-m", "millrace.cli", "state", "rebuild", name, "--yes"]
-        done = subprocess.run(
-            command, env=service.environment, cwd=PROJECT, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            service.unexpected.append(f"state rebuild {name} ended with {done.returncode}: {done.stderr}")
-        return done.stdout
+
+class LostState(Fault):
+    """The end of the state topic, while nothing is at work: some states are older than what they speak of."""
+
+    kind = "lost tail of state"
+    target = "brokers"
+    ends_by_itself = True
+
+    def __init__(self, stack: Stack, transactions: int) -> None:
+        self._stack, self._transactions = stack, transactions
+
+    def begin(self) -> None:
+        stack = self._stack
+        for name in stack.at_work:
+            stack.services[name].pause(signal.SIGKILL)
+        _lose(stack.kafka, stack.topics.state, self._transactions)
+
+    def end(self) -> None:
+        stack = self._stack
+        stack.kafka.start()
+        for name in stack.at_work:
+            self._resume(stack.services[name])
+
+    def _resume(self, service: Supervised) -> None:
+        """Start it again; if its state proves too old, rebuild that first."""
+        stack, before = self._stack, service.exits[ExitCode.DATA]
+        service.may_end_with(ExitCode.DATA)
+        process = service.resume()
+
+        def stopped() -> bool:
+            return service.exits[ExitCode.DATA] > before
+
+        if not wait_until(lambda: stopped() or took_over(stack, service.name, process), _STOPPED_S):
+            service.unexpected.append(f"{service.name} neither resumed nor stopped after the loss of states")
+        if stopped():
+            service.pause(signal.SIGKILL)
+            for name in SERVICES if service.name == RUN else (service.name,):
+                rebuild(stack.services[name])
+            service.resume()
+        service.may_end_with(None)
+
+
+def rebuild(service: Supervised) -> str:
+    """Run ``millrace state rebuild``; give what it says."""
+    command = [sys.executable, "-m", "millrace.cli", "state", "rebuild", service.name, "--yes"]
+    done = subprocess.run(
+        command, env=service.environment, cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        service.unexpected.append(f"state rebuild {service.name} ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def _lose(kafka: Kafka, topic: str, transactions: int) -> bool:
+    """Kill all brokers and cut the end off a topic; give whether something was cut off."""
+    for node in range(kafka.nodes):
+        kafka.kill_node(node)
+    return cut_tail(kafka, topic, transactions)
 
 
 def cut_tail(kafka: Kafka, topic: str, transactions: int) -> bool:
@@ -151,6 +215,10 @@ def _batches(path: Path) -> Iterator[_Batch]:
         at = end
 
 
-def lost_tail(stack: Stack, chance: random.Random) -> LostTail:
+def lost_tail(stack: Stack, chance: random.Random) -> Fault:
     """Choose a topic, and how much of it is lost."""
-    return LostTail(stack, chance.choice(("raw", "events", "transactions")), chance.choice((1, 2, 10, 40)))
+    which, transactions = (
+        chance.choice(("raw", "events", "transactions", "state")),
+        chance.choice((1, 2, 10, 40)),
+    )
+    return LostState(stack, transactions) if which == "state" else LostTail(stack, which, transactions)

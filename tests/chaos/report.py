@@ -9,10 +9,17 @@ from pathlib import Path
 
 from tests.chaos.campaign import Report
 
+_CARRIED_BY = {
+    "services": "three services",
+    "run": "millrace run",
+    "alternate": "three services and millrace run in turns",
+}
 
-def report_lines(report: Report, *, server: str, brokers: int, seed: int) -> Iterator[str]:
+
+def report_lines(report: Report, *, server: str, brokers: int, mode: str, seed: int) -> Iterator[str]:
     """Give the report, a line each."""
-    yield f"{server}, Kafka of {brokers} node{'s' if brokers > 1 else ''}, seed {seed}; {machine()}"
+    yield f"{server}, Kafka of {brokers} node{'s' if brokers > 1 else ''}, {_CARRIED_BY[mode]}; {machine()}"
+    yield f"--mode {mode} --seed {seed}"
     yield f"{report.faults} faults in {report.duration_s / 60:.1f} minutes"
     if report.missed:
         yield f"{report.missed} placed kills waited in vain for their point and do not count"

@@ -1,4 +1,4 @@
-"""A short campaign: each service is killed at exact points, and everything else goes wrong once."""
+"""A short campaign: services and ``millrace run`` are killed at exact points, all else goes wrong once."""
 
 import signal
 from collections.abc import Iterator
@@ -8,41 +8,44 @@ import pytest
 
 from millrace.local import MissingLibraryError, MySQL
 from tests.chaos.campaign import Campaign
-from tests.chaos.faults import Disturbed, Down, Fault, Placed, Second, Signalled
+from tests.chaos.faults import Disturbed, Down, Fault, Placed, Second, Signalled, Switched
 from tests.chaos.lost_tail import LostTail
 from tests.chaos.stack import Stack
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3000)]
 
 
-def rounds(stack: Stack) -> list[list[Fault]]:
-    """Faults, those of a list at the same time."""
-    reader, decoder, rowmapper = stack.services.values()
+def rounds(stack: Stack) -> Iterator[list[Fault]]:
+    """Faults, those of a list at the same time; what is at work when a list is asked for suffers them."""
+    reader, decoder, rowmapper, run = stack.services.values()
     links = stack.network.links
     to_server, to_broker = links["reader-server"], links["rowmapper-broker0"]
-    return [
-        [
-            Placed(reader, "before_commit", 3),
-            Placed(decoder, "inside_statement", 2),
-            Placed(rowmapper, "after_commit", 2, commit_every=50),
-        ],
-        [
-            Placed(reader, "inside_statement", 2),
-            Placed(decoder, "after_produce", 40),
-            Placed(rowmapper, "before_commit", 2, commit_every=50),
-        ],
-        [
-            Down("server", stack.server, stack.server.kill, 0.5),
-            Placed(rowmapper, "inside_statement", 3),
-        ],
-        [
-            Disturbed(to_server, "cut", to_server.cut, 1.0),
-            Disturbed(to_broker, "held", to_broker.hold, 2.0),
-            Second(stack, decoder),
-        ],
-        [Down("broker0", stack.kafka, stack.kafka.kill, 0.5), Signalled(reader, signal.SIGTERM)],
-        [LostTail(stack, "raw", 2)],
+    yield [
+        Placed(reader, "before_commit", 3),
+        Placed(decoder, "inside_statement", 2),
+        Placed(rowmapper, "after_commit", 2, commit_every=50),
     ]
+    yield [
+        Placed(reader, "inside_statement", 2),
+        Placed(decoder, "after_produce", 40),
+        Placed(rowmapper, "before_commit", 2, commit_every=50),
+    ]
+    yield [
+        Down("server", stack.server, stack.server.kill, 0.5),
+        Placed(rowmapper, "inside_statement", 3),
+    ]
+    yield [
+        Disturbed(to_server, "cut", to_server.cut, 1.0),
+        Disturbed(to_broker, "held", to_broker.hold, 2.0),
+        Second(stack, decoder),
+    ]
+    yield [Down("broker0", stack.kafka, stack.kafka.kill, 0.5), Signalled(reader, signal.SIGTERM)]
+    yield [LostTail(stack, "raw", 2)]
+    yield [Switched(stack, "fenced", behind=["decoder"], behind_s=1.0)]
+    yield [Placed(run, "before_commit", 3)]
+    yield [Second(stack, rowmapper)]
+    yield [LostTail(stack, "events", 2)]
+    yield [Switched(stack, "SIGKILL")]
 
 
 @pytest.fixture

@@ -17,7 +17,13 @@ import pytest
 from pydantic import SecretStr
 
 from millrace.avro import registry as module
-from millrace.avro.registry import RegistryError, SchemaRefusedError, SchemaRegistry, UnknownSchemaError
+from millrace.avro.registry import (
+    IncompatibleSchemaError,
+    RegistryError,
+    SchemaRefusedError,
+    SchemaRegistry,
+    UnknownSchemaError,
+)
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import RegistrySettings
 from tests.shared import run_python
@@ -31,7 +37,6 @@ LENGTHLESS = b"HTTP/1.1 200 OK\r\n\r\n"
 ASK: dict[str, Callable[[SchemaRegistry], Any]] = {
     "check": lambda registry: registry.check(),
     "register": lambda registry: registry.register("t-value", RECORD),
-    "register always": lambda registry: registry.register("t-value", RECORD, always=True),
     "schema": lambda registry: registry.schema(7),
     "subject_schemas": lambda registry: registry.subject_schemas("t-value"),
     "compatibility": lambda registry: registry.compatibility(),
@@ -260,7 +265,6 @@ def test_what_it_says_is_cut_and_printable() -> None:
         assert len(registry.mode()) < 1000
 
 
-@pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -270,9 +274,10 @@ def test_what_it_says_is_cut_and_printable() -> None:
         (413, b"<html>too large</html>"),
     ],
 )
-def test_a_refused_schema_is_one_tables_trouble(status: int, body: object, always: bool) -> None:
-    error = refused("register always" if always else "register", http(status, body))
+def test_a_refused_schema_is_one_tables_trouble(status: int, body: object) -> None:
+    error = refused("register", http(status, body))
     assert isinstance(error, SchemaRefusedError)
+    assert isinstance(error, IncompatibleSchemaError) == (status == 409)
     assert "t-value" in error.message
 
 
@@ -376,14 +381,6 @@ def test_memory(answer: Answer) -> None:
         done = run_python("-c", MEASURE, server.url, settings={})
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 300
-
-
-def test_a_level_that_we_may_not_set_is_one_tables_trouble() -> None:
-    incompatible = http(409, {"error_code": 409, "message": "incompatible"})
-    forbidden = http(403, {"error_code": 40301, "message": "no"})
-    assert isinstance(refused("register always", incompatible, forbidden), SchemaRefusedError)
-    away = http(503, {"error_code": 503, "message": "no"})
-    assert not isinstance(refused("register always", incompatible, away), SchemaRefusedError)
 
 
 def test_a_kept_connection_that_the_registry_has_closed() -> None:

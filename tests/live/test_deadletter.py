@@ -11,6 +11,7 @@ from millrace.avro.service_state import RowMapperState
 from millrace.kafka.state import read_state
 from tests.shared import run_python
 
+from .reader_world import wait_for
 from .rows_world import SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
@@ -34,7 +35,11 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 
 def deadletter(world, *arguments, code=0, text=True):
-    done = run_python("-m", "millrace.cli", "deadletter", *arguments, settings=world.environment, text=text)
+    return millrace(world, "deadletter", *arguments, code=code, text=text)
+
+
+def millrace(world, *arguments, code=0, text=True):
+    done = run_python("-m", "millrace.cli", *arguments, settings=world.environment, text=text)
     assert done.returncode == code, done.stderr
     return done
 
@@ -63,11 +68,13 @@ def wait_for_definition(world, columns):
 
 
 def quarantine(world):
-    """Let a table be altered after its definition was read, and write to it; return how many letters wait."""
+    """Alter a table in a way that is in no log, and write to it; return how many letters wait."""
     run(world, TABLES)
     with world.services(*SERVICES):
         world.wait_for_start()
-        run(world, "INSERT INTO plain (id) VALUES (1); ALTER TABLE plain DROP COLUMN big;")
+        run(
+            world, "INSERT INTO plain (id) VALUES (1); SET sql_log_bin = 0; ALTER TABLE plain DROP COLUMN big"
+        )
         run(world, *WRITES, "INSERT INTO done VALUES (1)")
         world.wait_for_row("done")
     assert [row["after"]["id"] for row in world.rows("plain")] == [1]
@@ -116,9 +123,47 @@ def test_a_quarantined_table_is_redriven(world):
         world.wait_for_row("done", 3)
     assert_whole(world)
     assert world.rows("plain")[-1]["after"]["note"] == "live again"
+    assert_paused_and_resumed(world)
+    assert_the_source_is_held(world)
+    assert_whole(world)
     assert not any(
         json.loads(line)["waits"] for line in deadletter(world, "list", "--json").stdout.splitlines()
     )
+
+
+def assert_the_source_is_held(world):
+    """The reader ends, services that are started wait, and go on by themselves when it is resumed."""
+    rows = len(world.rows("done"))
+    with world.service("reader", ends_with=6) as reader, world.services("decoder", "rowmapper"):
+        run(world, "INSERT INTO done VALUES (100)")
+        world.wait_for_row("done", rows + 1)
+        assert "paused; services that still run" in millrace(world, "pause").stdout
+        run(world, "INSERT INTO done VALUES (101)")
+        reader.wait(240)
+    with world.services(*SERVICES) as services:
+        wait_for(lambda: "the source is paused" in world.log("reader"), services[0], "the reader")
+        assert len(world.rows("done")) == rows + 1
+        assert f"{world.source}: resumed" in millrace(world, "resume").stdout
+        world.wait_for_row("done", rows + 2)
+    assert millrace(world, "resume").stdout == f"{world.source} is not paused\n"
+
+
+def assert_paused_and_resumed(world):
+    """A table's rows wait in their order, over restarts, until it is resumed."""
+    table = f"{world.database}.plain"
+    assert f"{table}: paused" in millrace(world, "pause", table).stdout
+    with world.services(*SERVICES):
+        run(world, "INSERT INTO plain (id, note) VALUES (60, 'waits'); INSERT INTO done VALUES (4)")
+        world.wait_for_row("done", 4)
+    assert f"{table}: was quarantined or paused already" in millrace(world, "pause", table).stdout
+    with world.services(*SERVICES):
+        run(world, "UPDATE plain SET note = 'comes' WHERE id = 60; INSERT INTO done VALUES (5)")
+        world.wait_for_row("done", 5)
+    assert 60 not in [(row["after"] or {}).get("id") for row in world.rows("plain")]
+    assert f"{table} is paused, 2 dead letters wait" in deadletter(world, "list").stdout
+    assert deadletter(world, "redrive").stdout == f"no table of {world.source} is quarantined\n"
+    assert f"{table}: 2 dead letters mapped, 2 rows" in millrace(world, "resume", table).stdout
+    assert [row["after"]["note"] for row in world.rows("plain")[-2:]] == ["waits", "comes"]
 
 
 def assert_whole(world):

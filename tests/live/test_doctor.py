@@ -588,7 +588,7 @@ def test_nothing_answers():
     errors = [line for line in done.stdout.splitlines() if line.startswith("  error")]
     assert [line.split()[1] for line in errors] == ["connection:"] * 3
     advice = [line.strip() for line in done.stdout.splitlines() if "→" in line]
-    assert advice == [
+    assert [line for line in advice if "millrace.kernel.build" not in line] == [
         f"→ see what the line names; without a connection nothing at 127.0.0.1:{port} is checked",
         "→ no service can start without Kafka",
         "→ decoder and row mapper cannot start without it; the reader can",

@@ -15,6 +15,8 @@ import pytest
 from millrace.avro.records import deserialize
 from millrace.contract import ABANDONED, HEADER_MARKER, SOURCE_CHANGED
 from millrace.local import Kafka, MariaDB, MySQL, Registry
+from millrace.selection.settings import ReplicateSettings
+from tests.unit.selection.test_tables import CASES, TABLES
 
 from .proxy import Proxy
 from .reader_world import ReaderWorld, assert_nothing_twice, wait_for
@@ -109,6 +111,7 @@ def test_the_primary_dies_in_mid_transaction(
 ) -> None:
     with ExitStack() as stack:
         servers = stack.enter_context(topology(kind))
+        assert_a_replica_selects_as_we_do(servers[0], servers[2])
         proxy = stack.enter_context(Proxy(servers[0].port, STALL))
         first, second, _ = servers
         world = stack.enter_context(closing(RowsWorld(kafka, registry, first, source_name, tmp_path)))
@@ -140,6 +143,78 @@ def test_the_primary_dies_in_mid_transaction(
         assert_folded(world, second)
         assert_markers(world, kafka)
         assert_refused(world, kafka, first, kind)
+
+
+def assert_a_replica_selects_as_we_do(primary: Server, replica: Server) -> None:
+    """Rules of replicate-… choose the tables that a replica with the same rules gets."""
+    # Patterns of MariaDB do not look at case; ours are MySQL's.
+    names = [name for name in TABLES if isinstance(primary, MySQL) or name.islower()]
+    databases = sorted({name.partition(".")[0] for name in names})
+    primary.execute(*(f"CREATE DATABASE {name}" for name in (*databases, "eu")))
+    for name in names:
+        table = name.partition(".")[2]
+        primary.execute(
+            f"CREATE TABLE {name} (n INT PRIMARY KEY)",
+            *(f"CREATE TABLE IF NOT EXISTS {other}.{table} (n INT PRIMARY KEY)" for other in ("eu", "shop")),
+        )
+    for number, (rules, _) in enumerate(CASES[3::2]):
+        _wait_for_replica(primary, replica)
+        replica.execute("STOP SLAVE SQL_THREAD", *_filters(replica, rules), "START SLAVE SQL_THREAD")
+        primary.execute(*(f"INSERT INTO {name} VALUES ({number})" for name in names))
+        _wait_for_replica(primary, replica)
+        tables = ReplicateSettings(**rules).tables
+        expected = set()
+        for name in names:
+            database, table = name.split(".")
+            if tables.selects(database, table):
+                expected.add(f"{tables.database(database)}.{table}")
+        places = {f"{database}.{name.partition('.')[2]}" for name in names for database in (*databases, "eu")}
+        there = {
+            name
+            for name in places
+            if _exists(replica, name) and replica.query(f"SELECT n FROM {name} WHERE n = {number}")
+        }
+        assert there == expected, (rules, there, expected)
+    _wait_for_replica(primary, replica)
+    replica.execute("STOP SLAVE SQL_THREAD", *_filters(replica, {}), "START SLAVE SQL_THREAD")
+
+
+def _exists(server: Server, name: str) -> bool:
+    return bool(
+        server.query(
+            "SELECT 1 FROM information_schema.tables WHERE CONCAT(table_schema, '.', table_name) = BINARY %s",
+            (name,),
+        )
+    )
+
+
+def _filters(replica: Server, rules: dict[str, str]) -> list[str]:
+    names = [name for name in ReplicateSettings.model_fields if name.rpartition("_")[2] in ("db", "table")]
+    if isinstance(replica, MariaDB):
+        return [f"SET GLOBAL replicate_{name} = '{_escaped(rules.get(name, ''))}'" for name in names]
+    texts = []
+    for name in names:
+        parts = [part.strip() for part in rules.get(name, "").split(",") if part]
+        if name == "rewrite_db":
+            parts = [f"({part.replace('->', ', ')})" for part in parts]
+        elif name.startswith("wild"):
+            parts = [f"'{_escaped(part)}'" for part in parts]
+        texts.append(f"REPLICATE_{name.upper()} = ({', '.join(parts)})")
+    return ["CHANGE REPLICATION FILTER " + ", ".join(texts)]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+def _wait_for_replica(primary: Server, replica: Server) -> None:
+    if isinstance(primary, MariaDB):
+        ((place,),) = primary.query("SELECT @@gtid_binlog_pos")
+        ((late,),) = replica.query("SELECT MASTER_GTID_WAIT(%s, 60)", (place,))
+    else:
+        ((place,),) = primary.query("SELECT @@gtid_executed")
+        ((late,),) = replica.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, 60)", (place,))
+    assert late == 0, place
 
 
 def _last(world: RowsWorld, table: str) -> str | None:

@@ -205,6 +205,27 @@ def test_a_producer_that_is_full_waits(
         assert [record.key for record in read(reader, 300)] == [record[0] for record in many]
 
 
+def test_a_partition_takes_a_batch_at_a_time(settings: KafkaSettings, source: str, client: str) -> None:
+    """While one waits for its answer and another is ready, librdkafka polls without a pause."""
+    noise = random.Random(7)
+    many: list[OutputRecord] = [(b"%d" % number, noise.randbytes(10_000), 1, None) for number in range(350)]
+    producer, writer = messages.open_producer(producer_config(settings, source))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    done = writer.write(f"{source}.raw", 0, many, 0)
+    assert done == (100 if client == "kernel" else 350)
+    while done < len(many):
+        before = done
+        assert writer.wait(30_000)
+        done = writer.write(f"{source}.raw", 0, many, done)
+        assert before < done <= before + 101
+    producer.commit_transaction(30)
+    assert writer.wait(0)
+    with InputReader(settings, f"{source}.raw", "g") as reader:
+        reader.seek(0)
+        assert [record.key for record in read(reader, 350)] == [record[0] for record in many]
+
+
 def test_a_fenced_producer(settings: KafkaSettings, source: str) -> None:
     with TransactionalProducer(settings, source, "reader") as first:
         first.open()

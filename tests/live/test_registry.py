@@ -5,11 +5,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from pydantic import SecretStr
-from structlog.testing import capture_logs
 
 from millrace.avro import registry as module
 from millrace.avro.records import RecordSerializer, deserialize
 from millrace.avro.registry import (
+    IncompatibleSchemaError,
     RegistryError,
     SchemaRefusedError,
     SchemaRegistry,
@@ -50,20 +50,14 @@ def test_same_schema_by_another_process_has_the_same_id(client, registry, source
         assert other.register(value_subject(source_name), record(A)) == first
 
 
-def test_incompatible_schema_is_refused_unless_it_must_be(client, source_name):
+def test_incompatible_schema_is_refused(client, source_name):
     subject = value_subject(source_name)
     client.register(subject, record(A))
     incompatible = record({"name": "a", "type": "string"}, B)
     with pytest.raises(RegistryError, match=f"refuses the schema of {subject}") as refused:
         client.register(subject, incompatible)
     assert refused.value.exit_code is ExitCode.REGISTRY
-    with capture_logs() as logged:
-        forced = client.register(subject, incompatible, always=True)
-    (warning,) = logged
-    assert (warning["event"], warning["compatibility"]) == ("incompatible schema", "NONE")
-    assert f"refuses the schema of {subject}" in warning["reason"]
-    assert client.schema(forced) == incompatible
-    assert client.register(subject, record(A)) != forced
+    assert isinstance(refused.value, IncompatibleSchemaError)
 
 
 def test_records_of_checked_in_schemas(client, source_name):

@@ -74,7 +74,7 @@ def records(world):
 def content(world, message):
     if message.topic().count(".") == 1:
         return message.value()
-    return deserialize(world.registry, message.value()) | {"ts_ms": None}
+    return deserialize(world.registry, message.value()) | dict.fromkeys(("ts_ms", "ts_us", "ts_ns"))
 
 
 def wait_for_fenced(process):

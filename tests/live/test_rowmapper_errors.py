@@ -1,12 +1,6 @@
-"""What the row mapper says when it cannot start, and that others can read what it writes."""
-
-from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+"""What the row mapper says when it cannot start."""
 
 from tests.shared import run_python
-
-from .rows_world import SERVICES, RowsWorld
 
 
 def run_rowmapper(**environment):
@@ -55,29 +49,3 @@ def test_settings_that_are_wrong():
         line.startswith("error: MILLRACE_REGISTRY_URL is missing") for line in done.stderr.splitlines()
     )
     assert any("MILLRACE_ROWS_BIGINT_UNSIGNED is wrong" in line for line in done.stderr.splitlines())
-
-
-def test_confluents_own_deserializer_reads_rows(kafka, registry, mysql, source_name, tmp_path):
-    world = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
-    mysql.execute(f"CREATE DATABASE {world.database}")
-    try:
-        with world.services(*SERVICES):
-            world.wait_for_start()
-            mysql.execute(
-                f"CREATE TABLE {world.database}.a "
-                "(id INT, day DATE, price DECIMAL(8,2), PRIMARY KEY (id, day))",
-                f"INSERT INTO {world.database}.a VALUES (1, '2024-02-29', 12.30)",
-            )
-            world.wait_for_row("a")
-        (message,) = world.messages(world.topics.table(world.database, "a"))
-        with SchemaRegistryClient({"url": registry.url}) as client:
-            named = {"subject.name.strategy": topic_subject_name_strategy}
-            deserialize = AvroDeserializer(client, conf=named)
-            topic = message.topic()
-            key = deserialize(message.key(), SerializationContext(topic, MessageField.KEY))
-            value = deserialize(message.value(), SerializationContext(topic, MessageField.VALUE))
-        assert str(key["day"][1] if isinstance(key["day"], tuple) else key["day"]) == "2024-02-29"
-        assert str(value["after"]["price"]) == "12.30"
-    finally:
-        world.close()
-        mysql.execute(f"DROP DATABASE {world.database}")

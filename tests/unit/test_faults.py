@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millrace.avro.records import deserialize
+from millrace.avro.records import deserialize, is_dead_letter_of
+from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
 from millrace.binlog.events import (
     GtidLogEvent,
     RotateEvent,
     TransactionPayloadEvent,
     UpdateRowsEvent,
+    UserVarEvent,
     WriteRowsEvent,
     XaPrepareLogEvent,
     XidEvent,
@@ -42,6 +45,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
+from millrace.stage import Output
 from services.decoder import app as decoder_app
 from services.decoder.settings import DecoderSettings
 from services.reader import app as reader_app
@@ -60,16 +64,22 @@ PROCESSES = (*SERVICES, "run", "run")
 
 TOPICS = Topics(SOURCE)
 OUTPUT = (TOPICS.raw, TOPICS.events, TOPICS.transactions, TOPICS.ddl, TOPICS.deadletter, f"{SOURCE}.shop.t")
+IN_ORDER = [(topic, None) for topic in OUTPUT if topic != TOPICS.deadletter]
+IN_ORDER += [(TOPICS.deadletter, service) for service in SERVICES[1:]]
+"""Topics, and where several services write, each of these."""
+
 SID = bytes(range(16))
 POSITIONS = frozenset({"raw_offset", "events_offset", "offset", "read_ts_ms", "ts_ms", "ts_us", "ts_ns"})
 """Fields that depend on the time, or on where other records lie."""
 
-LOSSES = [(TOPICS.raw,), (TOPICS.events,), (TOPICS.transactions, f"{SOURCE}.shop.t"), (TOPICS.state,)]
-"""Topics that lose their tails together. That of a row topic alone shows in no state.
-
-Where the tail of the state topic is lost, a dead letter or a statement that was the only thing written since
-shows nowhere either, and is written once more.
-"""
+LOSSES = [
+    (TOPICS.raw,),
+    (TOPICS.events,),
+    (TOPICS.transactions, f"{SOURCE}.shop.t"),
+    (TOPICS.ddl,),
+    (TOPICS.state,),
+]
+"""Topics that lose their tails together. That of a row topic alone shows in no state."""
 
 REGISTRY_USERS = [f"services.{name}.{module}" for name in SERVICES[1:] for module in ("app", "rebuild")]
 REGISTRY_USERS.append("services.run.app")
@@ -97,6 +107,17 @@ def unreadable(log: MadeLog, number: int) -> None:
     """Rows of a table that are cut short: the table is quarantined."""
     log.query("BEGIN")
     log.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", b"\x00\x01"), XidEvent(number))
+
+
+def undecodable(log: MadeLog, number: int) -> None:
+    """A transaction with an event whose body is impossible."""
+    log.query("BEGIN")
+    log.add(UserVarEvent("v", 1, None, None, None, None))
+    position, data = log.events.pop()
+    log.position = position
+    damaged = data[:19] + b"\xff" * (len(data) - 19 - CHECKSUM_LENGTH)
+    log.append(damaged + compute_checksum(damaged))
+    log.add(XidEvent(number))
 
 
 def ddl(log: MadeLog, number: int) -> None:
@@ -127,7 +148,7 @@ def payload(log: MadeLog, number: int) -> None:
     log.add(TransactionPayloadEvent(255, len(events), events))
 
 
-ACTIONS: tuple[Action, ...] = (insert, update, unreadable, ddl, prepare, decide, payload)
+ACTIONS: tuple[Action, ...] = (insert, update, unreadable, undecodable, ddl, prepare, decide, payload)
 
 
 def write_log(folder: Path, number: int, actions: list[Action]) -> None:
@@ -143,10 +164,14 @@ def write_log(folder: Path, number: int, actions: list[Action]) -> None:
 class World:
     """Broker, registry and log files: what outlives a process."""
 
+    commit_every = 4
+    """Records, or as soon as a stage yields after so many."""
+
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.folder = folder
         self.broker = Broker()
         self.registry = registry
+        self._read: dict[bytes, Any] = {}
 
     def run(self, name: str) -> None:
         """Run a service until it has nothing left to do, or what it stops with is raised."""
@@ -176,7 +201,11 @@ class World:
         stack.enter_context(self.broker.installed())
         for module in REGISTRY_USERS:
             stack.enter_context(patch(f"{module}.SchemaRegistry", lambda *_, **__: self.registry))
-        stack.enter_context(patch.object(producer_module, "CommitPolicy", lambda: CommitPolicy(records=4)))
+        policy = CommitPolicy(records=self.commit_every)
+        stack.enter_context(patch.object(producer_module, "CommitPolicy", lambda: policy))
+        stack.enter_context(patch.object(Output, "settle_bytes", 0))
+        # What the broker has it gives at once.
+        stack.enter_context(patch("millrace.kafka.continuity._TIMEOUT_S", 0.1))
         return stack
 
     def rebuild(self, name: str) -> None:
@@ -196,14 +225,20 @@ class World:
                 self.rebuild(name)
                 self.run(name)
 
-    def written(self, topic: str) -> list[Any]:
-        """Committed records of a topic without what depends on time and place."""
-        return [self._readable(topic, entry) for entry in self.broker.records(topic)]
+    def written(self, topic: str, service: str | None = None) -> list[Any]:
+        """Committed records of a topic, or of a service there, without what depends on time and place."""
+        return [
+            self._readable(topic, entry)
+            for entry in self.broker.records(topic)
+            if service is None or is_dead_letter_of(service, entry.value)
+        ]
 
     def _readable(self, topic: str, entry: Any) -> Any:
         value = entry.value
         if topic != TOPICS.raw and value is not None and value[:1] == b"\0":
-            value = _timeless(deserialize(self.registry, value))
+            if value not in self._read:
+                self._read[value] = _timeless(deserialize(self.registry, value))
+            value = self._read[value]
         return entry.key, value, entry.headers, entry.timestamp_ms
 
 
@@ -224,7 +259,7 @@ class Faults(RuleBasedStateMachine):
         registry = Registry()
         self.world, self.reference = (World(self._folder, registry) for _ in range(2))
         self._files = 0
-        self._lost = self._lost_state = False
+        self._lost = False
         self._write([insert])
 
     def teardown(self) -> None:
@@ -238,11 +273,9 @@ class Faults(RuleBasedStateMachine):
         self.reference.drain()
 
     def _compare(self, *, whole: bool) -> None:
-        for topic in OUTPUT:
-            found, expected = self.world.written(topic), self.reference.written(topic)
-            if topic in (TOPICS.deadletter, TOPICS.ddl) and self._lost_state:
-                found = [record for at, record in enumerate(found) if record not in found[:at]]
-            assert found == (expected if whole else expected[: len(found)]), topic
+        for topic, service in IN_ORDER:
+            found, expected = (world.written(topic, service) for world in (self.world, self.reference))
+            assert found == (expected if whole else expected[: len(found)]), (topic, service)
 
     @invariant()
     def holds_a_beginning(self) -> None:
@@ -309,13 +342,33 @@ class Faults(RuleBasedStateMachine):
             if left > 0:
                 self.world.broker.lose_tail(topic, min(count, left))
                 self._lost = True
-                self._lost_state = self._lost_state or topic == TOPICS.state
 
     @precondition(lambda self: self._lost)
     @rule()
     def repair(self) -> None:
         self.world.drain()
         self._lost = False
+
+
+@pytest.mark.parametrize("action", [ddl, undecodable, unreadable])
+def test_the_end_of_the_state_is_lost(
+    action: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ever more of the state is lost, each time from the end on, and nothing is written twice."""
+    monkeypatch.setattr(World, "commit_every", 1)
+    registry = Registry()
+    reference = World(tmp_path, registry)
+    write_log(tmp_path, 1, [insert])
+    write_log(tmp_path, 2, [action])
+    reference.drain()
+    states = len(reference.broker.records(TOPICS.state))
+    for count in range(1, states):
+        world = World(tmp_path, registry)
+        world.drain()
+        world.broker.lose_tail(TOPICS.state, count)
+        world.drain()
+        for topic, service in IN_ORDER:
+            assert world.written(topic, service) == reference.written(topic, service), (topic, count)
 
 
 Faults.TestCase.settings = settings(

@@ -22,6 +22,7 @@ CODEC_LIBRARIES = {"zstandard", "cryptography"}
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
+    "millrace.ddl": ("millrace.ddl", "millrace.binlog"),
     "millrace.contract": (),
     "millrace.stage": (),
     "millrace.text": (),
@@ -31,11 +32,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.kafka": (
         *("millrace.kafka", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.avro.service_state", "millrace.kernel"),
+        *("millrace.avro.service_state", "millrace.avro.records", "millrace.kernel"),
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.binlog", "millrace.kernel", "millrace.text"),
+        *("millrace.binlog", "millrace.ddl", "millrace.kernel", "millrace.text", "millrace.selection"),
+    ),
+    "millrace.selection": (
+        *("millrace.selection", "millrace.binlog", "millrace.runtime.settings", "millrace.text"),
     ),
     "millrace.decoder": (
         *("millrace.decoder", "millrace.kafka.chunks", "millrace.contract", "millrace.runtime"),
@@ -101,7 +105,10 @@ STAGES: tuple[str, ...] = (
         f"millrace.rowmapper.{name}"
         for name in ("stage", "event_reader", "assembly", "binding", "quarantine")
     ),
-    *(f"millrace.rowmapper.{name}" for name in ("publication", "chunked_rows", "value_offsets", "catalog")),
+    *(
+        f"millrace.rowmapper.{name}"
+        for name in ("publication", "chunked_rows", "value_offsets", "catalog", "session")
+    ),
     "millrace.stage",
 )
 

@@ -29,9 +29,9 @@ class SilentRegistry(Registry):
         if self.silent:
             raise RegistryError("the registry does not answer")
 
-    def register(self, subject: str, schema: Any, *, always: bool = False) -> int:
+    def register(self, subject: str, schema: Any) -> int:
         self.check()
-        return super().register(subject, schema, always=always)
+        return super().register(subject, schema)
 
 
 @pytest.fixture
@@ -160,11 +160,11 @@ def test_all_stages_work_again_once_the_registry_answers(
     assert isinstance(registry, SilentRegistry)
     register = registry.register
 
-    def fail_once(subject: str, schema: Any, *, always: bool = False) -> int:
+    def fail_once(subject: str, schema: Any) -> int:
         if "shop.t" in subject and not failed:
             failed.append(subject)
             raise RegistryError("the registry does not answer")
-        return register(subject, schema, always=always)
+        return register(subject, schema)
 
     failed: list[str] = []
     monkeypatch.setattr(registry, "register", fail_once)

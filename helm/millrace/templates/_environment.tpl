@@ -50,6 +50,14 @@ MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- if has .component (list "rowmapper" "run") }}
 MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
+MILLRACE_ROWS_DECIMAL: {{ $source.rows.decimal | quote }}
+MILLRACE_ROWS_TEMPORAL: {{ $source.rows.temporal | quote }}
+MILLRACE_ROWS_BIT: {{ $source.rows.bit | quote }}
+MILLRACE_ROWS_BINARY: {{ $source.rows.binary | quote }}
+MILLRACE_ROWS_CONNECTOR: {{ $source.rows.connector | quote }}
+MILLRACE_ROWS_TOMBSTONES: {{ $source.rows.tombstones | quote }}
+MILLRACE_ROWS_KEY_HEADERS: {{ $source.rows.keyHeaders | quote }}
+MILLRACE_ROWS_TRUNCATE: {{ $source.rows.truncate | quote }}
 MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
 MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
 MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}
@@ -139,6 +147,9 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- $parts := list (include "millrace.secrets.kafka" .root) -}}
 {{- if ne .component "reader" -}}
 {{- $parts = append $parts (include "millrace.secrets.registry" .root) -}}
+{{- end -}}
+{{- if and (has .component (list "rowmapper" "run")) .source.hashSalt.existingSecret -}}
+{{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_COLUMNS_HASH_SALT" .source.hashSalt.existingSecret .source.hashSalt.key)) -}}
 {{- end -}}
 {{- if and (has .component (list "reader" "run")) .source.mysql.host -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_USER" .source.mysql.existingSecret .source.mysql.userKey)) -}}

@@ -24,6 +24,7 @@ __all__ = [
     "Charset",
     "charset",
     "charset_of_collation",
+    "collation_of_charset",
     "collation_servers",
     "max_bytes_per_character",
 ]
@@ -234,6 +235,16 @@ def charset_of_collation(collation_id: int) -> str:
         servers = ", ".join(collation_servers())
         raise UnsupportedError(f"collation id {collation_id} is not known to {servers}")
     return name
+
+
+@cache
+def collation_of_charset(name: str) -> int:
+    """Give the lowest id among the collations of a character set; raise as :func:`charset_of_collation`."""
+    name = _ALIASES.get(name, name)
+    ids = [collation_id for collation_id, owner in _collations().items() if owner == name]
+    if not ids:
+        raise UnsupportedError(f"no collation of a character set {name!r} is known")
+    return min(ids)
 
 
 def collation_servers() -> list[str]:

@@ -36,6 +36,7 @@ __all__ = [
     "declare",
     "one_byte_metadata",
     "quoted",
+    "semantic",
 ]
 
 AvroType = str | dict[str, Any]
@@ -47,12 +48,28 @@ class AvroOptions:
     """What a user may choose about Avro types.
 
     ``bigint_unsigned``: BIGINT UNSIGNED as ``decimal`` (20 digits), ``long`` (values of 2^63 and more
-    cannot be represented) or ``string``. ``wide_decimal``: DECIMAL of more than 38 digits, where Spark
-    stops, as ``string`` or nevertheless as ``decimal``.
+    cannot be represented) or ``string``. ``decimal``: DECIMAL as ``decimal``, ``string`` or ``double``;
+    ``wide_decimal``: with ``decimal`` those of more than 38 digits, where Spark stops, as ``string`` or
+    nevertheless as ``decimal``. ``temporal``: DATE, TIME, DATETIME and TIMESTAMP with Avro's logical types in
+    microseconds (``logical``), as Debezium has them (``debezium``) or with the types of Kafka Connect, in
+    milliseconds (``connect``). ``bit``: BIT as the bytes that the server has, or as ``debezium`` has it.
+    ``binary``: BINARY, VARBINARY and BLOB as ``bytes``, or as a string of ``base64`` or ``hex`` digits.
     """
 
     bigint_unsigned: Literal["decimal", "long", "string"] = "decimal"
     wide_decimal: Literal["string", "decimal"] = "string"
+    decimal: Literal["decimal", "string", "double"] = "decimal"
+    temporal: Literal["logical", "debezium", "connect"] = "logical"
+    bit: Literal["bytes", "debezium"] = "bytes"
+    binary: Literal["bytes", "base64", "hex"] = "bytes"
+
+
+def semantic(avro: str, name: str, *, logical: str | None = None, **parameters: str) -> AvroType:
+    """Give an Avro type with its semantic type, which sinks of Kafka Connect know, and its parameters."""
+    rest: dict[str, Any] = {} if logical is None else {"logicalType": logical}
+    if parameters:
+        rest["connect.parameters"] = parameters
+    return {"type": avro, **rest, "connect.name": name, "connect.version": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +135,8 @@ class NativeKind(IntEnum):
     """A spatial reference system and well-known binary to a record."""
     DECIMAL_TEXT = 19
     """DECIMAL as above, to a string of its digits."""
+    FIXED = 20
+    """Any value, or NULL, to the one text, which is written as it is; nothing where that is empty."""
 
 
 class Native(NamedTuple):

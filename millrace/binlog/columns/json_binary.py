@@ -27,6 +27,7 @@ from millrace.binlog.columns.declaration import (
     Native,
     NativeKind,
     declare,
+    semantic,
 )
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
 from millrace.binlog.columns.strings import BLOB_METADATA
@@ -379,7 +380,7 @@ class Json(ColumnCodec):
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give string."""
-        return {"type": "string", "connect.name": "io.debezium.data.Json"}
+        return semantic("string", "io.debezium.data.Json")
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to text."""

@@ -24,6 +24,7 @@ from millrace.binlog.columns.declaration import (
     NativeKind,
     declare,
     quoted,
+    semantic,
 )
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, UnrepresentableError
@@ -44,6 +45,12 @@ def _text(member: Member) -> str:
     if isinstance(member, bytes):
         raise UnrepresentableError(f"a member is known as bytes alone: {member[:40].hex()}")
     return member
+
+
+def _allowed(members: tuple[Member, ...]) -> str:
+    """Write what sinks make the column's type of; a comma in a member stands after a backslash."""
+    texts = (one if isinstance(one, str) else f"0x{one.hex()}" for one in members)
+    return ",".join(text.replace(",", "\\,") for text in texts)
 
 
 _CODES = {1: "B", 2: "H", 3: "3s", 4: "I", 8: "Q"}
@@ -102,7 +109,7 @@ class Enum(_MemberCodec):
         """Give string where the members are known, else int."""
         if self.members is None:
             return "int"
-        return {"type": "string", "connect.name": "io.debezium.data.Enum"}
+        return semantic("string", "io.debezium.data.Enum", allowed=_allowed(self.members))
 
     def avro_decoder(self, options: AvroOptions) -> Convert | None:  # noqa: ARG002 - the same for all options
         """Convert to the member."""
@@ -142,7 +149,7 @@ class Set(_MemberCodec):
         """Give string where the members are known, else long."""
         if self.members is None:
             return "long"
-        return {"type": "string", "connect.name": "io.debezium.data.EnumSet"}
+        return semantic("string", "io.debezium.data.EnumSet", allowed=_allowed(self.members))
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to the members with commas between them."""

@@ -20,6 +20,7 @@ from millrace.binlog.columns.declaration import (
     NativeKind,
     declare,
     one_byte_metadata,
+    semantic,
 )
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
@@ -76,7 +77,10 @@ class Integer(ColumnCodec):
             if options.bigint_unsigned == "decimal":
                 return {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
             return options.bigint_unsigned
-        return "long" if self.size == 8 or (self.size == 4 and not self.signed) else "int"
+        if self.size == 8 or (self.size == 4 and not self.signed):
+            return "long"
+        is_short = self.size == 1 or (self.size == 2 and self.signed)
+        return {"type": "int", "connect.type": "int16"} if is_short else "int"
 
     def avro_decoder(self, options: AvroOptions) -> Convert | None:
         """Convert 24-bit and unsigned 64-bit integers; all others are what they are."""
@@ -214,12 +218,16 @@ class NewDecimal(ColumnCodec):
         return self.format.encode(value)
 
     def _is_string(self, options: AvroOptions) -> bool:
-        return self.format.precision > 38 and options.wide_decimal == "string"
+        if options.decimal == "decimal":
+            return self.format.precision > 38 and options.wide_decimal == "string"
+        return options.decimal == "string"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give decimal up to 38 digits; above that a string, unless the options ask for decimal."""
+        """Give decimal up to 38 digits; above that a string, unless the options ask for something else."""
         if self._is_string(options):
             return "string"
+        if options.decimal == "double":
+            return "double"
         return {
             "type": "bytes",
             "logicalType": "decimal",
@@ -228,9 +236,11 @@ class NewDecimal(ColumnCodec):
         }
 
     def avro_decoder(self, options: AvroOptions) -> Convert:
-        """Convert to bytes in two's complement, or to text."""
+        """Convert to bytes in two's complement, to text, or to the nearest double."""
         if self._is_string(options):
             return lambda payload: self.text(self.decode(payload))
+        if options.decimal == "double":
+            return lambda payload: float(self.decode(payload))
         unscaled = self.format.unscaled
 
         def convert(payload: bytes) -> bytes:
@@ -239,8 +249,10 @@ class NewDecimal(ColumnCodec):
 
         return convert
 
-    def native(self, options: AvroOptions) -> Native:
+    def native(self, options: AvroOptions) -> Native | None:
         """Read the groups of digits."""
+        if options.decimal == "double":
+            return None
         kind = NativeKind.DECIMAL_TEXT if self._is_string(options) else NativeKind.DECIMAL
         return Native(kind, self.format.precision, self.format.scale)
 
@@ -373,16 +385,23 @@ class Bit(ColumnCodec):
         except OverflowError as error:
             raise InvalidValueError(f"{value} is out of range for bit({self.bits})") from error
 
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give bytes, the most significant first."""
-        return "bytes"
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give bytes, the most significant first; as Debezium, a boolean or bytes with the least first."""
+        if options.bit == "bytes":
+            return "bytes"
+        return (
+            "boolean" if self.bits == 1 else semantic("bytes", "io.debezium.data.Bits", length=str(self.bits))
+        )
 
-    def avro_decoder(self, options: AvroOptions) -> None:
-        """Leave the bytes as they are."""
+    def avro_decoder(self, options: AvroOptions) -> Convert | None:
+        """Leave the bytes as they are, or turn them."""
+        if options.bit == "bytes":
+            return None
+        return any if self.bits == 1 else lambda payload: payload[::-1]
 
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:
         """Take the bytes."""
-        return Native(NativeKind.BYTES)
+        return Native(NativeKind.BYTES) if options.bit == "bytes" else None
 
     def text(self, value: int) -> bytes:
         """Give the bytes that the server sends."""
@@ -415,7 +434,7 @@ class Year(ColumnCodec):
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give int."""
-        return {"type": "int", "connect.name": "io.debezium.time.Year"}
+        return semantic("int", "io.debezium.time.Year")
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert as for the natural value."""

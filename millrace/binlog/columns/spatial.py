@@ -31,6 +31,7 @@ GEOMETRY_RECORD: dict[str, Any] = {
         {"name": "srid", "type": ["null", "int"], "default": None},
     ],
     "connect.name": "io.debezium.data.geometry.Geometry",
+    "connect.version": 1,
 }
 """Avro type of GEOMETRY; a schema defines it at its first use and names it from then on."""
 
@@ -128,7 +129,12 @@ class _VectorCodec(ColumnCodec):
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give an array of float."""
-        return {"type": "array", "items": "float", "connect.name": "io.debezium.data.FloatVector"}
+        return {
+            "type": "array",
+            "items": "float",
+            "connect.name": "io.debezium.data.FloatVector",
+            "connect.version": 1,
+        }
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to a list."""

@@ -11,10 +11,12 @@ Metadata of STRING (``Field_string``, ``Field_enum``): real type, then the lengt
 255 puts its bits 8-9, inverted, into bits 4-5 of the type, which is 0xFE, whose bits 4-5 are set.
 """
 
+import base64
 import ipaddress
 import uuid
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +74,12 @@ _HIGHEST_OF_UTF8 = {"utf8mb3": 0xEF, "utf8mb4": 0xF4}
 _ASCII = tuple(bytes((code,)) for code in range(128))
 
 
+_DIGITS: dict[str, Callable[[bytes], str]] = {
+    "base64": lambda data: base64.b64encode(data).decode("ascii"),
+    "hex": bytes.hex,
+}
+
+
 class _StringCodec(ColumnCodec):
     """What all strings share: text or bytes, by the character set."""
 
@@ -108,23 +116,23 @@ class _StringCodec(ColumnCodec):
         except UnicodeError as error:
             raise InvalidValueError(f"{value!r} is no text in {self.charset.name}") from error
 
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give string where the character set is known, else bytes."""
-        return "bytes" if self.charset is None else "string"
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give string where the character set is known, else bytes, or digits by option."""
+        return "bytes" if self.charset is None and options.binary == "bytes" else "string"
 
-    def avro_decoder(self, options: AvroOptions) -> Convert | None:  # noqa: ARG002 - the same for all options
-        """Convert to text; fill up a BINARY."""
+    def avro_decoder(self, options: AvroOptions) -> Convert | None:
+        """Convert to text or digits; fill up a BINARY."""
         if self.charset is not None:
             return self.charset.decode
-        if self.pad:
-            size = self.pad
-            return lambda payload: payload.ljust(size, b"\0")
-        return None
+        size, digits = self.pad, _DIGITS.get(options.binary)
+        if digits is not None:
+            return lambda payload: digits(payload.ljust(size, b"\0"))
+        return (lambda payload: payload.ljust(size, b"\0")) if size else None
 
-    def native(self, options: AvroOptions) -> Native | None:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:
         """Check UTF-8, look up the codes of other sets where these are single bytes."""
         if self.charset is None:
-            return Native(NativeKind.BYTES, self.pad)
+            return Native(NativeKind.BYTES, self.pad) if options.binary == "bytes" else None
         if self.charset.name in _HIGHEST_OF_UTF8:
             return Native(NativeKind.UTF8, _HIGHEST_OF_UTF8[self.charset.name])
         if self.charset.texts is None:

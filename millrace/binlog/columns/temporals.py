@@ -13,6 +13,7 @@ than those of :mod:`datetime`. TIME is a :class:`datetime.timedelta`.
 """
 
 import datetime as dt
+from abc import abstractmethod
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from millrace.binlog.columns.declaration import (
     NativeKind,
     declare,
     one_byte_metadata,
+    semantic,
 )
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, UnrepresentableError
@@ -36,6 +38,8 @@ __all__ = ["Date", "DateTime", "Timestamp", "fraction_text", "time_text"]
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
 _MICROSECOND = dt.timedelta(microseconds=1)
+_MICRO_TIMESTAMP = "io.debezium.time.MicroTimestamp"
+_CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 _OLD_METADATA = MetadataLayout(0, "none", lambda _: FractionMetadata(0), lambda _: b"")
 _FRACTION_METADATA = one_byte_metadata(FractionMetadata, "digits", "digits of the fraction, 0-6 (uint8)")
 
@@ -187,9 +191,11 @@ class DateCodec(_Temporal):
             raise InvalidValueError(f"{value} is no DATE")
         return (year << 9 | month << 5 | day).to_bytes(3, "little")
 
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give date: days since 1970-01-01."""
-        return {"type": "int", "logicalType": "date", "connect.name": "io.debezium.time.Date"}
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give days since 1970-01-01; Connect's converters take no other name beside ``date``."""
+        if options.temporal == "debezium":
+            return semantic("int", "io.debezium.time.Date")
+        return semantic("int", "org.apache.kafka.connect.data.Date", logical="date")
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Convert to days."""
@@ -212,9 +218,29 @@ class DateCodec(_Temporal):
 class _TimeCodec(_Temporal):
     name = "time"
 
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give a long: microseconds, negative ones and more than a day included."""
-        return {"type": "long", "connect.name": "io.debezium.time.MicroTime"}
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give a long: microseconds, negative ones and more than a day included; or Connect's time of day."""
+        if options.temporal == "connect":
+            return semantic("int", "org.apache.kafka.connect.data.Time", logical="time-millis")
+        return semantic("long", "io.debezium.time.MicroTime")
+
+    @abstractmethod
+    def micros(self, payload: bytes) -> int:
+        """Read the signed number of microseconds."""
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:
+        """Convert to microseconds, or to milliseconds of a day."""
+        micros = self.micros
+        if options.temporal != "connect":
+            return micros
+
+        def convert(payload: bytes) -> int:
+            found = micros(payload)
+            if not 0 <= found < _DAY:
+                raise UnrepresentableError(f"{time_text(found * _MICROSECOND, 6)} is no time of a day")
+            return found // 1000
+
+        return convert
 
     def text(self, value: dt.timedelta) -> str:
         """Write hours, minutes, seconds and the fraction."""
@@ -263,13 +289,9 @@ class Time2(_TimeCodec):
             raise InvalidValueError(f"{value} is no TIME")
         return (self.zero - packed if micros < 0 else self.zero + packed).to_bytes(3 + size, "big")
 
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
-        """Convert to microseconds."""
-        return self.micros
-
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:
         """Count the microseconds."""
-        return Native(NativeKind.TIME, self.fraction_bytes)
+        return None if options.temporal == "connect" else Native(NativeKind.TIME, self.fraction_bytes)
 
 
 _TIME_HIRES_SIZES = (3, 4, 4, 5, 5, 5, 6)
@@ -320,21 +342,34 @@ class Time(_TimeCodec):
             raise InvalidValueError(f"{value} is no TIME")
         return (-number if micros < 0 else number).to_bytes(3, "little", signed=True)
 
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
-        """Convert to microseconds."""
-        return self.micros
-
 
 class _DateTimeCodec(_Temporal):
     name = "datetime"
 
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give local-timestamp-micros: microseconds since 1970-01-01 00:00:00 of the same clock."""
-        return {
-            "type": "long",
-            "logicalType": "local-timestamp-micros",
-            "connect.name": "io.debezium.time.MicroTimestamp",
-        }
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give microseconds since 1970-01-01 00:00:00 of the same clock; milliseconds by option."""
+        match options.temporal:
+            case "logical":
+                return semantic("long", _MICRO_TIMESTAMP, logical="local-timestamp-micros")
+            case "debezium":
+                return semantic(
+                    "long", "io.debezium.time.Timestamp" if self._ms(options) else _MICRO_TIMESTAMP
+                )
+            case "connect":
+                return semantic("long", _CONNECT_TIMESTAMP, logical="timestamp-millis")
+
+    def _ms(self, options: AvroOptions) -> bool:
+        """Whether values are in milliseconds."""
+        return options.temporal == "connect" or (options.temporal == "debezium" and self.digits <= 3)
+
+    @abstractmethod
+    def to_micros(self) -> Convert:
+        """Give the function from payload to microseconds."""
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:
+        """Convert to microseconds or milliseconds."""
+        micros = self.to_micros()
+        return (lambda payload: micros(payload) // 1000) if self._ms(options) else micros
 
     def text(self, value: DateTime) -> str:
         """Write date, time and fraction."""
@@ -386,7 +421,7 @@ class DateTime2(_DateTimeCodec):
         fraction = _to_bytes(_fraction_units(microsecond, size), size, value)
         return (packed + 0x8000000000).to_bytes(5, "big") + fraction
 
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+    def to_micros(self) -> Convert:
         """Convert to microseconds."""
         shift = 8 * self.fraction_bytes
         mask = (1 << shift) - 1
@@ -409,9 +444,9 @@ class DateTime2(_DateTimeCodec):
 
         return convert
 
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:
         """Count the microseconds."""
-        return Native(NativeKind.DATETIME, self.fraction_bytes)
+        return None if self._ms(options) else Native(NativeKind.DATETIME, self.fraction_bytes)
 
 
 _MICROS_OF_MINUTE = {
@@ -473,7 +508,7 @@ class DateTimeOld(_DateTimeCodec):
             return _to_bytes((packed * 1_000_000 + microsecond) // self.unit, self.size, value)
         return ((((year * 100 + month) * 100 + day) * 100 + hour) * 100 + minute) * 100 + second
 
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+    def to_micros(self) -> Convert:
         """Convert to microseconds."""
 
         def convert(payload: Any) -> int:
@@ -486,17 +521,38 @@ class DateTimeOld(_DateTimeCodec):
 class _TimestampCodec(_Temporal):
     name = "timestamp"
 
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give timestamp-micros: microseconds since 1970-01-01 00:00:00 UTC."""
-        return {
-            "type": "long",
-            "logicalType": "timestamp-micros",
-            "connect.name": "io.debezium.time.MicroTimestamp",
-        }
+    def avro_type(self, options: AvroOptions) -> AvroType:
+        """Give microseconds since 1970-01-01 00:00:00 UTC; a text in UTC or milliseconds by option."""
+        match options.temporal:
+            case "logical":
+                return semantic("long", _MICRO_TIMESTAMP, logical="timestamp-micros")
+            case "debezium":
+                return semantic("string", "io.debezium.time.ZonedTimestamp")
+            case "connect":
+                return semantic("long", _CONNECT_TIMESTAMP, logical="timestamp-millis")
+
+    @abstractmethod
+    def to_micros(self) -> Convert:
+        """Give the function from payload to microseconds."""
+
+    def avro_decoder(self, options: AvroOptions) -> Convert:
+        """Convert to microseconds, to text in ISO 8601, or to milliseconds."""
+        micros, digits = self.to_micros(), self.digits
+        match options.temporal:
+            case "logical":
+                return micros
+            case "debezium":
+                return lambda payload: _zoned(micros(payload), digits)
+            case "connect":
+                return lambda payload: micros(payload) // 1000
 
     def text(self, value: Timestamp) -> str:
         """Write date and time in UTC."""
         return value.text(self.digits)
+
+
+def _zoned(micros: int, digits: int) -> str:
+    return Timestamp(*divmod(micros, 1_000_000)).text(digits).replace(" ", "T") + "Z"
 
 
 def _timestamp_micros(micros: int) -> int:
@@ -527,7 +583,7 @@ class Timestamp2(_TimestampCodec):
         fraction = _to_bytes(_fraction_units(microsecond, size), size, value)
         return _to_bytes(seconds, 4, value) + fraction
 
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+    def to_micros(self) -> Convert:
         """Convert to microseconds."""
         if not self.fraction_bytes:
             from_bytes = int.from_bytes
@@ -543,9 +599,9 @@ class Timestamp2(_TimestampCodec):
 
         return convert
 
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
+    def native(self, options: AvroOptions) -> Native | None:
         """Count the microseconds."""
-        return Native(NativeKind.TIMESTAMP, self.fraction_bytes)
+        return Native(NativeKind.TIMESTAMP, self.fraction_bytes) if options.temporal == "logical" else None
 
 
 _TIMESTAMP_HIRES_FRACTION = (0, 1, 1, 2, 2, 3, 3)
@@ -583,7 +639,7 @@ class TimestampOld(_TimestampCodec):
             return _to_bytes(value.seconds, 4, value) + _to_bytes(units, self.fraction_bytes, value)
         return value.seconds
 
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
+    def to_micros(self) -> Convert:
         """Convert to microseconds."""
 
         def convert(payload: Any) -> int:

@@ -16,7 +16,7 @@ from millrace.binlog.rows import AvroRows, RowImages
 from millrace.binlog.table import ResolvedTable
 
 PLACE = EventPlace(
-    ts_ms=1_700_000_000_000,
+    ts_us=1_700_000_000_000_123,
     server_id=7,
     gtid="uuid:5",
     log_file="bin.000001",
@@ -26,7 +26,7 @@ PLACE = EventPlace(
     thread=None,
     query=None,
     schema_source="table_map",
-    now_ms=99,
+    now_us=99_123,
     transaction="uuid:5",
     total_order=6,
     collection_order=3,
@@ -130,6 +130,10 @@ def test_insert():
             "connector": "millrace",
             "name": "my-source",
             "ts_ms": 1_700_000_000_000,
+            "ts_us": 1_700_000_000_000_123,
+            "ts_ns": 1_700_000_000_000_123_000,
+            "snapshot": "false",
+            "sequence": None,
             "db": "shop",
             "table": "orders",
             "server_id": 7,
@@ -145,6 +149,8 @@ def test_insert():
         },
         "op": "c",
         "ts_ms": 99,
+        "ts_us": 99_123,
+        "ts_ns": 99_123_000,
         "transaction": {"id": "uuid:5", "total_order": 6, "data_collection_order": 3},
         "unrepresentable": None,
         "before_missing": None,

@@ -23,6 +23,7 @@ from millrace.avro.service_state import (
     QuarantinedTable,
     ReaderState,
     RowMapperState,
+    Since,
     TableTopic,
     stored_state,
 )
@@ -30,7 +31,12 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-CONTINUITY = Continuity({"s.raw": "abc"}, InputRecord(7, b"k", 3), OutputRecord(None, 9))
+CONTINUITY = Continuity(
+    {"s.raw": "abc"},
+    InputRecord(7, b"k", 3),
+    OutputRecord(None, 9),
+    {"s.ddl": Since(5), "s.deadletter": Since(0, OutputRecord(b"k", 2**32 - 1))},
+)
 READER_STATE = ReaderState(
     epoch=2,
     log_file="mysql-bin.000017",

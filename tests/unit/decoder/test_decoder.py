@@ -25,6 +25,7 @@ from millrace.binlog.events import (
     RowsQueryLogEvent,
     TableMapEvent,
     TransactionPayloadEvent,
+    UserVarEvent,
     WriteRowsCompressedEventV1,
     WriteRowsEvent,
     XidEvent,
@@ -545,6 +546,33 @@ def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytes
         assert cut == output
     assert b"".join(value for _, value in dead_letters_of(output)).endswith(builder.records[2][1])
     assert not [key for _, key, *_ in output if key == builder.records[2][0] + b":2"]
+    assert {key for _, key, *_ in output} >= {key + b":0" for key, _ in builder.records}
+
+
+def test_a_large_event_inside_a_payload_that_cannot_be_taken_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is held up to a bound; beyond it, the payload is a dead letter, whole, and the stream goes on."""
+    monkeypatch.setattr("millrace.binlog.events.transaction._PIECE", 90)
+    builder = LogBuilder()
+    gtid, begin, *_, xid = transaction(8)
+    builder.add(gtid)
+    state = builder.state.for_payload()
+    content = b"".join(
+        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
+        for event in (begin, UserVarEvent("v", 0, 0, 8, LONG, 0), xid)
+    )
+    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content))
+    builder.transaction(9)
+    raw = records(builder.records)
+    whole = run(raw)
+    assert run(raw, held_bytes=300) == whole
+    monkeypatch.setattr("millrace.decoder.stage._MOST_JOINED", 700)
+    output = run(raw, held_bytes=300)
+    [(key, text)] = dead_letters_of(output)
+    assert key == builder.records[2][0]
+    assert text.startswith(b"TooLargeError: an event of ")
+    assert text.endswith(builder.records[2][1])
     assert {key for _, key, *_ in output} >= {key + b":0" for key, _ in builder.records}
 
 

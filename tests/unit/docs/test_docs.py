@@ -76,7 +76,9 @@ def test_operations_name_every_metric_and_no_other(generator: ModuleType) -> Non
 def test_metrics_are_named_by_convention(generator: ModuleType) -> None:
     units = ("_seconds", "_bytes", "_records")
     for name, family in generator.metrics().items():
-        assert re.fullmatch(r"millrace_(service|reader|decoder|rowmapper)_[a-z]+(_[a-z]+)*", name), name
+        assert re.fullmatch(r"millrace_(service|reader|decoder|rowmapper|snapshot)_[a-z]+(_[a-z]+)*", name), (
+            name
+        )
         assert family.documentation.endswith("."), name
         assert name.endswith("_total") == (family.type == "counter"), name
         if "timestamp" in name:

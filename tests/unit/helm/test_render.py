@@ -310,7 +310,9 @@ def test_no_secret_is_made_or_printed() -> None:
     assert not by_kind(objects, "Secret")
     for name in pods(objects):
         for variable, value in environment(objects, name).items():
-            assert isinstance(value, tuple) == variable.endswith(("USERNAME", "USER", "PASSWORD")), variable
+            assert isinstance(value, tuple) == variable.endswith(("USERNAME", "USER", "PASSWORD", "SALT")), (
+                variable
+            )
 
 
 def test_overrides_of_one_source_leave_the_others_alone() -> None:

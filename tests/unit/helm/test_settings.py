@@ -27,6 +27,18 @@ BY_FILE = {
     "MILLRACE_KAFKA_FENCED_WAIT_S",
     "MILLRACE_MYSQL_CONNECT_TIMEOUT_S",
     "MILLRACE_TOPICS_NAMES",
+    *(
+        f"MILLRACE_REPLICATE_{name}"
+        for name in ("DO_DB", "IGNORE_DB", "DO_TABLE", "IGNORE_TABLE", "WILD_DO_TABLE", "WILD_IGNORE_TABLE")
+    ),
+    *(
+        f"MILLRACE_REPLICATE_{name}"
+        for name in ("REWRITE_DB", "DO_SERVER_IDS", "IGNORE_SERVER_IDS", "IGNORE_OPERATIONS")
+    ),
+    "MILLRACE_ROWS_FILTER",
+    "MILLRACE_ROWS_KEYS",
+    "MILLRACE_TOPICS_PARTITIONS",
+    *(f"MILLRACE_COLUMNS_{name}" for name in ("DROP", "MASK", "HASH", "TRUNCATE")),
     "MILLRACE_SPARK_JARS",
 }
 """Settings for which the chart has no value; the file in ``config`` can hold them."""
@@ -66,11 +78,11 @@ def test_the_services_accept_their_environment(
     ours = {name for name in given if name.startswith("MILLRACE_")}
     assert ours <= variables(settings_class(service))
     for name, value in given.items():
-        monkeypatch.setenv(name, "from the secret" if isinstance(value, tuple) else value)
+        monkeypatch.setenv(name, "what the secret has" if isinstance(value, tuple) else value)
     settings = load_settings(settings_class(service))
     assert settings.source == {"shop": "Shop_EU"}.get(source, source)
     assert settings.http_port == 8080
-    assert settings.kafka.sasl_password.get_secret_value() == "from the secret"
+    assert settings.kafka.sasl_password.get_secret_value() == "what the secret has"
 
 
 def test_each_service_gets_all_of_its_settings() -> None:
@@ -94,6 +106,6 @@ def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> N
         given.pop("MILLRACE_CONFIG", None)
         assert given.keys() <= variables(JobSettings)
         for variable, value in given.items():
-            monkeypatch.setenv(variable, "from the secret" if isinstance(value, tuple) else value)
+            monkeypatch.setenv(variable, "what the secret has" if isinstance(value, tuple) else value)
         spark = load_settings(JobSettings, source="stock").spark
         assert (spark.cores, spark.memory_mib) == (1, 3072)

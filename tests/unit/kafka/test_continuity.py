@@ -1,10 +1,12 @@
-"""Which topics are compared while a service runs, and how many of them at a time."""
+"""Which topics are compared, when a service starts and while it runs, and how many of them at a time."""
 
 from typing import Any
 
 import pytest
 
-from millrace.kafka.continuity import ContinuityGuard
+from millrace.avro.service_state import Continuity, Since
+from millrace.contract import HEADER_CHUNK
+from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.runtime.settings import KafkaSettings
 from tests.fake_broker import Broker, FakeAdmin, kafka_error
@@ -90,3 +92,107 @@ def test_topics_that_cannot_be_seen_are_not_called_others(
     guard.wrote(ids)
     admin.denied = set(ids)
     guard.look(now=True)
+
+
+# -- topics that several services write ------------------------------------------------------------------
+
+DEAD, DDL = "shop.deadletter", "shop.ddl"
+
+
+def dead_letter(service: str, text: str) -> bytes:
+    """Write as much of a dead letter as says whose it is."""
+    return b"\0\0\0\0\1" + bytes([2 * len(service)]) + service.encode() + text.encode()
+
+
+def write(
+    broker: Broker, guard: ContinuityGuard | None, topic: str, *records: tuple[bytes, bytes, Any]
+) -> None:
+    """Write records of key, value and headers in a committed Kafka transaction; ``guard`` notes them."""
+    for key, value, headers in records:
+        broker.topics[topic].append(key=key, value=value, headers=headers, transaction=1)
+        if guard is not None:
+            guard.note(None, {topic: (key, value, 0, headers)})
+    broker.committed.add(1)
+
+
+def checked(broker: Broker, admin: CountingAdmin, state: Continuity) -> ContinuityGuard:
+    """Start a service with a state."""
+    made = ContinuityGuard(SETTINGS, admin, "shop", "rowmapper")  # type: ignore[arg-type]  # all that is asked
+    with broker.installed():
+        made.check_records(state)
+        made.begin(state)
+    return made
+
+
+def whole(service: str, text: str) -> tuple[bytes, bytes, None]:
+    return text.encode(), dead_letter(service, text), None
+
+
+def test_dead_letters_of_another_service_are_no_fault(
+    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard
+) -> None:
+    write(broker, guard, DEAD, whole("rowmapper", "a"))
+    write(broker, None, DEAD, whole("decoder", "b"))
+    started = checked(broker, admin, guard.continuity)
+    assert started.continuity.others[DEAD] == Since(2)
+
+
+@pytest.mark.parametrize("topic", [DEAD, DDL])
+def test_a_state_of_before_the_last_record(
+    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard, topic: str
+) -> None:
+    write(broker, guard, topic, whole("rowmapper", "a"))
+    before = guard.continuity
+    write(broker, guard, topic, whole("rowmapper", "b"))
+    with pytest.raises(
+        TopicChangedError, match=f"{topic} does not end as .* should be a, and is b at offset 1"
+    ):
+        checked(broker, admin, before)
+    checked(broker, admin, guard.continuity)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_the_last_record_is_lost(
+    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard, kept: int
+) -> None:
+    write(broker, guard, DDL, whole("rowmapper", "a"))
+    state = checked(broker, admin, guard.continuity).continuity if kept else guard.continuity
+    broker.lose_tail(DDL, 1)
+    with pytest.raises(TopicChangedError, match=f"{DDL} does not end as .* and is nothing"):
+        checked(broker, admin, state)
+
+
+def test_records_that_retention_has_deleted(
+    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard
+) -> None:
+    write(broker, guard, DDL, whole("rowmapper", "a"))
+    broker.topics[DDL].entries.clear()
+    broker.topics[DDL].start = broker.topics[DDL].end
+    checked(broker, admin, guard.continuity)
+
+
+def test_a_dead_letter_of_which_chunks_are_missing_is_not_left_behind(
+    broker: Broker, admin: CountingAdmin, guard: ContinuityGuard
+) -> None:
+    letter = dead_letter("rowmapper", "in three pieces")
+    first, second, third = (
+        (b"a", letter[20 * n : 20 * n + 20], [(HEADER_CHUNK, b"%d/3" % n)]) for n in range(3)
+    )
+    write(broker, guard, DEAD, first, second)
+    write(broker, None, DEAD, whole("decoder", "b"))
+    started = checked(broker, admin, guard.continuity)
+    write(broker, started, DEAD, third)
+    started = checked(broker, admin, started.continuity)
+    assert started.continuity.others[DEAD] == Since(4)
+
+
+def test_the_offset_moves_on_while_a_service_runs(
+    broker: Broker, guard: ContinuityGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.kafka.continuity._LOOK_EVERY_S", -1.0)
+    write(broker, guard, DEAD, whole("rowmapper", "a"))
+    guard.look()
+    assert guard.continuity.others[DEAD] == Since(1)
+    write(broker, guard, DEAD, (b"b", dead_letter("rowmapper", "b"), [(HEADER_CHUNK, b"0/2")]))
+    guard.look()
+    assert guard.continuity.others[DEAD].offset == 1

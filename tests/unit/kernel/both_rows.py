@@ -1,9 +1,11 @@
 """The rows of events written with the kernel and without it."""
 
+from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
 
 from millrace import kernel
+from millrace.avro.column_values import ColumnValues
 from millrace.avro.row_records import EventPlace, EventWriter, RowEncoder
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.errors import BinlogError
@@ -16,7 +18,7 @@ __all__ = ["NOT_BUILT", "Way", "everything", "ways"]
 NOT_BUILT = "the kernel for rows is not built (make kernel): the reference is tested alone"
 
 PLACE = EventPlace(
-    1_700_000_000_000,
+    1_700_000_000_000_123,
     7,
     "u:5",
     "bin.000001",
@@ -26,7 +28,7 @@ PLACE = EventPlace(
     None,
     "a ö",
     "table_map",
-    99,
+    99_123,
     "u:5",
     8190,
     63,
@@ -66,6 +68,7 @@ class Way:
         before: bytes | None = None,
         after: bytes | None = None,
         limit: int = 1 << 20,
+        ruled: Mapping[int, ColumnValues] | None = None,
     ) -> None:
         present = everything(len(resolved.columns))
         options = options or AvroOptions()
@@ -80,6 +83,7 @@ class Way:
             key_id=5 if resolved.key_columns else None,
             value_id=6,
             record_limit=limit,
+            ruled=ruled,
         )
         self.images = _Counting(resolved.columns, self.before, self.after, options=options)
         with patch.object(kernel, "_enabled", compiled):

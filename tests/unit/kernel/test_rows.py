@@ -40,6 +40,9 @@ OPTIONS = [
     AvroOptions(bigint_unsigned=unsigned, wide_decimal=wide)
     for unsigned in ("decimal", "long", "string")
     for wide in ("string", "decimal")
+] + [
+    AvroOptions(decimal="string", temporal="debezium", bit="debezium", binary="base64"),
+    AvroOptions(decimal="double", temporal="connect", binary="hex"),
 ]
 
 

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
+from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState, TableTopic
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TransactionPayloadEvent
@@ -20,6 +21,7 @@ from millrace.contract import EventKey, Topics
 from millrace.kafka.chunks import HELD_BYTES, split
 from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.binding import Binder
+from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
@@ -109,18 +111,30 @@ class World:
 
     unpacked_limit = 64 << 20
 
-    def __init__(self, events, *, cut_every=10**9, catalog=(), limit=1 << 20, held_bytes=HELD_BYTES, **rows):
+    def __init__(
+        self,
+        events,
+        *,
+        cut_every=10**9,
+        catalog=(),
+        limit=1 << 20,
+        held_bytes=HELD_BYTES,
+        selection=None,
+        **rows,
+    ):
         self.held_bytes = held_bytes
         self.events = events
         self.registry = Registry()
         self.ledger = Ledger(cut_every)
         self.catalog = list(catalog)
         self.limit = limit
+        self.compacted = False
         self.settings = RowMapperSettings(
             source=SOURCE,
             kafka={"bootstrap_servers": "localhost:1"},
             registry={"url": "http://localhost:1"},
             rows=rows,
+            **(selection or {}),
         )
         self.replays = 0
         self.looks = 0
@@ -182,9 +196,11 @@ class World:
                 self.settings,
                 ensure_topics=self.ensure_topics,
                 register=self.register,
+                schema=self.registry.schema,
                 read_catalog=read_catalog,
                 catalog_grew=catalog_grew,
                 known=self.known_topics(),
+                catalog=self.history(),
             ),
             Quarantine(state.quarantined),
             Output(),
@@ -196,11 +212,19 @@ class World:
             statement_limit=1000,
             unpacked_limit=self.unpacked_limit,
             include_query=self.settings.rows.include_query,
-            now_ms=lambda: 1000,
+            truncate=self.settings.rows.truncate,
+            now_us=lambda: 1_000_123,
         )
         return RowMapperStage(
             state, publisher, event_reader(), replay, buffer_bytes=self.settings.rows.buffer_mib << 20
         )
+
+    def history(self):
+        """Read what statements made of definitions, as the row mapper does when it starts."""
+        catalog = Catalog()
+        for _, _, value, *_ in self.ledger.topics.get(Topics(SOURCE).schemas, ()):
+            catalog.restore(SchemaVersion.from_bytes(value))
+        return catalog
 
     def ensure_topics(self, ids):
         """Create topics as Kafka would, and compare their ids."""
@@ -212,7 +236,12 @@ class World:
             elif wanted is not None and wanted != known:
                 found[name] = BinlogError(f"{name} is another one")
             else:
-                found[name] = TableTopicInfo(1, self.limit - TableTopicInfo(1, 0).record_limit, id=known)
+                found[name] = TableTopicInfo(
+                    1,
+                    self.limit - TableTopicInfo(1, 0).record_limit,
+                    id=known,
+                    compacted=self.compacted,
+                )
         return found
 
     def register(self, schemas):
@@ -241,7 +270,7 @@ class World:
     def read(self, topic):
         """All records of a topic as (key, value), decoded."""
         return [
-            (key and self._key(key), deserialize(self.registry, value))
+            (key and self._key(key), value and deserialize(self.registry, value))
             for key, value, _ in self.records(topic)
         ]
 

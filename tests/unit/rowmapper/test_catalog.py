@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import TableDefinition
+from millrace.ddl import Server, Session, Unknown
 from millrace.rowmapper.catalog import Catalog, Position
 
 
@@ -33,7 +34,7 @@ def test_definition_of_the_position():
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from("abc")), max_size=30))
 def test_readings_that_say_the_same_change_nothing_and_are_not_kept(read):
-    catalog, entries = Catalog(), []
+    catalog, entries = Catalog(kept=None), []
     for position, engine in sorted(read, key=lambda one: one[0]):
         new = entry("t", 0, "bin.000001", position, engine)
         catalog.add(new)
@@ -42,7 +43,7 @@ def test_readings_that_say_the_same_change_nothing_and_are_not_kept(read):
         before = [one for one in entries if one.position <= position]
         found = catalog.find("d", "t", Position(0, "bin.000001", position))
         if entries:
-            assert found == ((before or entries[:1])[-1].definition, not before)
+            assert found[:2] == ((before or entries[:1])[-1].definition, not before)
         since = catalog.since("d", "t", Position(0, "bin.000001", position))
         assert any(one.later for one in since) == (len(before) < len(entries))
 
@@ -53,3 +54,21 @@ def test_a_thousand_starts_of_the_reader_are_two_readings():
         catalog.add(entry("t", 0, "bin.000001", position, "InnoDB"))
     kept = catalog.since("d", "t", Position(0, "bin.000001", 0))
     assert [one.later for one in kept] == [False, True]
+
+
+def test_what_is_older_than_what_is_kept_is_not_known():
+    catalog = Catalog(kept=3)
+    catalog.add(entry("t", 0, "bin.000001", 0, "InnoDB"))
+    session = Session("d", 0, Server.parse("8.0.15"))
+    for number in range(1, 9):
+        place = Position(0, "bin.000001", 10 * number)
+        assert catalog.apply(f"ALTER TABLE t ADD c{number} INT", session, place, whole=True)
+    # Readings come again when a row mapper starts.
+    catalog.add(entry("t", 0, "bin.000001", 0, "InnoDB"))
+
+    def found(position):
+        return catalog.find("d", "t", Position(0, "bin.000001", position)).definition
+
+    assert [len(found(position).columns) for position in (75, 80, 1000)] == [7, 8, 8]
+    assert isinstance(found(65), Unknown)
+    assert isinstance(found(5), Unknown)

@@ -53,6 +53,18 @@ def test_the_same_output_in_pieces(batch_rows, monkeypatch):
     assert len(references) > 20
 
 
+def test_the_same_output_where_an_event_has_many_rows(monkeypatch):
+    """A row may take a byte of its event and hundreds in a record: many are mapped batch by batch."""
+    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", 2)
+    whole = World(made(1 << 30), limit=LIMIT, cut_every=1)
+    whole.run()
+    monkeypatch.setattr("millrace.rowmapper.publication._ROWS_AT_ONCE", 5)
+    batches = World(made(1 << 30), limit=LIMIT, cut_every=1)
+    batches.run()
+    assert output(batches) == output(whole)
+    assert batches.ledger.commits > whole.ledger.commits
+
+
 def test_references_lead_to_the_bytes():
     world = World(made(700), limit=LIMIT, held_bytes=0)
     world.run()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import DeadLetter, deserialize
-from millrace.avro.service_state import RowsContext
+from millrace.avro.service_state import QuarantinedTable, RowsContext
 from millrace.deadletter.letters import Letter, Unreadable
 from millrace.kafka.chunks import ChunkJoiner
 from millrace.runtime.errors import UserError
@@ -269,3 +269,41 @@ def test_a_dead_letter_without_context():
         return [Letter(0, 1, dataclasses.replace(found[0].content, context=None))]
 
     assert "has no table map with it" in refused(old)
+
+
+def paused(made_world):
+    """Start a row mapper that pauses a table where the state stands."""
+    stage = made_world.start()
+    made_world.ledger.drop()
+    entry = QuarantinedTable.paused("shop", "a", stage.state().input_offset, len(made_world.records(TOPIC)))
+    stage._publisher.quarantine.add(entry)
+    made_world.ledger.settle(stage)
+    made_world.ledger.commit(stage)
+
+
+@pytest.mark.parametrize("cut_every", [1, 10**9])
+def test_a_table_that_is_paused(cut_every):
+    """Its rows queue, also those prepared before, and come in their order when it is resumed."""
+    made = log().begin().insert("a", (1, "")).commit().xa_start("one").insert("a", (2, "")).xa_prepare("one")
+    result = world(made, cut_every=cut_every)
+    paused(result)
+    made.xa("COMMIT", "one").begin().insert("a", (3, "")).insert("b", (9, "")).commit()
+    result.run()
+    result.run()
+    assert notes(result) == [("c", 1)]
+    assert notes(result, "b") == [("c", 9)]
+    assert {letter.content.error_class for letter in letters(result)} == {"Paused"}
+    outcome = redriven(result)
+    assert (outcome.dead_letters, outcome.failed) == (2, None)
+    made.begin().insert("a", (4, "")).commit()
+    result.run()
+    assert notes(result) == [("c", 1), ("c", 2), ("c", 3), ("c", 4)]
+    assert result.state.quarantined == ()
+
+
+def test_a_paused_table_without_rows_is_resumed():
+    made = log().begin().insert("a", (1, "")).commit()
+    result = world(made)
+    paused(result)
+    assert redriven(result).dead_letters == 0
+    assert result.state.quarantined == ()

@@ -1,4 +1,5 @@
 import datetime as dt
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +14,18 @@ ID, NAME = Column("id", "int", 0), Column("na-me", "varchar", 0)
 
 
 def envelope(before: dict[str, Any] | None, after: dict[str, Any] | None, **others: Any) -> dict[str, Any]:
-    return {"before": before, "after": after, "unrepresentable": None, **others}
+    op = "d" if after is None else "u" if before else "c"
+    return {"before": before, "after": after, "op": op, "unrepresentable": None, **others}
+
+
+@pytest.mark.parametrize("key", [None, b"\0\0\0\0\1\2"])
+def test_a_truncate_removes_all_rows(key: bytes | None) -> None:
+    folder = Folder([Column("id", "int", 0)], lambda _: None)
+    folder.add(key, envelope(None, {"id": 1}))
+    folder.add(None, envelope(None, None) | {"op": "t"})
+    assert not folder.rows
+    folder.add(key, envelope(None, {"id": 2}))
+    assert folder.rows == Counter({(2,): 1})
 
 
 def row(number: int | None, name: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Records of ``{source}.schemas``: what is known of a table from each DDL statement on.
+
+In Avro single-object encoding by the schema ``SchemaVersion``, which says what each field means; a record's
+key is ``database.table@epoch:log_file:position`` as text.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from millrace.avro import single_object
+from millrace.binlog.table import TableDefinition
+from millrace.ddl import MISSING, State, Unknown
+
+__all__ = ["SchemaVersion"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """The state of a table from the statement at a place in the log on."""
+
+    database: str
+    table: str
+    epoch: int
+    log_file: str
+    position: int
+    state: State
+
+    @property
+    def key(self) -> bytes:
+        """Key of the record in the schemas topic."""
+        return f"{self.database}.{self.table}@{self.epoch}:{self.log_file}:{self.position}".encode()
+
+    def to_bytes(self) -> bytes:
+        """Encode as a single object."""
+        state = self.state
+        return single_object.encode(
+            "SchemaVersion",
+            {
+                "database": self.database,
+                "table": self.table,
+                "epoch": self.epoch,
+                "log_file": self.log_file,
+                "position": self.position,
+                "unknown": state.reason if isinstance(state, Unknown) else None,
+                "definition": state.to_dict() if isinstance(state, TableDefinition) else None,
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
+        record = single_object.decode("SchemaVersion", data)
+        definition, unknown = record.pop("definition"), record.pop("unknown")
+        state: State = MISSING if unknown is None else Unknown(unknown)
+        if definition is not None:
+            state = TableDefinition.from_dict(definition)
+        return cls(**record, state=state)

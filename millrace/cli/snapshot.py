@@ -1,0 +1,57 @@
+"""The command ``millrace snapshot``."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millrace.cli.frame import source_option
+
+__all__ = ["snapshot"]
+
+
+@click.command("snapshot")
+@source_option
+@click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
+@click.option("--exclude", help="Tables to leave out, separated by commas.")
+@click.option("--where", help='Conditions of rows: {"shop.orders": "year >= 2024"}.')
+@click.option("--rows-per-s", type=click.IntRange(0), help="Rows to read a second at most.")
+@click.option("--parallel", type=click.IntRange(1, 64), help="Connections that read at the same time.")
+@click.option("--restart", is_flag=True, help="Take it again, whatever there is of one begun before.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The TOML file; as MILLRACE_CONFIG.",
+)
+def snapshot(
+    *,
+    source: str | None,
+    tables: tuple[str, ...],
+    exclude: str | None,
+    where: str | None,
+    rows_per_s: int | None,
+    parallel: int | None,
+    restart: bool,
+    config: Path | None,
+) -> None:
+    """Carry the rows that tables have now to the row topics, while the stream runs.
+
+    Without a name all tables are read; * stands for any characters. No table is locked and nothing is
+    written to the server, which must be the one that the reader reads. A snapshot that was stopped or killed
+    resumes where it was. The row mapper publishes the rows with op r, once the stream has come to their
+    place. Settings come from the environment (MILLRACE_…) and a TOML file, as those of the services.
+    """
+    options: dict[str, Any] = {
+        "SOURCE": source,
+        "SNAPSHOT_TABLES": ",".join(tables),
+        "SNAPSHOT_EXCLUDE": exclude,
+        "SNAPSHOT_WHERE": where,
+        "SNAPSHOT_ROWS_PER_S": rows_per_s,
+        "SNAPSHOT_PARALLEL": parallel,
+        "RESTART": "true" if restart else None,
+        "CONFIG": config,
+    }
+    os.environ.update({f"MILLRACE_{name}": str(value) for name, value in options.items() if value})
+    raise SystemExit(import_module("services.snapshot.__main__").main())

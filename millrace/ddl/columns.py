@@ -1,0 +1,261 @@
+"""From a column as a statement writes it to the one that the server's catalogue shows.
+
+The rules are those of ``Create_field::init`` and ``mysql_prepare_create_table`` in the servers' sources, and
+of the chapters "Silent Column Specification Changes" and "Data Types" of the manuals.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.table import ColumnDefinition
+from millrace.ddl.statements import ColumnSpec
+from millrace.ddl.tokens import NotUnderstoodError, Server, Session
+
+__all__ = ["charset_named", "charset_of", "column_definition", "converted", "has_charset"]
+
+_WIDTHS: Final = {"tinyint": 4, "smallint": 6, "mediumint": 9, "int": 11, "bigint": 20}
+_REALS: Final = frozenset({"float", "double"})
+_FRACTIONS: Final = frozenset({"time", "datetime", "timestamp"})
+_WITHOUT_ARGUMENTS: Final = frozenset(
+    {
+        "date",
+        "tinytext",
+        "mediumtext",
+        "longtext",
+        "tinyblob",
+        "mediumblob",
+        "longblob",
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+    }
+)
+_OF_MARIADB: Final = frozenset({"inet4", "inet6", "uuid"})
+_BINARY_OF: Final = {
+    "char": "binary",
+    "varchar": "varbinary",
+    "tinytext": "tinyblob",
+    "text": "blob",
+    "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}
+_TEXTS: Final = ((255, "tinytext"), (65_535, "text"), (16_777_215, "mediumtext"), (4_294_967_295, "longtext"))
+_MAX_VARCHAR: Final = 65_535
+_WITH_CHARSET: Final = frozenset(("char", "varchar", "enum", "set", *(name for _, name in _TEXTS)))
+
+
+def charset_of(collation: str | None) -> str | None:
+    """Name the character set of a collation; None for one of several, as MariaDB's uca1400_ai_ci."""
+    if collation is None or collation.startswith("uca1400_"):
+        return None
+    return charset_named(collation.partition("_")[0])
+
+
+def charset_named(name: str) -> str:
+    """Spell the name of a character set as the newest servers do."""
+    return "utf8mb3" if name == "utf8" else name
+
+
+def has_charset(column: ColumnDefinition) -> bool:
+    """Tell whether a column has a character set that converting its table changes."""
+    return column.charset is not None and SqlType.parse(column.column_type).name in _WITH_CHARSET
+
+
+def column_definition(spec: ColumnSpec, table_charset: str | None, session: Session) -> ColumnDefinition:
+    """Give the definition of a column, at ordinal 0 and in no key.
+
+    Raise NotUnderstoodError where its type or its character set cannot be told.
+    """
+    if session.other_types:
+        raise NotUnderstoodError("in this sql_mode names of types mean others")
+    server = session.server
+    definition = ColumnDefinition(
+        0,
+        spec.name,
+        "",
+        nullable=spec.nullable is not False,
+        members=spec.members,
+        generated=spec.generated,
+        hidden=spec.hidden,
+    )
+    name = spec.type
+    if name in ("nchar", "nvarchar"):
+        spec = replace(spec, type=name[1:], charset=spec.charset or "utf8mb3")
+        name = spec.type
+    if name == "json" and server.mariadb:
+        return replace(definition, column_type="longtext", charset="utf8mb4", collation="utf8mb4_bin")
+    if name in _WITH_CHARSET:
+        return _text(spec, definition, table_charset)
+    text, unsigned = _TYPES[name](spec, session) if name in _TYPES else _plain(spec, server)
+    if spec.type == "serial":
+        definition = replace(definition, nullable=False)
+    if name == "timestamp" and spec.nullable is None and spec.row_period is None:
+        definition = replace(definition, nullable=session.timestamp_not_null is False)
+    if spec.compressed:
+        text += " /*M!100301 COMPRESSED*/"
+    return replace(definition, column_type=text, unsigned=unsigned)
+
+
+def _text(spec: ColumnSpec, definition: ColumnDefinition, table_charset: str | None) -> ColumnDefinition:
+    charset = charset_named(spec.charset) if spec.charset else charset_of(spec.collation) or table_charset
+    if charset is None:
+        raise NotUnderstoodError(f"the character set of column {spec.name} comes from a default not known")
+    return _with_charset(spec, replace(definition, collation=spec.collation, charset=charset))
+
+
+def _with_charset(spec: ColumnSpec, definition: ColumnDefinition) -> ColumnDefinition:
+    name, charset = spec.type, definition.charset
+    assert charset is not None
+    width = max_bytes_per_character(charset)
+    if name in ("enum", "set"):
+        members = tuple(member.rstrip(" ") if charset != BINARY else member for member in spec.members or ())
+        text = f"{name}({','.join(map(_quoted, members))})"
+        return replace(definition, column_type=text, members=members)
+    if name in ("char", "varchar"):
+        if not spec.arguments and name == "varchar":
+            raise NotUnderstoodError(f"column {spec.name} has no length")
+        length = spec.arguments[0] if spec.arguments else 1
+        if name == "varchar" and length * width > _MAX_VARCHAR:
+            name, text = _text_of(length * width), ""
+        else:
+            text = f"({length})"
+    else:
+        if name == "text" and spec.arguments:
+            name = _text_of(spec.arguments[0] * width)
+        text = ""
+    if charset == BINARY:
+        name, definition = _BINARY_OF[name], replace(definition, charset=None, collation=None)
+    compressed = " /*M!100301 COMPRESSED*/" if spec.compressed else ""
+    return replace(definition, column_type=f"{name}{text}{compressed}")
+
+
+def _text_of(size: int) -> str:
+    return next((name for limit, name in _TEXTS if size <= limit), "longtext")
+
+
+def _quoted(member: str) -> str:
+    text = member.replace("\\", "\\\\").replace("'", "''")
+    return "'" + text.replace("\0", "\\0").replace("\n", "\\n").replace("\r", "\\r") + "'"
+
+
+def converted(column: ColumnDefinition, charset: str, collation: str | None) -> ColumnDefinition:
+    """Give a text column as CONVERT TO CHARACTER SET leaves it: it holds as many characters as before."""
+    sql_type = SqlType.parse(column.column_type)
+    assert column.charset is not None
+    arguments = sql_type.arguments
+    name = sql_type.name
+    if column.charset != charset and not "".join(column.members or ()).isascii():
+        # MySQL 8.0 makes "Ã¼" of "ü".
+        raise NotUnderstoodError(f"the members of column {column.name} get another character set")
+    limit = next((limit for limit, text in _TEXTS if text == name), None)
+    if limit is not None and charset != BINARY:
+        characters = limit // max_bytes_per_character(column.charset)
+        name = _text_of(characters * max_bytes_per_character(charset))
+    spec = ColumnSpec(
+        column.name,
+        name,
+        () if column.members is not None else arguments,
+        column.members,
+        compressed="compressed" in sql_type.attributes,
+    )
+    return _with_charset(spec, replace(column, charset=charset, collation=collation))
+
+
+# -- types without a character set --------------------------------------------------------------------
+
+
+def _integer(spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+    name, arguments, unsigned = spec.type, spec.arguments, spec.unsigned
+    if name == "boolean":
+        name, arguments = "tinyint", (1,)
+    if name == "serial":
+        name, unsigned = "bigint", True
+    width = arguments[0] if arguments else _WIDTHS[name] - (unsigned and name != "bigint")
+    if width == 0:
+        width = _WIDTHS[name] - (unsigned and name != "bigint")
+    bare = not session.server.shows_widths and not spec.zerofill
+    shown = name if bare and not (name == "tinyint" and width == 1 and not unsigned) else f"{name}({width})"
+    return _signed(shown, spec, unsigned=unsigned)
+
+
+def _signed(text: str, spec: ColumnSpec, *, unsigned: bool) -> tuple[str, bool]:
+    return text + " unsigned" * unsigned + " zerofill" * spec.zerofill, unsigned
+
+
+def _decimal(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
+    precision, scale, *_ = (*spec.arguments, *(10, 0)[len(spec.arguments) :])
+    return _signed(f"decimal({precision or 10},{scale})", spec, unsigned=spec.unsigned)
+
+
+def _real(spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+    name, arguments = spec.type, spec.arguments
+    if name == "real":
+        name = "float" if session.real_is_float else "double"
+    if name == "float" and len(arguments) == 1:
+        name, arguments = "float" if arguments[0] <= 24 else "double", ()
+    text = f"{name}({arguments[0]},{arguments[1]})" if len(arguments) == 2 else name
+    return _signed(text, spec, unsigned=spec.unsigned)
+
+
+def _temporal(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
+    digits = spec.arguments[0] if spec.arguments else 0
+    return f"{spec.type}({digits})" if digits else spec.type, False
+
+
+def _year(_spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+    # The sign of YEAR is noted for MariaDB and 5.7, where its column is unsigned but never shown so.
+    return "year(4)" if session.server.shows_widths else "year", False
+
+
+def _lengthy(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
+    if not spec.arguments and spec.type == "varbinary":
+        raise NotUnderstoodError(f"column {spec.name} has no length")
+    length = spec.arguments[0] if spec.arguments else 1
+    if spec.type == "varbinary" and length > _MAX_VARCHAR:
+        return _BINARY_OF[_text_of(length)], False
+    return f"{spec.type}({length})", False
+
+
+def _blob(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
+    return _BINARY_OF[_text_of(spec.arguments[0] if spec.arguments else _MAX_VARCHAR)], False
+
+
+def _vector(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
+    return f"vector({spec.arguments[0] if spec.arguments else 2048})", False
+
+
+def _json(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
+    return spec.type, False
+
+
+def _geometries(spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+    short = not session.server.mariadb and session.server.version >= (8, 0, 11)
+    return "geomcollection" if short else spec.type, False
+
+
+_TYPES = {
+    **dict.fromkeys((*_WIDTHS, "boolean", "serial"), _integer),
+    **dict.fromkeys((*_REALS, "real"), _real),
+    **dict.fromkeys(_FRACTIONS, _temporal),
+    **dict.fromkeys(("binary", "varbinary", "bit"), _lengthy),
+    "decimal": _decimal,
+    "year": _year,
+    "blob": _blob,
+    "vector": _vector,
+    "json": _json,
+    "geometrycollection": _geometries,
+}
+
+
+def _plain(spec: ColumnSpec, server: Server) -> tuple[str, bool]:
+    """Give a type of one word."""
+    if spec.type not in _WITHOUT_ARGUMENTS and not (server.mariadb and spec.type in _OF_MARIADB):
+        raise NotUnderstoodError(f"the type {spec.type} of column {spec.name} is not known")
+    return spec.type, False

@@ -1,0 +1,550 @@
+"""What a DDL statement does to the definitions of tables.
+
+The order in which ALTER TABLE works, the names that servers give to indexes, and what happens to keys when
+columns go are those of ``mysql_prepare_alter_table`` and ``mysql_prepare_create_table``.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.statement import classify
+from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
+from millrace.ddl import statements as ddl
+from millrace.ddl.columns import charset_named, charset_of, column_definition, converted, has_charset
+from millrace.ddl.statements import ColumnSpec, IndexSpec, Name, TableOptions
+from millrace.ddl.tokens import NotUnderstoodError, Session
+
+__all__ = ["MISSING", "Known", "Missing", "State", "Unknown", "apply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A table whose definition cannot be told, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no such table: it was dropped, or has another name by now."""
+
+
+MISSING: Final = Missing()
+
+State = TableDefinition | Unknown | Missing
+"""What is known of a table as of some position; of a database, that of a table with an empty name."""
+
+TableKey = tuple[str, str]
+
+
+class Known(Protocol):
+    """The definitions before a statement."""
+
+    def state(self, database: str, table: str) -> State | None:
+        """Give what is known of a table; None where it was never heard of."""
+
+    def tables(self, database: str) -> Iterable[str]:
+        """Give the tables of a database that are not missing."""
+
+
+def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> dict[TableKey, State]:
+    """Give the new states of what a statement changes, and of what it may change and is not understood.
+
+    A table that was never heard of, and that the statement does not create, stays so. Without ``whole`` the
+    text is the beginning of a statement, or not all of it could be read.
+    """
+    if not whole:
+        reason = "its text is too long, or not in the character set that it says"
+        return _unknown(text, session, known, reason)
+    work = _Work(session, known)
+    try:
+        statement = ddl.parse(text, session)
+        if statement is not None:
+            _APPLY[type(statement)](work, statement)
+    except NotUnderstoodError as error:
+        return _unknown(text, session, known, str(error))
+    return work.changes
+
+
+def _unknown(text: str, session: Session, known: Known, reason: str) -> dict[TableKey, State]:
+    """Give the states after a statement that is not understood: what it names is not known any more."""
+    statement = classify(text)
+    if statement.temporary:
+        return {}
+    state = Unknown(f"a statement is not understood: {reason}")
+    creates = statement.verb == "CREATE" or statement.renames
+    changes: dict[TableKey, State] = {}
+    for name in statement.tables:
+        key = session.spelled(name.database or session.database), session.spelled(name.table)
+        if creates or known.state(*key) is not None:
+            changes[key] = state
+    if statement.database is not None and statement.verb in ("CREATE", "ALTER"):
+        changes[session.spelled(statement.database), ""] = state
+    return changes
+
+
+class _Work:
+    """The states while one statement is applied."""
+
+    def __init__(self, session: Session, known: Known) -> None:
+        self.session = session
+        self.changes: dict[TableKey, State] = {}
+        self._known = known
+
+    def key(self, name: Name) -> TableKey:
+        """Give the full name of a table."""
+        return self.session.spelled(name.database or self.session.database), self.session.spelled(name.table)
+
+    def database(self, name: str) -> TableKey:
+        """Give what a database is known by; an empty name is that of the session's."""
+        return self.session.spelled(name or self.session.database), ""
+
+    def state(self, key: TableKey) -> State | None:
+        """Give what is known of a table by now."""
+        return self.changes[key] if key in self.changes else self._known.state(*key)
+
+    def exists(self, key: TableKey) -> bool:
+        """Tell whether a table is there, as far as is known."""
+        state = self.state(key)
+        return state is not None and state is not MISSING
+
+    def tables(self, database: str) -> list[str]:
+        """Give the tables of a database."""
+        return list(self._known.tables(database))
+
+    def database_charset(self, database: str) -> str | None:
+        """Give the default character set of a database; None where it is not known."""
+        state = self.state((database, ""))
+        return state.charset if isinstance(state, TableDefinition) else None
+
+    def charset(self, options: TableOptions, default: str | None) -> str | None:
+        """Give the character set that options name, else ``default``."""
+        if options.charset is not None and options.charset != "default":
+            return charset_named(options.charset)
+        return charset_of(options.collation) or default
+
+
+# -- whole tables ---------------------------------------------------------------------------------------
+
+
+def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
+    key = work.key(statement.table)
+    if statement.if_not_exists and not statement.or_replace and work.exists(key):
+        return
+    if statement.like is not None:
+        source = work.state(work.key(statement.like))
+        if isinstance(source, TableDefinition):
+            work.changes[key] = replace(source, database=key[0], table=key[1])
+        else:
+            work.changes[key] = Unknown("it was created LIKE a table whose definition is not known")
+        return
+    options = statement.options
+    charset = work.charset(options, work.database_charset(key[0]))
+    table = _Table(TableDefinition(*key, (), options.engine, charset, options.collation), work.session)
+    for spec in statement.columns:
+        table.insert(spec, None)
+    for index in statement.indexes:
+        table.add_index(index)
+    versioned = options.versioning or any(spec.versioned for spec in statement.columns)
+    if versioned and not any(spec.row_period for spec in statement.columns):
+        table.implicit_period = True
+    work.changes[key] = table.definition()
+
+
+_SEQUENCE: Final = (
+    *(("bigint(21)", name) for name in ("next_not_cached_value", "minimum_value", "maximum_value")),
+    ("bigint(21)", "start_value"),
+    ("bigint(21)", "increment"),
+    ("bigint(21) unsigned", "cache_size"),
+    ("tinyint(1) unsigned", "cycle_option"),
+    ("bigint(21)", "cycle_count"),
+)
+
+
+def _create_sequence(work: _Work, statement: ddl.CreateSequence) -> None:
+    key = work.key(statement.table)
+    if statement.if_not_exists and not statement.or_replace and work.exists(key):
+        return
+    columns = [
+        ColumnDefinition(ordinal, name, column_type, nullable=False, unsigned="unsigned" in column_type)
+        for ordinal, (column_type, name) in enumerate(_SEQUENCE)
+    ]
+    work.changes[key] = TableDefinition(*key, tuple(columns), None, work.database_charset(key[0]))
+
+
+def _drop_tables(work: _Work, statement: ddl.DropTables) -> None:
+    for name in statement.tables:
+        key = work.key(name)
+        if work.exists(key):
+            work.changes[key] = MISSING
+
+
+def _rename_tables(work: _Work, statement: ddl.RenameTables) -> None:
+    for old, new in statement.pairs:
+        _rename(work, work.key(old), work.key(new))
+
+
+def _rename(work: _Work, old: TableKey, new: TableKey) -> None:
+    state = work.state(old)
+    if state is None or state is MISSING:
+        if work.state(new) is not None:
+            work.changes[new] = Unknown("it got its name from a table whose definition is not known")
+        return
+    work.changes[old] = MISSING
+    if isinstance(state, TableDefinition):
+        state = replace(state, database=new[0], table=new[1])
+    work.changes[new] = state
+
+
+def _create_database(work: _Work, statement: ddl.CreateDatabase) -> None:
+    key = work.database(statement.database)
+    if statement.if_not_exists and not statement.or_replace and work.exists(key):
+        return
+    if statement.or_replace:
+        _drop_database(work, ddl.DropDatabase(statement.database))
+    charset = work.charset(statement.options, work.session.server_charset)
+    work.changes[key] = TableDefinition(*key, (), None, charset, statement.options.collation)
+
+
+def _alter_database(work: _Work, statement: ddl.AlterDatabase) -> None:
+    if statement.options.names_charset:
+        key = work.database(statement.database)
+        default = None if statement.options.charset != "default" else work.session.server_charset
+        charset = work.charset(statement.options, default)
+        work.changes[key] = TableDefinition(*key, (), None, charset, statement.options.collation)
+
+
+def _drop_database(work: _Work, statement: ddl.DropDatabase) -> None:
+    database, _ = work.database(statement.database)
+    for table in work.tables(database):
+        work.changes[database, table] = MISSING
+
+
+# -- ALTER TABLE ----------------------------------------------------------------------------------------
+
+
+def _alter_table(work: _Work, statement: ddl.AlterTable) -> None:
+    key = work.key(statement.table)
+    state = work.state(key)
+    if isinstance(state, TableDefinition):
+        table = _Table(state, work.session)
+        table.alter(statement.operations, work.database_charset(key[0]))
+        after = table.definition()
+        if after != state:
+            work.changes[key] = after
+        for each in statement.operations:
+            if isinstance(each, ddl.ConvertPartition):
+                _convert_partition(work, each, after)
+    elif isinstance(state, Unknown):
+        for each in statement.operations:
+            if isinstance(each, ddl.ConvertPartition) and each.creates:
+                work.changes[work.key(each.table)] = state
+    if statement.rename is not None:
+        _rename(work, key, work.key(statement.rename))
+
+
+def _convert_partition(work: _Work, each: ddl.ConvertPartition, table: TableDefinition) -> None:
+    key = work.key(each.table)
+    work.changes[key] = replace(table, database=key[0], table=key[1]) if each.creates else MISSING
+
+
+class _Table:
+    """A table while it is altered; names of columns and indexes differ by more than case."""
+
+    def __init__(self, definition: TableDefinition, session: Session) -> None:
+        self._was = definition
+        self._session = session
+        self._charset = definition.charset
+        self._collation = definition.collation
+        self._engine = definition.engine
+        self._columns = list(definition.columns)
+        self._indexes = list(definition.indexes)
+        parts = sorted(
+            (column.key_position, column.name, column.key_prefix)
+            for column in definition.columns
+            if column.key_position is not None
+        )
+        self._key = [(name, prefix) for _, name, prefix in parts]
+        self.implicit_period = _has_implicit_period(definition, session)
+        if self.implicit_period:
+            del self._columns[-2:]
+            self._key = [part for part in self._key if part[0] != _PERIOD[1]]
+
+    # -- columns
+
+    def _find(self, name: str) -> int | None:
+        folded = name.casefold()
+        return next((at for at, each in enumerate(self._columns) if each.name.casefold() == folded), None)
+
+    def _at(self, name: str) -> int:
+        at = self._find(name)
+        if at is None:
+            raise NotUnderstoodError(f"the table has no column {name} by what is known of it")
+        return at
+
+    def _define(self, spec: ColumnSpec) -> ColumnDefinition:
+        return column_definition(spec, self._charset, self._session)
+
+    def insert(self, spec: ColumnSpec, after: str | None) -> None:
+        """Add a column, and the keys that it declares."""
+        if self._find(spec.name) is not None:
+            raise NotUnderstoodError(f"the table has a column {spec.name} by what is known of it")
+        self._place(self._define(spec), after)
+        self._keys_of(spec)
+
+    def _place(self, column: ColumnDefinition, after: str | None) -> None:
+        if after is None:
+            self._columns.append(column)
+        else:
+            self._columns.insert(self._at(after) + 1 if after else 0, column)
+
+    def _keys_of(self, spec: ColumnSpec) -> None:
+        if spec.primary:
+            self._key = [(spec.name, 0)]
+        if spec.unique or spec.type == "serial":
+            self.add_index(IndexSpec("UNIQUE", None, ((spec.name, 0),)))
+
+    def alter(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
+        """Alter the table in the order of servers: drops and changes, then columns that come or move."""
+        for each in operations:
+            if isinstance(each, ddl.DropIndex):
+                self._drop_index(each)
+        self._drop_columns(operations)
+        self._set_defaults(operations, database_charset)
+        moves = self._change_columns(self._changes(operations))
+        for each in operations:
+            if isinstance(each, ddl.AddColumn):
+                if each.if_not_exists and self._find(each.column.name) is not None:
+                    continue
+                self.insert(each.column, each.after)
+            elif isinstance(each, ddl.ChangeColumn) and id(each) in moves:
+                column = moves[id(each)]
+                self._place(column, each.after)
+                self._keys_of(each.column)
+            elif isinstance(each, ddl.SetHidden):
+                at = self._at(each.column)
+                self._columns[at] = replace(self._columns[at], hidden=each.hidden)
+        for each in operations:
+            if isinstance(each, ddl.AddIndex):
+                self.add_index(each.index)
+            elif isinstance(each, ddl.RenameIndex):
+                self._rename_index(each)
+            elif isinstance(each, ddl.AddVersioning):
+                self._version(each)
+
+    def _set_defaults(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
+        """Take the table's options, which hold for all columns of the statement; convert those there are."""
+        for each in operations:
+            if isinstance(each, ddl.SetOptions):
+                self._engine = each.options.engine or self._engine
+                if each.options.names_charset:
+                    self._set_charset(each.options.charset, each.options.collation, database_charset)
+            elif isinstance(each, ddl.ConvertTo):
+                self._set_charset(each.charset or "default", each.collation, database_charset)
+                if self._charset is None:
+                    raise NotUnderstoodError("it converts to a default character set that is not known")
+                self._columns = [
+                    converted(column, self._charset, each.collation) if has_charset(column) else column
+                    for column in self._columns
+                ]
+
+    def _set_charset(self, charset: str | None, collation: str | None, database_charset: str | None) -> None:
+        if charset == "default":
+            self._charset = charset_of(collation) or database_charset
+        elif charset is not None:
+            self._charset = charset_named(charset)
+        else:
+            self._charset = charset_of(collation) or self._charset
+        self._collation = collation
+
+    def _drop_columns(self, operations: Sequence[ddl.Operation]) -> None:
+        for each in operations:
+            if isinstance(each, ddl.DropColumn):
+                if each.if_exists and self._find(each.name) is None:
+                    continue
+                del self._columns[self._at(each.name)]
+                self._forget(each.name)
+
+    def _changes(self, operations: Sequence[ddl.Operation]) -> list[tuple[int, ddl.Operation]]:
+        """Find the columns that are changed, by the names that they have before the statement."""
+        found: list[tuple[int, ddl.Operation]] = []
+        for each in operations:
+            if isinstance(each, ddl.ChangeColumn | ddl.RenameColumn):
+                if each.if_exists and self._find(each.old) is None:
+                    continue
+                found.append((id(self._columns[self._at(each.old)]), each))
+        return found
+
+    def _change_columns(self, changes: Sequence[tuple[int, ddl.Operation]]) -> dict[int, ColumnDefinition]:
+        """Change columns in their places; give those that move, taken out, by the id of what moves them."""
+        moves: dict[int, ColumnDefinition] = {}
+        renames: dict[str, str] = {}
+        columns: list[ColumnDefinition] = []
+        by_column = dict(changes)
+        for column in self._columns:
+            change = by_column.get(id(column))
+            if isinstance(change, ddl.RenameColumn):
+                renames[column.name.casefold()] = change.new
+                columns.append(replace(column, name=change.new))
+            elif isinstance(change, ddl.ChangeColumn):
+                if change.column.name.casefold() != column.name.casefold():
+                    renames[column.name.casefold()] = change.column.name
+                definition = self._define(change.column)
+                if change.after is None:
+                    columns.append(definition)
+                else:
+                    moves[id(change)] = definition
+            else:
+                columns.append(column)
+        self._columns = columns
+
+        def renamed(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+            return [(renames.get(name.casefold(), name), prefix) for name, prefix in parts]
+
+        self._key = renamed(self._key)
+        self._indexes = [replace(index, parts=tuple(renamed(index.parts))) for index in self._indexes]
+        for _, change in changes:
+            if isinstance(change, ddl.ChangeColumn) and change.after is None:
+                self._keys_of(change.column)
+        return moves
+
+    # -- indexes
+
+    def add_index(self, spec: IndexSpec) -> None:
+        """Add an index, under the name that it is given or that servers give it."""
+        parts = tuple((self._spelled(name), prefix) for name, prefix in spec.parts)
+        if spec.kind == "PRIMARY":
+            if not (spec.if_not_exists and self._key):
+                self._key = list(parts)
+            return
+        names = {index.name.casefold() for index in self._indexes}
+        if spec.name is not None and spec.name.casefold() in names and spec.if_not_exists:
+            return
+        if spec.kind == "FOREIGN" and self._is_covered([name for name, _ in parts]):
+            return
+        name = spec.name or _free_name(parts[0][0] or "functional_index", names)
+        self._indexes.append(IndexDefinition(name, spec.kind == "UNIQUE", parts))
+
+    def _spelled(self, name: str) -> str:
+        return self._columns[self._at(name)].name if name else ""
+
+    def _is_covered(self, names: list[str]) -> bool:
+        """Tell whether an index begins with these columns."""
+        count = len(names)
+        every = [
+            [name for name, _ in self._key],
+            *([name for name, _ in each.parts] for each in self._indexes),
+        ]
+        return any(columns[:count] == names for columns in every)
+
+    def _drop_index(self, drop: ddl.DropIndex) -> None:
+        if drop.name.casefold() == "primary":
+            self._key = []
+            return
+        left = [index for index in self._indexes if index.name.casefold() != drop.name.casefold()]
+        if len(left) == len(self._indexes) and not drop.constraint and not drop.if_exists:
+            raise NotUnderstoodError(f"the table has no index {drop.name} by what is known of it")
+        self._indexes = left
+
+    def _rename_index(self, rename: ddl.RenameIndex) -> None:
+        self._indexes = [
+            replace(index, name=rename.new) if index.name.casefold() == rename.old.casefold() else index
+            for index in self._indexes
+        ]
+
+    def _forget(self, column: str) -> None:
+        """Take a column out of all keys; an index without columns goes."""
+        folded = column.casefold()
+
+        def without(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+            return tuple(part for part in parts if part[0].casefold() != folded)
+
+        self._key = list(without(self._key))
+        indexes = [replace(index, parts=without(index.parts)) for index in self._indexes]
+        self._indexes = [index for index in indexes if index.parts]
+
+    # -- the period of a system-versioned table
+
+    def _version(self, each: ddl.AddVersioning) -> None:
+        if not each.add:
+            self.implicit_period = False
+        elif not any(column.generated and column.name in _PERIOD for column in self._columns):
+            self.implicit_period = True
+
+    # -- the whole
+
+    def definition(self) -> TableDefinition:
+        """Give the table as it is now."""
+        columns, key = self._columns, self._key
+        if self.implicit_period:
+            columns = columns + [
+                ColumnDefinition(0, name, "timestamp(6)", nullable=False, generated="STORED", hidden=True)
+                for name in _PERIOD
+            ]
+            key = [*key, (_PERIOD[1], 0)] if key else key
+        positions = {name.casefold(): (at, prefix) for at, (name, prefix) in enumerate(key)}
+        return TableDefinition(
+            self._was.database,
+            self._was.table,
+            tuple(_numbered(at, column, positions) for at, column in enumerate(columns)),
+            self._engine,
+            self._charset,
+            self._collation,
+            tuple(sorted(self._indexes, key=_index_name)),
+        )
+
+
+_PERIOD: Final = ("row_start", "row_end")
+
+
+def _index_name(index: IndexDefinition) -> str:
+    return index.name
+
+
+def _has_implicit_period(definition: TableDefinition, session: Session) -> bool:
+    """Tell whether the last two columns are those that MariaDB adds to a system-versioned table by itself."""
+    last = definition.columns[-2:]
+    return (
+        session.server.mariadb
+        and tuple(column.name for column in last) == _PERIOD
+        and all(column.hidden and column.generated for column in last)
+    )
+
+
+def _numbered(at: int, column: ColumnDefinition, positions: dict[str, tuple[int, int]]) -> ColumnDefinition:
+    position, prefix = positions.get(column.name.casefold(), (None, 0))
+    if prefix and prefix == _length_of(column):
+        prefix = 0  # a prefix of all is none
+    nullable = column.nullable and position is None
+    return replace(column, ordinal=at, key_position=position, key_prefix=prefix, nullable=nullable)
+
+
+def _length_of(column: ColumnDefinition) -> int | None:
+    sql_type = SqlType.parse(column.column_type)
+    return sql_type.arguments[0] if sql_type.arguments and sql_type.name in _PREFIXED else None
+
+
+_PREFIXED: Final = frozenset({"char", "varchar", "binary", "varbinary"})
+
+
+def _free_name(base: str, taken: set[str]) -> str:
+    """Give an index the name of its first column, numbered from 2 where another has that."""
+    name, number = base, 1
+    while name.casefold() in taken or name.casefold() == "primary":
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
+_APPLY: Final[dict[type, Callable[[_Work, Any], None]]] = {
+    ddl.CreateTable: _create_table,
+    ddl.CreateSequence: _create_sequence,
+    ddl.AlterTable: _alter_table,
+    ddl.RenameTables: _rename_tables,
+    ddl.DropTables: _drop_tables,
+    ddl.CreateDatabase: _create_database,
+    ddl.AlterDatabase: _alter_database,
+    ddl.DropDatabase: _drop_database,
+}

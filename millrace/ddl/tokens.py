@@ -1,0 +1,271 @@
+"""The tokens of a DDL statement as its server saw them.
+
+What a token is depends on the session: with ``ANSI_QUOTES`` a text in double quotes is a name, with
+``NO_BACKSLASH_ESCAPES`` a backslash is itself. ``/*!50100 … */`` is read by both servers and ``/*M! … */`` by
+MariaDB; what a server's version left out, it has logged as a plain comment. Lexical structure: the chapter
+"Language Structure" of both servers' manuals.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+__all__ = ["MAX_STATEMENT", "NotUnderstoodError", "Server", "Session", "Token", "Tokens", "tokenize"]
+
+MAX_STATEMENT: Final = 4 << 20
+"""Characters of the longest statement that is read; 4096 columns with comments take less."""
+
+_ANSI_QUOTES: Final = 0x4
+_REAL_AS_FLOAT: Final = 0x1
+_ORACLE: Final = 0x200
+_MAXDB: Final = 0x1000
+_NO_BACKSLASH_ESCAPES: Final = 0x100000
+
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+class NotUnderstoodError(Exception):
+    """A statement whose effect cannot be told from its text; says what it is that is not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server that wrote a statement; ``version`` is such as (8, 0, 34), empty where it is not known."""
+
+    mariadb: bool = False
+    version: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self:
+        """Read the version of a format description, such as 10.11.6-MariaDB-log."""
+        # Before 11.0 replicas were told 5.5.5-10.2.11-MariaDB.
+        found = _VERSION.findall((text or "").removeprefix("5.5.5-"))
+        return cls("mariadb" in (text or "").lower(), tuple(map(int, found[0])) if found else ())
+
+    @property
+    def shows_widths(self) -> bool:
+        """Whether the types of integers are shown with their display widths."""
+        return self.mariadb or self.version < (8, 0, 19)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a statement's meaning depends on beside its text.
+
+    ``database`` is the default database, ``sql_mode`` as a QUERY event has it, ``server_charset`` that of
+    ``collation_server``. With ``lower_case_names`` names of databases and tables do not differ by case.
+    ``timestamp_not_null`` tells whether a TIMESTAMP column without NULL is NOT NULL, None where that is not
+    known.
+    """
+
+    database: str = ""
+    sql_mode: int = 0
+    server: Server = Server()
+    server_charset: str | None = None
+    lower_case_names: bool = False
+    timestamp_not_null: bool | None = None
+
+    def spelled(self, name: str) -> str:
+        """Spell the name of a database or table as the server stores it."""
+        return name.lower() if self.lower_case_names else name
+
+    @property
+    def real_is_float(self) -> bool:
+        """Whether REAL is FLOAT."""
+        return bool(self.sql_mode & _REAL_AS_FLOAT)
+
+    @property
+    def other_types(self) -> bool:
+        """Whether names of types mean others: DATE is DATETIME in Oracle's mode, TIMESTAMP in MaxDB's."""
+        return self.server.mariadb and bool(self.sql_mode & (_ORACLE | _MAXDB))
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``kind`` is word, name (quoted), string or other; ``upper`` a word or sign in upper case."""
+
+    kind: Literal["word", "name", "string", "other"]
+    text: str
+    upper: str
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space> \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|\Z)[^\n]* )
+    | (?P<comment> /\* )
+    | (?P<end> \*/ )
+    | (?P<name> `(?:[^`]++|``)*+` )
+    | (?P<string> '(?:[^'\\]++|\\.|'')*+' | "(?:[^"\\]++|\\.|"")*+" )
+    | (?P<word> (?:[\w$]|[^\x00-\x7f])+ )
+    | (?P<other> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN_STRING = re.compile(r"""'(?:[^']++|'')*+'|"(?:[^"]++|"")*+\"""", re.DOTALL)
+_EXECUTED = re.compile(r"/\*(M?)!(\d{5,6}(?!\d))?")
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def tokenize(text: str, session: Session) -> list[Token]:
+    """Give the tokens of a statement; raise NotUnderstoodError where a quote or comment has no end."""
+    if len(text) > MAX_STATEMENT:
+        raise NotUnderstoodError(f"it has {len(text)} characters")
+    ansi, plain = bool(session.sql_mode & _ANSI_QUOTES), bool(session.sql_mode & _NO_BACKSLASH_ESCAPES)
+    tokens: list[Token] = []
+    at, size, executed = 0, len(text), 0
+    while at < size:
+        match = _PLAIN_STRING.match(text, at) if plain and text[at] in "'\"" else None
+        kind = "string" if match is not None else None
+        if match is None:
+            match = _TOKEN.match(text, at)
+            assert match is not None, "the last alternative takes anything"
+            kind = match.lastgroup
+        piece, at = match.group(), match.end()
+        if kind == "comment":
+            opening = _EXECUTED.match(text, match.start())
+            if opening is not None and (session.server.mariadb or not opening[1]):
+                executed, at = executed + 1, opening.end()
+                continue
+            at = text.find("*/", at) + 2
+            if at == 1:
+                raise NotUnderstoodError("a comment has no end")
+            continue
+        if kind == "space" or (kind == "end" and executed):
+            executed -= kind == "end"
+            continue
+        if kind == "string" and piece[0] == '"' and ansi:
+            kind = "name"
+        tokens.append(_token(kind or "", piece, plain=plain))
+    return tokens
+
+
+def _token(kind: str, piece: str, *, plain: bool) -> Token:
+    if kind == "string":
+        return Token("string", _value(piece, plain=plain), "")
+    if kind == "name":
+        return Token("name", piece[1:-1].replace(piece[0] * 2, piece[0]), "")
+    if kind == "word":
+        return Token("word", piece, piece.upper())
+    if piece in "'\"`":
+        raise NotUnderstoodError("a quote has no other half")
+    return Token("other", piece, piece)
+
+
+def _value(literal: str, *, plain: bool) -> str:
+    """Give what a literal means; a quote in it stands doubled, or behind a backslash."""
+    quote, inner = literal[0], literal[1:-1]
+    if plain:
+        return inner.replace(quote * 2, quote)
+
+    def meaning(match: re.Match[str]) -> str:
+        return quote if match[1] is None else _ESCAPED.get(match[1], match[1])
+
+    return re.sub(rf"\\(.)|{quote}{quote}", meaning, inner, flags=re.DOTALL)
+
+
+class Tokens:
+    """Tokens, read one after the other; whatever is not as it must be raises NotUnderstoodError."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    @property
+    def word(self) -> str:
+        """The next token in upper case if it is a word, or itself if it is a sign; empty for all others."""
+        return self._tokens[self._at].upper if self._at < len(self._tokens) else ""
+
+    @property
+    def token(self) -> Token | None:
+        """The next token; None at the end."""
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def ahead(self, count: int = 1) -> str:
+        """Give a token further on as :attr:`word` does."""
+        at = self._at + count
+        return self._tokens[at].upper if at < len(self._tokens) else ""
+
+    def advance(self) -> Token:
+        """Take the next token."""
+        token = self.token
+        if token is None:
+            raise NotUnderstoodError("it ends too early")
+        self._at += 1
+        return token
+
+    def accept(self, *words: str) -> bool:
+        """Take the next tokens if they are these words, in this order."""
+        if all(self.ahead(index) == word for index, word in enumerate(words)):
+            self._at += len(words)
+            return True
+        return False
+
+    def accept_one(self, *words: str) -> str:
+        """Take the next token if it is one of these words; give it, or nothing."""
+        word = self.word
+        if word and word in words:
+            self._at += 1
+            return word
+        return ""
+
+    def expect(self, *words: str) -> None:
+        """Take these words."""
+        if not self.accept(*words):
+            raise NotUnderstoodError(f"{' '.join(words)} is expected {self.here}")
+
+    @property
+    def here(self) -> str:
+        """Where this is, for an error."""
+        token = self.token
+        return "at its end" if token is None else f"at {token.text[:40]!r}"
+
+    def is_name(self) -> bool:
+        """Tell whether the next token can be a name."""
+        token = self.token
+        return token is not None and token.kind in ("word", "name")
+
+    def name(self) -> str:
+        """Take a name."""
+        if not self.is_name():
+            raise NotUnderstoodError(f"a name is expected {self.here}")
+        return self.advance().text
+
+    def string(self) -> str:
+        """Take a string, or several beside each other."""
+        if self.token is None or self.token.kind != "string":
+            raise NotUnderstoodError(f"a string is expected {self.here}")
+        parts = []
+        while self.token is not None and self.token.kind == "string":
+            parts.append(self.advance().text)
+        return "".join(parts)
+
+    def number(self) -> int:
+        """Take a number without sign or point."""
+        if not self.word.isdecimal():
+            raise NotUnderstoodError(f"a number is expected {self.here}")
+        return int(self.advance().text)
+
+    def skip_parentheses(self) -> None:
+        """Step over ``( … )``, whatever is in it."""
+        self.expect("(")
+        depth = 1
+        while depth:
+            word = self.advance().upper
+            depth += (word == "(") - (word == ")")
+
+    def skip_value(self) -> None:
+        """Step over the value of an option: a name, string, signed number or a list in parentheses."""
+        self.accept("=")
+        if self.word == "(":
+            self.skip_parentheses()
+            return
+        self.accept_one("-", "+")
+        string = self.advance().kind == "string"
+        if not string and self.accept("."):
+            self.advance()
+
+    def at_end(self) -> bool:
+        """Tell whether nothing follows."""
+        while self.accept(";"):
+            pass
+        return self.token is None

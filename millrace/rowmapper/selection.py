@@ -1,0 +1,255 @@
+"""What the row mapper publishes: the rules of the settings, where the row mapper asks for them.
+
+Rules name tables as the source has them, but for those of ``replicate-…``, which take a rewritten database's
+new name, as MySQL's do.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from millrace.avro.column_values import ColumnValues
+from millrace.binlog.columns import ABSENT, Column, ColumnType, codec_of
+from millrace.binlog.columns.json_diffs import JsonDiffs
+from millrace.binlog.errors import MissingStateError, UnsupportedError
+from millrace.binlog.events.rows import RowsEvent, RowsOperation
+from millrace.binlog.rows import RowImages
+from millrace.binlog.table import ResolvedTable
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
+from millrace.selection.columns import ColumnAction, column_pattern
+from millrace.selection.rows import ColumnKind, Condition, ConditionError
+from millrace.selection.tables import is_plain, wild
+
+__all__ = ["RowFilter", "Selection"]
+
+_KINDS: Final = {
+    **dict.fromkeys(
+        (
+            ColumnType.TINY,
+            ColumnType.SHORT,
+            ColumnType.INT24,
+            ColumnType.LONG,
+            ColumnType.LONGLONG,
+            ColumnType.YEAR,
+            ColumnType.NEWDECIMAL,
+        ),
+        ColumnKind.NUMBER,
+    ),
+    **dict.fromkeys((ColumnType.FLOAT, ColumnType.DOUBLE), ColumnKind.REAL),
+    **dict.fromkeys(
+        (
+            ColumnType.DATE,
+            ColumnType.DATETIME,
+            ColumnType.DATETIME2,
+            ColumnType.TIMESTAMP,
+            ColumnType.TIMESTAMP2,
+        ),
+        ColumnKind.MOMENT,
+    ),
+    **dict.fromkeys((ColumnType.TIME, ColumnType.TIME2), ColumnKind.TIME),
+}
+_TEXTS: Final = {
+    ColumnType.VARCHAR,
+    ColumnType.VAR_STRING,
+    ColumnType.STRING,
+    ColumnType.BLOB,
+}
+
+
+def _kind(column: Column) -> ColumnKind:
+    if column.type in (ColumnType.ENUM, ColumnType.SET):
+        return ColumnKind.OTHER if column.members is None else ColumnKind.TEXT
+    if column.type in _TEXTS and column.charset not in (None, "binary"):
+        return ColumnKind.TEXT
+    return _KINDS.get(column.type, ColumnKind.OTHER)
+
+
+class RowFilter:
+    """Which rows of a table are published, and as what."""
+
+    def __init__(self, table: ResolvedTable, conditions: Sequence[Condition]) -> None:
+        names = {str(column.name).casefold(): column for column in table.columns}
+        kinds = {name: _kind(column) for name, column in names.items()}
+        self._conditions = [condition.bind(kinds) for condition in conditions]
+        used = frozenset().union(*(condition.columns for condition in conditions))
+        self._columns = [(name, names[name].ordinal, codec_of(names[name])) for name in sorted(used)]
+        self.ordinals = frozenset(ordinal for _, ordinal, _ in self._columns)
+        """Those of the columns that decide."""
+
+    def choose(self, images: RowImages, event: RowsEvent) -> list[RowsOperation | None]:
+        """Say for each row of an event as what it is published; None for not at all.
+
+        An update that takes a row out of what is selected is a delete, one that takes it in an insert. Raises
+        MissingStateError where an image lacks a column that decides.
+        """
+        chosen: list[RowsOperation | None] = []
+        for before, after in images.payloads(event.rows):
+            old = None if before is None else self._selects(before, None)
+            new = None if after is None else self._selects(after, before)
+            if old is None or new is None:
+                chosen.append(event.operation if old or new else None)
+            else:
+                chosen.append(_CHOICES[old, new])
+        return chosen
+
+    def _selects(self, payloads: Sequence[Any], other: Sequence[Any] | None) -> bool:
+        row: dict[str, str | bytes | None] = {}
+        for name, ordinal, codec in self._columns:
+            payload = payloads[ordinal]
+            if payload is ABSENT and other is not None:  # what an image after an update lacks has not changed
+                payload = other[ordinal]
+            if payload is ABSENT:
+                raise MissingStateError(
+                    f"a row image lacks the column {name}, by which MILLRACE_ROWS_FILTER selects rows: set "
+                    "binlog_row_image=FULL, or filter by columns of the key"
+                )
+            if payload is None:
+                row[name] = None
+            elif isinstance(payload, JsonDiffs):
+                row[name] = ""  # of JSON it can only be asked whether it is NULL
+            else:
+                row[name] = codec.text(codec.decode(payload))
+        return all(condition(row) for condition in self._conditions)
+
+
+_CHOICES: Final = {
+    (True, True): RowsOperation.UPDATE,
+    (True, False): RowsOperation.DELETE,
+    (False, True): RowsOperation.WRITE,
+    (False, False): None,
+}
+_LETTERS: Final = {RowsOperation.WRITE: "c", RowsOperation.UPDATE: "u", RowsOperation.DELETE: "d"}
+
+_LOG: Final = get_logger(__name__)
+
+
+class Selection:
+    """The rules of selection of one row mapper."""
+
+    def __init__(self, settings: RowMapperSettings) -> None:
+        self._tables = settings.replicate.tables
+        self.selects = self._tables.selects
+        """From database and table to whether its rows are published."""
+        self._columns = settings.columns.rules
+        self._avro = settings.rows.avro
+        self._names = settings.topics.table_names
+        self._keys = settings.rows.key_columns
+        self._rows = settings.rows.conditions
+        self._operations = settings.replicate.ignored_operations
+        servers = settings.replicate.servers
+        self.selects_server = servers.selects if servers else None
+        """From server_id to whether changes made there are published; None where all are."""
+
+    def keyed(self, table: ResolvedTable) -> ResolvedTable:
+        """Give a table with the key that its records have; raises UnsupportedError for no such column."""
+        name = f"{table.database}.{table.table}"
+        for pattern, columns in self._keys.items():
+            if wild(pattern, name):
+                known = {str(column.name).casefold(): column for column in table.columns}
+                missing = [column for column in columns if column.casefold() not in known]
+                if missing:
+                    raise UnsupportedError(f"MILLRACE_ROWS_KEYS: {name} has no column {missing[0]}")
+                return replace(table, key_columns=tuple(known[column.casefold()] for column in columns))
+        return table
+
+    def named(self, table: ResolvedTable) -> ResolvedTable:
+        """Give a table with the name that its database has in row topics."""
+        database = self._tables.database(table.database)
+        return table if database == table.database else replace(table, database=database)
+
+    def ignored_operations(self, database: str, table: str) -> str:
+        """Give the letters of the operations of a table that are not published."""
+        name = f"{database}.{table}"
+        return "".join(letters for pattern, letters in self._operations.items() if wild(pattern, name))
+
+    def publishes(self, database: str, table: str, operation: RowsOperation, server_id: int) -> bool:
+        """Say whether rows of an event are published."""
+        return (
+            self.selects(database, table)
+            and (self.selects_server is None or self.selects_server(server_id))
+            and (not self._operations or _LETTERS[operation] not in self.ignored_operations(database, table))
+        )
+
+    # -- for those who compare tables with their topics -----------------------------------------------
+
+    def topic_of(self, database: str, table: str) -> tuple[str, str]:
+        """Give database and table after which the topic of a table is named."""
+        names = self._names.get(f"{database}.{table}")
+        return names or (self._tables.database(database), table)
+
+    def is_whole(self, database: str, table: str) -> bool:
+        """Say whether the topic of a table gets all changes of the rows that it has."""
+        return self.selects_server is None and not self.ignored_operations(database, table)
+
+    def hidden(self, database: str, table: str, columns: Sequence[str]) -> list[str]:
+        """Give the columns that a table's topic does not have as they are."""
+        return [name for name in columns if self._columns.find(database, table, name) is not None]
+
+    def condition(
+        self, database: str, table: str, kinds: Mapping[str, ColumnKind]
+    ) -> Callable[[Mapping[str, str | bytes | None]], bool] | None:
+        """Give what selects the rows of a table by the values that the server prints."""
+        try:
+            bound = [condition.bind(kinds) for condition in self._rows.of(database, table)]
+        except ConditionError as error:
+            raise UserError(
+                f"MILLRACE_ROWS_FILTER does not fit {database}.{table}: {error}", ExitCode.SETTINGS
+            ) from None
+        return (lambda row: all(condition(row) for condition in bound)) if bound else None
+
+    # -- for binding ----------------------------------------------------------------------------------
+
+    def filter(self, table: ResolvedTable) -> RowFilter | None:
+        """Give what chooses among the rows of a table; raises UnsupportedError where it does not fit it."""
+        conditions = self._rows.of(table.database, table.table)
+        if not conditions:
+            return None
+        name = f"{table.database}.{table.table}"
+        try:
+            return RowFilter(table, conditions)
+        except ConditionError as error:
+            raise UnsupportedError(f"MILLRACE_ROWS_FILTER does not fit {name}: {error}") from error
+
+    def columns(self, table: ResolvedTable) -> dict[int, ColumnValues]:
+        """Give what is written of the columns that have a rule, by ordinal.
+
+        Raises UnsupportedError where a rule cannot be followed, so that nothing of the table is published.
+        """
+        if not self._columns or not self._columns.concern(table.database, table.table):
+            return {}
+        name = f"{table.database}.{table.table}"
+        if table.schema_source == "positional":
+            raise UnsupportedError(
+                f"the names of the columns of {name} are not known, and MILLRACE_COLUMNS_… has rules for "
+                "some: set binlog_row_metadata=FULL, or let the reader see the table's definition"
+            )
+        self._warn_of_missing(table)
+        ruled = {}
+        keys = {column.ordinal for column in table.key_columns}
+        for column in table.columns:
+            rule = self._columns.find(table.database, table.table, str(column.name))
+            if rule is None:
+                continue
+            if column.ordinal in keys and rule.action is not ColumnAction.HASH:
+                raise UnsupportedError(
+                    f"{name}.{column.name} is part of the key, so that MILLRACE_COLUMNS_"
+                    f"{rule.action.name} would give different rows one key: hash it"
+                )
+            ruled[column.ordinal] = ColumnValues.of(rule, codec_of(column).avro_type(self._avro))
+        return ruled
+
+    def _warn_of_missing(self, table: ResolvedTable) -> None:
+        """Say which columns the rules name that a table does not have, such as renamed ones."""
+        name = f"{table.database}.{table.table}"
+        names = {str(column.name).casefold() for column in table.columns}
+        for pattern in self._columns.patterns():
+            of_table, column = column_pattern(pattern)
+            if (
+                of_table.casefold() == name.casefold()
+                and is_plain(column)
+                and column.replace("\\", "").casefold() not in names
+            ):
+                _LOG.warning("a rule names a column that the table does not have", rule=pattern, table=name)

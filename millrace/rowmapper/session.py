@@ -1,0 +1,52 @@
+"""What the meaning of a DDL statement depends on, from the QUERY event that has it."""
+
+from typing import Final
+
+from millrace.binlog.columns.charsets import charset, charset_of_collation
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events.query import StatementEvent
+from millrace.binlog.fields import decode_text
+from millrace.ddl import Server, Session
+
+__all__ = ["session_of", "statement_text"]
+
+_EXPLICIT_TIMESTAMPS: Final = 1 << 14
+"""MariaDB's flags2: explicit_defaults_for_timestamp is on."""
+
+
+def session_of(event: StatementEvent, server_version: str | None) -> Session:
+    """Give the session of a statement."""
+    variables, server = event.status_variables, Server.parse(server_version)
+    if variables is None:
+        return Session(event.database, server=server)
+    explicit: int | None = variables.explicit_defaults_for_timestamp
+    if server.mariadb and server.version >= (10, 10) and variables.flags2 is not None:
+        explicit = variables.flags2 & _EXPLICIT_TIMESTAMPS
+    return Session(
+        event.database,
+        variables.sql_mode or 0,
+        server,
+        None if variables.charset is None else _charset(variables.charset.server),
+        timestamp_not_null=None if explicit is None else not explicit,
+    )
+
+
+def statement_text(event: StatementEvent, query: bytes) -> tuple[str, bool]:
+    """Give the text of a statement, ``query`` in bytes, and whether it is what the server has read."""
+    variables = event.status_variables
+    client = None
+    if variables is not None and variables.charset is not None:
+        client = _charset(variables.charset.client)
+    if query.isascii() and client not in ("ucs2", "utf16", "utf16le", "utf32"):
+        return query.decode("ascii"), True
+    try:
+        return charset(client or "").decode(query), True
+    except (BinlogError, UnicodeError):
+        return decode_text(query), False
+
+
+def _charset(collation: int) -> str | None:
+    try:
+        return charset_of_collation(collation)
+    except BinlogError:
+        return None

@@ -1,0 +1,397 @@
+"""Rows of snapshots, merged into the row topics where the stream has come to their place.
+
+A chunk of ``{source}.snapshot`` holds rows as they were at some moment between two places of the log, low and
+high. It waits until the stream has been published up to the high one: every change that the rows may show is
+in the row topics then. Of the rows those are left out whose key the stream has changed since the low one:
+what it has published of them is as new, or newer, and a row that it has deleted must not come back. All
+others are as they were then, and are published with ``op`` r. So a row never goes back in time and none is
+missing.
+
+Which keys were changed is not remembered while rows are mapped, which costs nothing where no snapshot is
+taken: the events since the low place are mapped a second time, for their keys alone. The stream may be ahead
+of the high place by then; the events up to where it stands count as well.
+
+A table without a key is read in one transaction, so that the stream's changes and the snapshot's rows add up
+in whatever order they come. Its records wait until the last of them is there.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.row_records import EventPlace, EventWriter
+from millrace.avro.row_records import Record as RowRecord
+from millrace.avro.single_object import SingleObjectError
+from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
+from millrace.binlog.errors import BinlogError, MissingStateError
+from millrace.binlog.events import TableMapEvent
+from millrace.binlog.events.rows import WriteRowsEvent
+from millrace.contract import HEADER_CHUNK
+from millrace.kafka.chunks import ChunkError, ChunkJoiner
+from millrace.rowmapper.binding import BoundTable
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.partition import partition_of
+from millrace.rowmapper.publication import Publisher
+from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.logging import get_logger
+from millrace.stage import Output, Record
+
+__all__ = ["Changes", "SnapshotMerger", "SnapshotPort"]
+
+_LOG = get_logger(__name__)
+_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of chunks that are merged together, so that the events since their low places are read once."""
+
+_CRUMBS: Final = 10_000
+_TABLE_MAP_HEADER: Final = 8
+
+
+class SnapshotPort(Protocol):
+    """What merging asks of Kafka."""
+
+    def read(self, offset: int) -> Sequence[Record]:
+        """Give some records of the snapshot topic from an offset on; none where it has none by now."""
+
+    def records(self, start: int) -> Iterator[Record]:
+        """Give the records of the snapshot topic from an offset to its end."""
+
+    def first_event(self, place: Position) -> tuple[int, Position | None]:
+        """Give offset and place of the first event at a place or after it; the end and None if none is."""
+
+    def end_before(self, offset: int) -> Position | None:
+        """Give the end of the last event before an offset of the events topic."""
+
+    def quiet_end(self, offset: int) -> Position | None:
+        """Give the place to which the reader has come, if all of it is before an offset of the events topic.
+
+        None as well where that was asked a moment ago.
+        """
+
+    @property
+    def topic_id(self) -> str:
+        """Kafka's id of the snapshot topic."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What the stream has changed: ``keys`` by topic, of those asked for, and tables that it emptied."""
+
+    keys: dict[str, set[bytes]]
+    emptied: set[str] = field(default_factory=set)
+
+
+FindChanges = Callable[[int, int, Mapping[str, set[bytes]]], Changes]
+"""Maps the events from one offset to before another, for the keys of some topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk, with the offset of its first record and of the record after its last."""
+
+    offset: int
+    next_offset: int
+    content: SnapshotChunk
+
+    @property
+    def low(self) -> Position:
+        content = self.content
+        return Position(content.epoch, content.low_file, content.low_position)
+
+    @property
+    def high(self) -> Position:
+        content = self.content
+        return Position(content.epoch, content.high_file, content.high_position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """The rows of a chunk, ready to be written."""
+
+    chunk: _Chunk
+    bound: BoundTable
+    records: Sequence[RowRecord]
+
+
+class SnapshotMerger:
+    """Takes chunks in their order and publishes each once the stream has come to its high place.
+
+    ``find_changes`` says which keys the stream has changed.
+    """
+
+    def __init__(
+        self, publisher: Publisher, port: SnapshotPort, merged: SnapshotMerged, find_changes: FindChanges
+    ) -> None:
+        self.merged = merged
+        self._publisher = publisher
+        self._port = port
+        self._find_changes = find_changes
+        self._waiting: deque[_Chunk] = deque()
+        self._joiner = ChunkJoiner()
+        self._read_to = merged.offset
+        # Offsets of chunks of tables without a key that were read again from their beginning.
+        self._begun_again: set[int] = set()
+        # Where transactions ended, and the offset after each; only while a snapshot is taken.
+        self._crumbs: deque[tuple[Position, int]] = deque(maxlen=_CRUMBS)
+
+    def merge(self, stand: int, end: Callable[[], Position | None], *, idle: bool) -> Iterator[None]:
+        """Publish what can be: no transaction is open, and all events before offset ``stand`` are published.
+
+        ``end`` gives the end of the last of them, if that is known; ``idle`` says that no event waits to be
+        taken. Yields as a stage does.
+        """
+        if not self._waiting and not self._fetch():
+            return
+        place = end()
+        if idle and (place is None or not self._is_due(self._waiting[0], place)):
+            # The log may have nothing before the place, or only what is no event.
+            place = self._port.quiet_end(stand) or place
+        if place is None:
+            return
+        if not self._crumbs or self._crumbs[-1][1] != stand:
+            self._crumbs.append((place, stand))
+        while self._waiting or self._fetch():
+            batch, size = [], 0
+            while (self._waiting or self._fetch()) and size < _AT_ONCE_BYTES:
+                if not self._is_due(self._waiting[0], place):
+                    break
+                batch.append(self._waiting.popleft())
+                size += len(batch[-1].content.rows)
+            if not batch:
+                return
+            self._publish(batch, stand, place)
+            yield
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def _fetch(self) -> bool:
+        """Take what has come of the snapshot topic; tell whether a chunk waits."""
+        while not self._waiting:
+            records = self._port.read(self._read_to)
+            if not records:
+                return False
+            if self.merged.topic_id != self._port.topic_id:
+                self.merged = SnapshotMerged(self._port.topic_id, 0)
+            for record in records:
+                self._read_to = record.offset + 1
+                chunk = self._chunk_of(record, self._joiner)
+                if chunk is not None:
+                    self._waiting.append(chunk)
+        return True
+
+    def _chunk_of(self, record: Record, joiner: ChunkJoiner) -> _Chunk | None:
+        header, value, first = (
+            dict(record.headers or ()).get(HEADER_CHUNK),
+            record.value or b"",
+            record.offset,
+        )
+        try:
+            if header is not None:
+                if header.startswith(b"0/"):
+                    joiner.reset()
+                whole = joiner.feed(record.key or b"", header, value, record.offset)
+                if whole is None:
+                    return None
+                value = whole
+            return _Chunk(first, record.offset + 1, SnapshotChunk.from_bytes(value))
+        except (SingleObjectError, ChunkError) as error:
+            _LOG.error(
+                "a record of the snapshot topic cannot be read and is left out",
+                offset=record.offset,
+                reason=str(error),
+            )
+            return None
+
+    # -- when -----------------------------------------------------------------------------------------
+
+    def _is_due(self, chunk: _Chunk, place: Position) -> bool:
+        """Tell whether the stream has come to a chunk's place, and whether all of its table is there."""
+        if place.epoch == chunk.high.epoch:
+            if place.order() < chunk.high.order():
+                return False
+        elif place.epoch < chunk.high.epoch:
+            return False
+        return chunk.content.keyed or self._is_whole(chunk)
+
+    def _is_whole(self, chunk: _Chunk) -> bool:
+        """Tell whether all records of a table without a key are there, or others in their place."""
+        if chunk.offset < self.merged.whole_until:
+            return True
+        content, joiner, part = chunk.content, ChunkJoiner(), chunk.content.part
+        for record in self._port.records(chunk.offset):
+            other = self._chunk_of(record, joiner)
+            if other is None:
+                continue
+            if (other.content.database, other.content.table) != (content.database, content.table):
+                continue
+            if other.offset > chunk.offset and other.content.part <= part:
+                self._begun_again.add(chunk.offset)
+                return True
+            part = other.content.part
+            if other.content.last:
+                self.merged = replace(self.merged, whole_until=other.next_offset)
+                return True
+        return False
+
+    def _check_reached(self, chunk: _Chunk) -> None:
+        """Raise MissingStateError where a log has ended before it came to a chunk's place."""
+        high = chunk.high
+        offset, found = self._port.first_event(high)
+        if found is not None and found.epoch == high.epoch:
+            return
+        before = self._port.end_before(offset)
+        if before is None or before.epoch != high.epoch or before.order() < high.order():
+            raise MissingStateError("the log to which its rows belong ended before their place")
+
+    # -- publishing -----------------------------------------------------------------------------------
+
+    def _publish(self, chunks: Sequence[_Chunk], stand: int, place: Position) -> None:
+        """Write the rows of chunks, and that they are merged."""
+        mapped, refused = [], 0
+        for chunk in chunks:
+            content = chunk.content
+            if chunk.offset in self._begun_again:
+                self._begun_again.remove(chunk.offset)
+                continue
+            try:
+                if place.epoch > content.epoch:
+                    self._check_reached(chunk)
+                selects = self._publisher.binder.selection.selects
+                if content.count and selects(content.database, content.table):
+                    mapped.append(self._mapped(chunk))
+            except (UserError, StopRequestedError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever one table raises is its own trouble
+                refused += 1
+                _LOG.error(
+                    "rows of a snapshot are left out: take the snapshot of the table again",
+                    table=f"{content.database}.{content.table}",
+                    offset=chunk.offset,
+                    reason=error.message if isinstance(error, BinlogError) else repr(error),
+                )
+        changes = self._changes(mapped, stand)
+        rows = dropped = 0
+        for one in mapped:
+            records = self._unchanged(one, changes)
+            self._put(one, records)
+            rows += len(records)
+            dropped += len(one.records) - len(records)
+        merged = self.merged
+        self.merged = replace(
+            merged,
+            offset=chunks[-1].next_offset,
+            rows=merged.rows + rows,
+            dropped=merged.dropped + dropped,
+            refused=merged.refused + refused,
+        )
+        publisher = self._publisher
+        publisher.output.add(
+            publisher.topics.state, MERGED_KEY, self.merged.to_bytes(), chunks[-1].content.read_ms
+        )
+
+    def _mapped(self, chunk: _Chunk) -> _Mapped:
+        """Map the rows of a chunk, as those of an insert; raises BinlogError."""
+        content, publisher = chunk.content, self._publisher
+        if (content.database, content.table) in publisher.quarantine:
+            raise MissingStateError(
+                "the table is quarantined or paused: its older rows, given back later, would undo these"
+            )
+        table_map = TableMapEvent.decode_fields(
+            content.table_map, 0, len(content.table_map), _TABLE_MAP_HEADER
+        )
+        bound = publisher.binder.bind(table_map, chunk.high, content.server_version)
+        count = table_map.column_count
+        present = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+        event = WriteRowsEvent(table_map.table_id, 1, b"", count, b"", present, content.rows)
+        place = EventPlace(
+            content.read_ms * 1000,
+            0,
+            None,
+            content.high_file,
+            content.high_position,
+            content.epoch,
+            -1 - chunk.offset,
+            None,
+            None,
+            bound.schema_source,
+            publisher.now_us(),
+            f"snapshot-{content.snapshot}",
+            1,
+            1,
+            b"snapshot:%d" % chunk.offset,
+            snapshot="incremental" if content.keyed else "true",
+        )
+
+        def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
+            return bound.locate(event, row, side, ordinal)
+
+        writer = EventWriter(bound.encoder, place, b"", present, locate)
+        bound.write(event, writer)
+        return _Mapped(chunk, bound, writer.records)
+
+    def _changes(self, mapped: Sequence[_Mapped], stand: int) -> Changes:
+        """Find what the stream has changed since the low places of chunks."""
+        wanted: dict[str, set[bytes]] = {}
+        lows = []
+        for one in mapped:
+            if one.chunk.content.keyed:
+                keys = wanted.setdefault(one.bound.topic, set())
+                keys.update(key[WIRE_PREFIX_SIZE:] for key, _ in one.records if key is not None)
+                lows.append(one.chunk.low)
+        if not lows:
+            return Changes({})
+        start = self._offset_of(min(lows, key=Position.order))
+        return self._find_changes(start, stand, wanted) if start < stand else Changes({})
+
+    def _offset_of(self, low: Position) -> int:
+        """Give an offset before which all events are before a place."""
+        for place, offset in reversed(self._crumbs):
+            if place.order() <= low.order():
+                return offset
+        offset, _ = self._port.first_event(low)
+        self._crumbs.appendleft((low, offset))
+        return offset
+
+    @staticmethod
+    def _unchanged(one: _Mapped, changes: Changes) -> Sequence[RowRecord]:
+        """Give the records whose keys the stream has not changed."""
+        content = one.chunk.content
+        if not content.keyed:
+            return one.records
+        if not changes.emptied.isdisjoint((content.database, f"{content.database}.{content.table}")):
+            return ()
+        keys = changes.keys.get(one.bound.topic)
+        if not keys:
+            return one.records
+        return [
+            record for record in one.records if record[0] is None or record[0][WIRE_PREFIX_SIZE:] not in keys
+        ]
+
+    def _put(self, one: _Mapped, records: Sequence[RowRecord]) -> None:
+        if not records:
+            return
+        publisher, bound, timestamp_ms = self._publisher, one.bound, one.chunk.content.read_ms
+        output: Output = publisher.output
+        noted = publisher.binder.note(bound)
+        if noted is not None:
+            output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
+        if bound.partitions == 1:
+            size = sum(len(value) for _, value in records)
+            output.extend(bound.topic, [(key, value, timestamp_ms, None) for key, value in records], size)
+            return
+        for key, value in records:
+            output.add(bound.topic, key, value, timestamp_ms, partition=partition_of(key, bound.partitions))
+
+
+class Statements:
+    """Takes the place of what writes DDL, and notes which tables a statement emptied."""
+
+    def __init__(self, emptied: set[str]) -> None:
+        self._emptied = emptied
+
+    def __call__(self, record: Mapping[str, Any]) -> bytes:
+        """Note a statement."""
+        if str(record["name"]).startswith(("TRUNCATE", "DROP TABLE", "DROP DATABASE", "DROP SCHEMA")):
+            self._emptied.update(record["objects"])
+        return b""

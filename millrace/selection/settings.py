@@ -1,0 +1,244 @@
+"""Settings of selection: ``MILLRACE_REPLICATE_…``, ``MILLRACE_COLUMNS_…``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from millrace.runtime.settings import SettingsGroup
+from millrace.selection.columns import ColumnRules, column_pattern
+from millrace.selection.rows import parse_rules
+from millrace.selection.tables import TableRules
+
+__all__ = ["ColumnsSettings", "ReplicateSettings", "RowConditions", "RowKeys", "ServerRules", "keys_of"]
+
+_LEAST_SALT: Final = 16
+
+
+def parts_of(value: str) -> list[str]:
+    """Cut a list at its commas."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _each(check: Callable[[str], bool], expected: str) -> AfterValidator:
+    def checked(value: str) -> str:
+        for part in parts_of(value):
+            if not check(part):
+                raise ValueError(f"{part!r} is no {expected}")
+        return value
+
+    return AfterValidator(checked)
+
+
+def _is_table(part: str) -> bool:
+    database, dot, table = part.partition(".")
+    return bool(database and dot and table)
+
+
+def _is_rewriting(part: str) -> bool:
+    old, arrow, new = part.partition("->")
+    return bool(old.strip() and arrow and new.strip())
+
+
+def _is_operation(part: str) -> bool:
+    pattern, equals, letters = part.partition("=")
+    return (
+        _is_table(pattern.strip())
+        and bool(equals)
+        and bool(letters.strip())
+        and set(letters.strip()) <= set("cud")
+    )
+
+
+_NUMBER: Final = _each(lambda part: part.isascii() and part.isdigit(), "server_id")
+_TABLE: Final = _each(_is_table, "DATABASE.TABLE")
+_NAME: Final = _each(lambda part: "." not in part, "name of a database")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRules:
+    """Whose changes are published: of servers in ``do``, where there are any, and never in ``ignore``."""
+
+    do: frozenset[int]
+    ignore: frozenset[int]
+
+    def __bool__(self) -> bool:
+        """Whether there is any rule."""
+        return bool(self.do or self.ignore)
+
+    def selects(self, server_id: int) -> bool:
+        """Say whether changes that were made on a server are published."""
+        return server_id not in self.ignore and (not self.do or server_id in self.do)
+
+
+class ReplicateSettings(SettingsGroup):
+    """Which tables have row topics: ``MILLRACE_REPLICATE_…``."""
+
+    do_db: Annotated[str, _NAME] = Field(
+        "", description="databases whose tables have row topics, separated by commas; all without it"
+    )
+    ignore_db: Annotated[str, _NAME] = Field(
+        "", description="databases whose tables have none, separated by commas; not looked at with a do_db"
+    )
+    do_table: Annotated[str, _TABLE] = Field(
+        "", description="tables that have row topics, as DATABASE.TABLE, separated by commas"
+    )
+    ignore_table: Annotated[str, _TABLE] = Field(
+        "", description="tables that have none, as DATABASE.TABLE, separated by commas"
+    )
+    wild_do_table: Annotated[str, _TABLE] = Field(
+        "",
+        description=r"patterns of tables that have row topics, as DATABASE.TABLE with % and _ as in LIKE, "
+        "separated by commas",
+    )
+    wild_ignore_table: Annotated[str, _TABLE] = Field(
+        "", description="patterns of tables that have none, in the same form"
+    )
+    rewrite_db: Annotated[str, _each(_is_rewriting, "OLD->NEW")] = Field(
+        "",
+        description="other names of databases in row topics, as OLD->NEW, separated by commas; the rules "
+        "above take the new name",
+    )
+
+    do_server_ids: Annotated[str, _NUMBER] = Field(
+        "",
+        description="servers whose changes are in row topics, by the server_id with which they were logged "
+        "first, separated by commas; all without it",
+    )
+    ignore_server_ids: Annotated[str, _NUMBER] = Field(
+        "", description="servers whose changes are not, in the same form"
+    )
+    ignore_operations: Annotated[str, _each(_is_operation, "DATABASE.TABLE=LETTERS of c, u, d")] = Field(
+        "",
+        description="inserts (c), updates (u) and deletes (d) that are not in row topics, as "
+        "DATABASE.TABLE=LETTERS with % and _ as in LIKE, separated by commas",
+    )
+
+    @property
+    def servers(self) -> "ServerRules":
+        """Whose changes are published."""
+        return ServerRules(
+            frozenset(map(int, parts_of(self.do_server_ids))),
+            frozenset(map(int, parts_of(self.ignore_server_ids))),
+        )
+
+    @property
+    def ignored_operations(self) -> dict[str, str]:
+        """Letters of operations by pattern of tables."""
+        return _pairs(self.ignore_operations)
+
+    @property
+    def tables(self) -> TableRules:
+        """The rules as they are evaluated."""
+        return TableRules(
+            frozenset(parts_of(self.do_db)),
+            frozenset(parts_of(self.ignore_db)),
+            frozenset(parts_of(self.do_table)),
+            frozenset(parts_of(self.ignore_table)),
+            tuple(parts_of(self.wild_do_table)),
+            tuple(parts_of(self.wild_ignore_table)),
+            {
+                old.strip(): new.strip()
+                for old, _, new in (part.partition("->") for part in parts_of(self.rewrite_db))
+            },
+        )
+
+
+def _is_column(part: str) -> bool:
+    try:
+        column_pattern(part)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_mask(part: str) -> bool:
+    pattern, equals, _ = part.partition("=")
+    return bool(equals) and _is_column(pattern.strip())
+
+
+def _is_length(part: str) -> bool:
+    pattern, _, length = part.partition("=")
+    return _is_column(pattern.strip()) and length.strip().isascii() and length.strip().isdigit()
+
+
+def _pairs(value: str) -> dict[str, str]:
+    return {
+        pattern.strip(): other.strip()
+        for pattern, _, other in (part.partition("=") for part in parts_of(value))
+    }
+
+
+def _conditions(value: str) -> str:
+    parse_rules(value)
+    return value
+
+
+RowConditions = Annotated[str, AfterValidator(_conditions)]
+"""Conditions as :func:`millrace.selection.rows.parse_rules` reads them."""
+
+
+def _is_key(part: str) -> bool:
+    pattern, equals, _ = part.partition("=")
+    return _is_table(pattern.strip()) and bool(equals)
+
+
+RowKeys = Annotated[str, _each(_is_key, "DATABASE.TABLE=COLUMN")]
+"""Columns of keys as :func:`keys_of` reads them."""
+
+
+def keys_of(value: str) -> dict[str, list[str]]:
+    """Give the names of the columns of keys by pattern of tables."""
+    return {
+        pattern: [name.strip() for name in names.split("+") if name.strip()]
+        for pattern, names in _pairs(value).items()
+    }
+
+
+_COLUMN: Final = _each(_is_column, "DATABASE.TABLE.COLUMN")
+
+
+class ColumnsSettings(SettingsGroup):
+    """What is done to columns in row topics: ``MILLRACE_COLUMNS_…``."""
+
+    drop: Annotated[str, _COLUMN] = Field(
+        "",
+        description="columns that row topics do not have, as DATABASE.TABLE.COLUMN with % and _ as in LIKE, "
+        "separated by commas",
+    )
+    mask: Annotated[str, _each(_is_mask, "DATABASE.TABLE.COLUMN=TEXT")] = Field(
+        "",
+        description="columns that have the same text in all rows, as DATABASE.TABLE.COLUMN=TEXT, separated "
+        "by commas",
+    )
+    hash: Annotated[str, _COLUMN] = Field(
+        "",
+        description="columns whose values are hashed with HMAC-SHA-256, as DATABASE.TABLE.COLUMN, separated "
+        "by commas",
+    )
+    hash_salt: SecretStr | None = Field(
+        None, min_length=_LEAST_SALT, description="key of these hashes, of 16 characters or more"
+    )
+    truncate: Annotated[str, _each(_is_length, "DATABASE.TABLE.COLUMN=LENGTH")] = Field(
+        "",
+        description="columns of text or bytes that are cut, as DATABASE.TABLE.COLUMN=LENGTH in characters "
+        "(bytes of binary ones), separated by commas",
+    )
+
+    @model_validator(mode="after")
+    def _hashes_have_a_salt(self) -> "ColumnsSettings":
+        if self.hash and self.hash_salt is None:
+            raise ValueError("MILLRACE_COLUMNS_HASH_SALT is missing: MILLRACE_COLUMNS_HASH needs it")
+        return self
+
+    @property
+    def rules(self) -> ColumnRules:
+        """The rules as they are evaluated."""
+        return ColumnRules(
+            tuple(parts_of(self.drop)),
+            _pairs(self.mask),
+            tuple(parts_of(self.hash)),
+            {pattern: int(length) for pattern, length in _pairs(self.truncate).items()},
+            b"" if self.hash_salt is None else self.hash_salt.get_secret_value().encode(),
+        )

@@ -1,0 +1,411 @@
+"""What SELECT gives, as the row images of an insert.
+
+A table is described by a table map event with full metadata, made of its definition, and its rows become the
+image of a WRITE_ROWS event. So whoever decodes the binary log decodes them by the same path, and a value is
+the same whether it comes from the stream or from here.
+
+Values come as the bytes that the text protocol has, without a conversion of character sets
+(:data:`SESSION`). Each column is selected by an expression that gives it whole
+(:attr:`SelectedTable.columns`): a FLOAT as a double, which has all its digits, ENUM and SET as numbers, a
+TIMESTAMP as seconds since 1970.
+"""
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from millrace.binlog.columns.charsets import (
+    BINARY,
+    charset,
+    collation_of_charset,
+    max_bytes_per_character,
+)
+from millrace.binlog.columns.column import (
+    BitMetadata,
+    BlobMetadata,
+    Column,
+    DecimalMetadata,
+    FractionMetadata,
+    LengthMetadata,
+    Metadata,
+    NoMetadata,
+    PackMetadata,
+    RealMetadata,
+)
+from millrace.binlog.columns.declaration import codec_of
+from millrace.binlog.columns.json_binary import JsonValue
+from millrace.binlog.columns.metadata import (
+    OptionalMetadata,
+    encode_column_metadata,
+    encode_optional_metadata,
+)
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
+from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.errors import InvalidValueError, UnsupportedError
+from millrace.binlog.events import TableMapEvent
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.snapshot.json_encoding import encode_json
+
+__all__ = ["SESSION", "SelectedTable", "quoted_name"]
+
+SESSION: Final = (
+    "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+)
+"""Statements that set up a session for :attr:`SelectedTable.columns`."""
+
+_INTEGERS: Final = {
+    "tinyint": ColumnType.TINY,
+    "smallint": ColumnType.SHORT,
+    "mediumint": ColumnType.INT24,
+    "int": ColumnType.LONG,
+    "bigint": ColumnType.LONGLONG,
+}
+_BLOBS: Final = {
+    name: size
+    for size, names in enumerate(
+        (("tinyblob", "tinytext"), ("blob", "text"), ("mediumblob", "mediumtext"), ("longblob", "longtext")),
+        1,
+    )
+    for name in names
+}
+_GEOMETRIES: Final = {
+    "geometry": 0,
+    "point": 1,
+    "linestring": 2,
+    "polygon": 3,
+    "multipoint": 4,
+    "multilinestring": 5,
+    "multipolygon": 6,
+    "geometrycollection": 7,
+    "geomcollection": 7,
+}
+_FIXED: Final = {"inet4": 4, "inet6": 16, "uuid": 16}
+_TEMPORALS: Final = {
+    "time": ColumnType.TIME2,
+    "datetime": ColumnType.DATETIME2,
+    "timestamp": ColumnType.TIMESTAMP2,
+}
+_ALIASES: Final = {"utf8": "utf8mb3"}
+_NUMERIC: Final = frozenset(
+    (*_INTEGERS.values(), ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.NEWDECIMAL, ColumnType.YEAR)
+)
+_CHARACTER: Final = frozenset((ColumnType.STRING, ColumnType.VARCHAR, ColumnType.BLOB, ColumnType.VECTOR))
+_CHARACTER_MARIADB: Final = _CHARACTER | {
+    ColumnType.BLOB_COMPRESSED,
+    ColumnType.VARCHAR_COMPRESSED,
+    ColumnType.GEOMETRY,
+}
+_MEMBERS: Final = frozenset((ColumnType.ENUM, ColumnType.SET))
+_COMPRESSED: Final = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED))
+
+_Write = Callable[[bytes], bytes]
+"""From what SELECT gives to the bytes of the value in an image."""
+
+
+def quoted_name(*names: str) -> str:
+    """Spell a name in SQL, of several parts with points between them."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
+
+
+class SelectedTable:
+    """A table whose rows are selected: what is selected, and the events that it becomes.
+
+    ``server_version`` is that by which whoever reads the table map must read it. Raises
+    :class:`UnsupportedError` for a type that is not known.
+    """
+
+    def __init__(self, definition: TableDefinition, *, mariadb: bool) -> None:
+        self.definition = definition
+        self.server_version = "11.4.5-MariaDB" if mariadb else "9.7.4"
+        columns = [_column(one, mariadb=mariadb) for one in definition.columns]
+        self.columns = ", ".join(_expression(one) for one in definition.columns)
+        self._writers = [_writer(column, definition.columns[column.ordinal]) for column in columns]
+        self._null_size = (len(columns) + 7) // 8
+        types, metadata = encode_column_metadata(columns)
+        null_bits = sum(1 << column.ordinal for column in columns if column.nullable)
+        self.table_map = TableMapEvent(
+            1,
+            1,
+            definition.database,
+            definition.table,
+            types,
+            metadata,
+            null_bits.to_bytes(self._null_size, "little"),
+            encode_optional_metadata(_optional(columns, mariadb=mariadb)),
+        )
+
+    @property
+    def present(self) -> bytes:
+        """The bitmap of the columns that an image has: all of them."""
+        count = len(self._writers)
+        return ((1 << count) - 1).to_bytes(self._null_size, "little")
+
+    def image(self, row: Sequence[bytes | None]) -> bytes:
+        """Write a row's image; raises :class:`InvalidValueError` where a value is none of its type."""
+        bits, parts = 0, [b""]
+        try:
+            for index, (write, value) in enumerate(zip(self._writers, row, strict=True)):
+                if value is None:
+                    bits |= 1 << index
+                else:
+                    parts.append(write(value))
+        except (ValueError, IndexError, struct.error, OverflowError) as error:
+            name = f"{self.definition.database}.{self.definition.table}"
+            column = self.definition.columns[index].name
+            raise InvalidValueError(f"table {name}: the server gives for column {column}: {error}") from error
+        parts[0] = bits.to_bytes(self._null_size, "little")
+        return b"".join(parts)
+
+
+def _column(definition: ColumnDefinition, *, mariadb: bool) -> Column:
+    """Give a column as the table maps of the stream have it."""
+    sql_type = SqlType.parse(definition.column_type)
+    kind, metadata = _type(sql_type, definition, mariadb=mariadb)
+    named = _ALIASES.get(definition.charset or "", definition.charset)
+    character_set = named or (BINARY if kind in _CHARACTER_MARIADB | _MEMBERS else None)
+    return Column(
+        definition.ordinal,
+        kind,
+        metadata,
+        name=definition.name,
+        nullable=definition.nullable,
+        unsigned=definition.unsigned,
+        charset=character_set,
+        members=definition.members,
+        key_position=definition.key_position,
+        key_prefix=definition.key_prefix,
+        geometry_type=_GEOMETRIES.get(sql_type.name),
+        dimensions=sql_type.argument(2048) if kind is ColumnType.VECTOR else None,
+        visible=not definition.hidden,
+        sql_type=definition.column_type,
+    )
+
+
+def _type(sql_type: SqlType, definition: ColumnDefinition, *, mariadb: bool) -> tuple[ColumnType, Metadata]:
+    """Give a type of the catalogue as it travels."""
+    make = _TYPES.get(sql_type.name)
+    if make is None:
+        raise UnsupportedError(f"column {definition.name}: the type {definition.column_type} is not known")
+    kind, metadata = make(sql_type, definition)
+    if sql_type.name == "vector" and mariadb:
+        return ColumnType.VARCHAR, LengthMetadata(4 * sql_type.argument(1))
+    if "compressed" in sql_type.attributes:
+        if isinstance(metadata, LengthMetadata):
+            return ColumnType.VARCHAR_COMPRESSED, LengthMetadata(metadata.max_length + 1)
+        return ColumnType.BLOB_COMPRESSED, metadata
+    return kind, metadata
+
+
+_Make = Callable[[SqlType, ColumnDefinition], tuple[ColumnType, Metadata]]
+
+
+def _always(kind: ColumnType, metadata: Metadata) -> _Make:
+    return lambda _type, _definition: (kind, metadata)
+
+
+def _with_length(kind: ColumnType) -> _Make:
+    def make(sql_type: SqlType, definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
+        width = max_bytes_per_character(definition.charset) if definition.charset else 1
+        return kind, LengthMetadata(sql_type.argument(1) * width)
+
+    return make
+
+
+def _with_fraction(kind: ColumnType) -> _Make:
+    return lambda sql_type, _definition: (kind, FractionMetadata(sql_type.argument(0)))
+
+
+def _decimal(sql_type: SqlType, _definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
+    precision, scale, *_ = (*sql_type.arguments, *(10, 0)[len(sql_type.arguments) :])
+    return ColumnType.NEWDECIMAL, DecimalMetadata(precision, scale)
+
+
+def _enum(_type: SqlType, definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
+    return ColumnType.ENUM, PackMetadata(1 if len(definition.members or ()) < 256 else 2)
+
+
+def _set(_type: SqlType, definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
+    count = len(definition.members or ())
+    return ColumnType.SET, PackMetadata(8 if count > 32 else max(1, (count + 7) // 8))
+
+
+_TYPES: Final[dict[str, _Make]] = {
+    **{name: _always(kind, NoMetadata()) for name, kind in _INTEGERS.items()},
+    **{name: _always(ColumnType.BLOB, BlobMetadata(size)) for name, size in _BLOBS.items()},
+    **{name: _always(ColumnType.STRING, LengthMetadata(size)) for name, size in _FIXED.items()},
+    **{name: _with_fraction(kind) for name, kind in _TEMPORALS.items()},
+    **dict.fromkeys(_GEOMETRIES, _always(ColumnType.GEOMETRY, BlobMetadata(4))),
+    **dict.fromkeys(("char", "binary"), _with_length(ColumnType.STRING)),
+    **dict.fromkeys(("varchar", "varbinary"), _with_length(ColumnType.VARCHAR)),
+    "float": _always(ColumnType.FLOAT, RealMetadata(4)),
+    "double": _always(ColumnType.DOUBLE, RealMetadata(8)),
+    "decimal": _decimal,
+    "bit": lambda sql_type, _definition: (ColumnType.BIT, BitMetadata(sql_type.argument(1))),
+    "year": _always(ColumnType.YEAR, NoMetadata()),
+    "date": _always(ColumnType.DATE, NoMetadata()),
+    "json": _always(ColumnType.JSON, BlobMetadata(4)),
+    "vector": _always(ColumnType.VECTOR, BlobMetadata(4)),
+    "enum": _enum,
+    "set": _set,
+}
+
+
+def _optional(columns: Sequence[Column], *, mariadb: bool) -> OptionalMetadata:
+    """Describe columns as binlog_row_metadata=FULL does."""
+    character = _CHARACTER_MARIADB if mariadb else _CHARACTER
+    keys = sorted(
+        (column.key_position, column.ordinal, column.key_prefix)
+        for column in columns
+        if column.key_position is not None
+    )
+    with_prefix = any(prefix for _, _, prefix in keys)
+    lists = {
+        kind: tuple(_member_bytes(column) for column in columns if column.type is kind) or None
+        for kind in (ColumnType.ENUM, ColumnType.SET)
+    }
+    geometries = [column.geometry_type or 0 for column in columns if column.type is ColumnType.GEOMETRY]
+    dimensions = [column.dimensions or 0 for column in columns if column.type is ColumnType.VECTOR]
+    return OptionalMetadata(
+        signedness=_bitmap(column.unsigned for column in columns if column.type in _NUMERIC),
+        column_charset=_collations(columns, character),
+        column_name=tuple((column.name or "").encode("utf-8", "surrogateescape") for column in columns),
+        set_str_value=lists[ColumnType.SET],
+        enum_str_value=lists[ColumnType.ENUM],
+        geometry_type=tuple(geometries) or None,
+        simple_primary_key=tuple(ordinal for _, ordinal, _ in keys) if keys and not with_prefix else None,
+        primary_key_with_prefix=tuple((ordinal, prefix) for _, ordinal, prefix in keys)
+        if with_prefix
+        else None,
+        enum_and_set_column_charset=_collations(columns, _MEMBERS),
+        column_visibility=_bitmap(column.visible for column in columns),
+        vector_dimensionality=tuple(dimensions) or None,
+    )
+
+
+def _bitmap(values: Iterable[bool]) -> bytes | None:
+    """Write a bitmap whose first bit is the highest of its first byte."""
+    bits = "".join("01"[value] for value in values)
+    return (
+        int(bits.ljust(-(-len(bits) // 8) * 8, "0"), 2).to_bytes(-(-len(bits) // 8), "big") if bits else None
+    )
+
+
+def _collations(columns: Sequence[Column], kinds: frozenset[ColumnType]) -> tuple[int, ...] | None:
+    return tuple(collation_of_charset(c.charset or BINARY) for c in columns if c.type in kinds) or None
+
+
+def _member_bytes(column: Column) -> tuple[bytes, ...]:
+    encode = str.encode if column.charset in (None, BINARY) else charset(column.charset).encode
+    return tuple(one if isinstance(one, bytes) else encode(one) for one in column.members or ())
+
+
+def _expression(definition: ColumnDefinition) -> str:
+    """Give the SQL that selects a column whole."""
+    name, kind = quoted_name(definition.name), SqlType.parse(definition.column_type).name
+    match kind:
+        case "float" | "double":
+            return f"{name}*1e0"
+        case "enum" | "set":
+            return f"CAST({name} AS UNSIGNED)"
+        case "timestamp":
+            return f"UNIX_TIMESTAMP({name})"
+    return name
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def _writer(column: Column, definition: ColumnDefinition) -> _Write:
+    """Bind what writes the values of a column."""
+    codec = codec_of(column)
+    size = codec.length_bytes
+    kind = column.type
+    if (
+        size
+        and kind not in (ColumnType.JSON, *_COMPRESSED)
+        and SqlType.parse(definition.column_type).name not in ("inet4", "inet6", "uuid")
+    ):
+        if kind is ColumnType.STRING and column.charset == BINARY:
+            return lambda value: _prefixed(value.rstrip(b"\0"), size)
+        return lambda value: len(value).to_bytes(size, "little") + value
+    parse = _PARSERS.get(kind, _text)
+    encode = codec.encode
+    if not codec.struct_code:
+        return lambda value: _prefixed(encode(parse(value)), size)
+    pack = struct.Struct("<" + codec.struct_code).pack
+    if codec.struct_code in ("b", "B", "h", "H", "i", "I", "q", "Q") and kind in _INTEGERS.values():
+        return lambda value: pack(int(value))
+    return lambda value: pack(encode(parse(value)))
+
+
+def _prefixed(payload: bytes, size: int) -> bytes:
+    return len(payload).to_bytes(size, "little") + payload
+
+
+def _text(value: bytes) -> Any:
+    return value.decode("ascii")
+
+
+@lru_cache(maxsize=4096)
+def _date(value: bytes) -> Date:
+    return Date(int(value[:-6]), int(value[-5:-3]), int(value[-2:]))
+
+
+def _micros(fraction: bytes) -> int:
+    return int(fraction.ljust(6, b"0"))
+
+
+def _datetime(value: bytes) -> DateTime:
+    date, _, time = value.partition(b" ")
+    whole, _, fraction = time.partition(b".")
+    return DateTime(*_date(date), int(whole[:2]), int(whole[3:5]), int(whole[6:]), _micros(fraction))
+
+
+def _time(value: bytes) -> dt.timedelta:
+    whole, _, fraction = value.lstrip(b"-").partition(b".")
+    hours, minutes, seconds = whole.split(b":")
+    found = dt.timedelta(
+        hours=int(hours), minutes=int(minutes), seconds=int(seconds), microseconds=_micros(fraction)
+    )
+    return -found if value.startswith(b"-") else found
+
+
+def _timestamp(value: bytes) -> Timestamp:
+    seconds, _, fraction = value.partition(b".")
+    return Timestamp(int(seconds), _micros(fraction))
+
+
+def _bits(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def _document(value: bytes) -> JsonValue:
+    return JsonValue(encode_json(value.decode()))
+
+
+def _same(value: bytes) -> Any:
+    return value
+
+
+_PARSERS: Final[dict[ColumnType, Callable[[bytes], Any]]] = {
+    **dict.fromkeys(_INTEGERS.values(), int),
+    ColumnType.FLOAT: float,
+    ColumnType.DOUBLE: float,
+    ColumnType.NEWDECIMAL: lambda value: Decimal(value.decode("ascii")),
+    ColumnType.BIT: _bits,
+    ColumnType.YEAR: int,
+    ColumnType.DATE: _date,
+    ColumnType.TIME2: _time,
+    ColumnType.DATETIME2: _datetime,
+    ColumnType.TIMESTAMP2: _timestamp,
+    ColumnType.ENUM: int,
+    ColumnType.SET: int,
+    ColumnType.JSON: _document,
+    ColumnType.BLOB_COMPRESSED: _same,
+    ColumnType.VARCHAR_COMPRESSED: _same,
+}

@@ -1,0 +1,47 @@
+"""Pauses tables: from one event on, their rows wait in the dead letter topic until they are resumed.
+
+A paused table is quarantined by command. This is done as redriving is: by a row mapper that takes over from
+any other, completes the transaction that it finds published in part, commits the state with the tables on its
+list, and ends. So it lasts over restarts, and no row is lost or published twice.
+"""
+
+from collections.abc import Callable, Sequence
+from threading import Event
+
+from millrace.avro.service_state import QuarantinedTable
+from millrace.kafka.state import newest_offset
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
+from millrace.runtime.service import Service
+from services.rowmapper.app import assembled
+from services.rowmapper.redrive import settle
+
+__all__ = ["pause"]
+
+
+def pause(
+    settings: RowMapperSettings, names: Sequence[str], say: Callable[[str], None], stop: Event
+) -> list[str]:
+    """Pause tables, named ``database.table``; give those that were quarantined already."""
+    tables = [_table(name) for name in names]
+    service = Service("rowmapper", settings, get_logger(__name__), stop)
+    say("taking over from the row mapper: if one still runs, it ends with code 6")
+    with assembled(service) as parts:
+        settle(parts, stop)
+        quarantine, offset = parts.publisher.quarantine, parts.stage.state().input_offset
+        known = [f"{database}.{table}" for database, table in tables if (database, table) in quarantine]
+        dead_letter = newest_offset(settings.kafka, parts.topics.deadletter)
+        for database, table in tables:
+            quarantine.add(QuarantinedTable.paused(database, table, offset, dead_letter))
+        parts.committer.settle()
+        parts.committer.commit()
+    return known
+
+
+def _table(name: str) -> tuple[str, str]:
+    database, dot, table = name.partition(".")
+    if not (database and dot and table):
+        raise UserError(f"{name} is no DATABASE.TABLE", ExitCode.SETTINGS)
+    return database, table

@@ -1,0 +1,241 @@
+"""What merging snapshots asks of Kafka, and the stage that maps events a second time for it."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
+
+from millrace.avro.events import EventDeserializer
+from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
+from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
+from millrace.binlog.errors import BinlogError
+from millrace.contract import HEADER_CHUNK, EventKey, Topics
+from millrace.kafka.client import AdminClient
+from millrace.kafka.continuity import topic_ids
+from millrace.kafka.errors import BrokerError, InputLostError
+from millrace.kafka.input import InputReader
+from millrace.kafka.read import read_topic, record_of
+from millrace.kafka.search import first_reaching, records_between
+from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.event_reader import EventReader
+from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
+from millrace.rowmapper.stage import Replay, RowMapperStage
+from millrace.runtime.logging import get_logger
+from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Output, Record
+
+if TYPE_CHECKING:
+    from millrace.avro.records import RecordSerializer
+
+__all__ = ["SnapshotTopic", "end_of", "merger_of"]
+
+_LOG = get_logger(__name__)
+_LOOK_EVERY_S: Final = 5.0
+_SCAN_EVERY_S: Final = 0.5
+_QUIET_EVERY_S: Final = 2.0
+_BATCH: Final = 4
+_EVENTS: Final = 500
+_BACK: Final = 200
+
+
+class SnapshotTopic:
+    """The snapshot topic, once there is one, and places in the events topic."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        admin: AdminClient,
+        source: str,
+        deserialize: EventDeserializer,
+        leave: ExitStack,
+    ) -> None:
+        self.topic_id = ""
+        self._settings = settings
+        self._admin = admin
+        self._source = source
+        self._topics = Topics(source)
+        self._group = f"millrace-rowmapper-{source}"
+        self._deserialize = deserialize
+        self._leave = leave
+        self._reader: InputReader | None = None
+        self._look_at = self._scan_at = self._quiet_at = 0.0
+        self._known = self.merged()
+
+    def merged(self) -> SnapshotMerged:
+        """Read how far an earlier process has merged the topic."""
+        found = last_record(self._settings, self._topics.state, lambda record: record.key == MERGED_KEY)
+        return (
+            SnapshotMerged("", 0)
+            if found is None or not found.value
+            else SnapshotMerged.from_bytes(found.value)
+        )
+
+    def read(self, offset: int) -> Sequence[Record]:
+        """Give some records that have come; of another topic than before, from its beginning."""
+        if self._reader is None and not self._open(offset):
+            return ()
+        assert self._reader is not None
+        try:
+            return self._reader.read(_BATCH, 0)
+        except (BrokerError, InputLostError) as error:
+            _LOG.warning("the snapshot topic cannot be read for now", reason=error.message)
+            self._reader = None
+            return ()
+
+    def _open(self, offset: int) -> bool:
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + _LOOK_EVERY_S
+        topic = self._topics.snapshot
+        found = topic_ids(self._admin, [topic]).get(topic)
+        if found is None:
+            return False
+        reader = self._leave.enter_context(InputReader(self._settings, topic, self._group))
+        known = self.topic_id or self._known.topic_id
+        try:
+            reader.seek(offset if found == known else oldest_offset(self._settings, topic))
+        except InputLostError as error:
+            _LOG.error("records of a snapshot were deleted before they were merged", reason=error.message)
+            return False
+        self.topic_id, self._reader = found, reader
+        return True
+
+    def records(self, start: int) -> Iterator[Record]:
+        """Give the records of the topic from an offset on; none where they were given a moment ago."""
+        if time.monotonic() >= self._scan_at:
+            yield from map(record_of, read_topic(self._settings, self._topics.snapshot, start=start))
+            self._scan_at = time.monotonic() + _SCAN_EVERY_S
+
+    def first_event(self, place: Position) -> tuple[int, Position | None]:
+        """Search the events topic by halves."""
+        settings, topic = self._settings, self._topics.events
+
+        def reached(record: Record) -> bool:
+            found = _start_of(record)
+            return found is not None and found.order() >= place.order()
+
+        ends = range(oldest_offset(settings, topic), newest_offset(settings, topic))
+        offset = first_reaching(settings, topic, ends, reached)
+        found = next(records_between(settings, topic, offset, ends.stop), None)
+        return offset, None if found is None else _start_of(found)
+
+    def quiet_end(self, offset: int) -> Position | None:
+        """Ask the states of reader and decoder."""
+        now = time.monotonic()
+        if now < self._quiet_at:
+            return None
+        self._quiet_at = now + _QUIET_EVERY_S
+        settings, source, topics = self._settings, self._source, self._topics
+        reader = read_state(settings, source, "reader", undecided=False)
+        last = last_record(settings, topics.raw)
+        decoder = read_state(settings, source, "decoder", undecided=False)
+        if reader is None or not reader.value or decoder is None or not decoder.value:
+            return None
+        if last is not None and DecoderState.from_bytes(decoder.value).place_to_read <= last.offset:
+            return None
+        last = last_record(settings, topics.events)
+        if last is not None and last.offset >= offset:
+            return None
+        place = ReaderState.from_bytes(reader.value)
+        return Position(place.epoch, place.log_file, place.position)
+
+    def end_before(self, offset: int) -> Position | None:
+        """Read the last records before an offset."""
+        settings, topic = self._settings, self._topics.events
+        first = max(oldest_offset(settings, topic), offset - _BACK)
+        last = None
+        for last in records_between(settings, topic, first, offset):  # noqa: B007 - the last counts
+            pass
+        return None if last is None else end_of(self._deserialize, last)
+
+
+def _start_of(record: Record) -> Position | None:
+    try:
+        key = EventKey.parse(record.key or b"")
+    except ValueError:
+        return None
+    return Position(key.epoch, key.log_file, key.position)
+
+
+def end_of(deserialize: EventDeserializer, record: Record) -> Position | None:
+    """Say where an event ends; where that does not show, where it starts."""
+    start = _start_of(record)
+    if start is None or HEADER_CHUNK in dict(record.headers or ()):
+        return start
+    try:
+        event = deserialize(record.value or b"")
+        if event.artificial:
+            return start  # it is in no file, and takes no room there
+        return start._replace(position=start.position + event.header.event_size)
+    except (BinlogError, ValueError):
+        return start
+
+
+def merger_of(
+    publisher: Publisher,
+    port: SnapshotTopic,
+    *,
+    main: RowMapperStage,
+    reader: Callable[[], EventReader],
+    replay: Replay,
+    records: Callable[[int, int], Iterator[Record]],
+    first_offset: Callable[[], int],
+    buffer_bytes: int,
+) -> SnapshotMerger:
+    """Make what merges snapshots into what ``main`` publishes; ``records`` reads events a second time."""
+
+    def find_changes(start: int, stop: int, wanted: Mapping[str, set[bytes]]) -> Changes:
+        while True:
+            changes = Changes({topic: set() for topic in wanted})
+            state = main.state()
+            scratch = RowMapperStage(
+                RowMapperState(start, server_version=state.server_version, pending_xa=state.pending_xa),
+                replace(
+                    publisher,
+                    quarantine=Quarantine(state.quarantined),
+                    output=Output(),
+                    counters=Counter(),
+                    serialize_ddl=cast("RecordSerializer", Statements(changes.emptied)),
+                    include_query=False,
+                ),
+                reader(),
+                replay,
+                buffer_bytes=buffer_bytes,
+            )
+            _note_keys(scratch, records(start, stop), wanted, changes)
+            first = first_offset()
+            if not scratch.unknown_xa or start <= first:
+                return changes
+            start = max(first, start - 4 * (stop - start) - _EVENTS)
+
+    return SnapshotMerger(publisher, port, port.merged(), find_changes)
+
+
+def _note_keys(
+    scratch: RowMapperStage, records: Iterator[Record], wanted: Mapping[str, set[bytes]], changes: Changes
+) -> None:
+    batch: list[Record] = []
+
+    def take() -> None:
+        for _ in scratch.take(batch):
+            for (topic, _partition), written in scratch.output.groups.items():
+                keys = wanted.get(topic)
+                if keys is not None:
+                    found = {key[WIRE_PREFIX_SIZE:] for key, *_ in written if key is not None}
+                    changes.keys[topic] |= found & keys
+            scratch.output.clear()
+        batch.clear()
+
+    for record in records:
+        batch.append(record)
+        if len(batch) == _EVENTS:
+            take()
+    if batch:
+        take()

@@ -1,0 +1,1 @@
+"""The snapshot: the rows of tables as they are, to ``{source}.snapshot``, while the stream runs."""

@@ -1,0 +1,552 @@
+"""The snapshot's start, the threads that read, and what writes and commits what they have read.
+
+Tables with a key are read first, in ranges of their keys, several at a time; then those without one, one at a
+time. What was written and how far each range has come are committed together, so that a snapshot that was
+killed resumes behind the last key that is written; a table without a key is read again from its beginning.
+"""
+
+import fnmatch
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Self
+
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.service_state import ReaderState
+from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
+from millrace.binlog.errors import BinlogError
+from millrace.contract import RawKey, Topics
+from millrace.kafka.chunks import split
+from millrace.kafka.client import connect
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.read import read_topic, source_topics
+from millrace.kafka.state import newest_offset, read_state
+from millrace.kafka.topics import ensure_topics
+from millrace.mysql.catalog import read_definition, read_definitions
+from millrace.mysql.connection import MysqlConnection
+from millrace.mysql.errors import RefusedError, RetriableError
+from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.service import Service, run_service
+from millrace.snapshot.images import SESSION
+from millrace.snapshot.tables import Chunk, TableGoneError, TableRows, key_columns, split_key
+from millrace.snapshot.watermarks import LogPlace, Method, Watermarks, Within, choose_method
+from millrace.stage import Output
+from millrace.verify.snapshot import wait_until_mapped
+from millrace.verify.tables import Records
+from services.snapshot.metrics import SnapshotMetrics
+from services.snapshot.settings import SnapshotSettings
+
+__all__ = ["main"]
+
+_SYSTEM: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
+_POLL_S: Final = 0.5
+_LOG_EVERY_S: Final = 10.0
+_RETRIES: Final = 30
+_HEAD_BYTES: Final = 64 * 1024
+"""Bytes of a record beside its rows and its table map."""
+_KEPT_STATES: Final = 5
+_ROWS_LOOKED_AT: Final = 1000
+_MAPPED_S: Final = 600.0
+_FIRST_ROWS: Final = 1000
+"""Rows of a table's first chunk: how large they are shows then."""
+
+
+def main() -> int:
+    """Take a snapshot; return the process's exit code."""
+    return run_service("snapshot", SnapshotSettings, run)
+
+
+class _ReaderStates(threading.Thread):
+    """Follows the reader's state in the background: the last few, newest first."""
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        super().__init__(daemon=True, name="reader-state")
+        self._settings = settings
+        self._stop = threading.Event()
+        self._states: deque[ReaderState] = deque(maxlen=_KEPT_STATES)
+        self._read()
+        self.begins = _beginning(settings)
+
+    def get(self) -> list[ReaderState]:
+        return list(self._states)
+
+    def run(self) -> None:
+        while not self._stop.wait(_POLL_S):
+            with suppress(UserError):  # Kafka may be away for a while; what is known stays true
+                self._read()
+
+    def _read(self) -> None:
+        settings = self._settings
+        stored = read_state(settings.kafka, settings.source, "reader", undecided=False)
+        if stored is None or stored.value is None:
+            raise UserError(
+                f"the reader of {settings.source} has no state: start it first, so that no change is missed "
+                "while the snapshot is taken",
+                ExitCode.SETTINGS,
+            )
+        state = ReaderState.from_bytes(stored.value)
+        if not self._states or self._states[0].place != state.place:
+            self._states.appendleft(state)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+
+def _beginning(settings: SnapshotSettings) -> tuple[int, LogPlace] | None:
+    """Give epoch and place of the first record of the raw topic."""
+    for message in read_topic(settings.kafka, Topics(settings.source).raw):
+        key = message.key()
+        with suppress(ValueError):
+            place = RawKey.parse(key if isinstance(key, bytes) else b"")
+            return place.epoch, LogPlace(place.log_file, place.position)
+        break
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A range of a table, or a table without a key."""
+
+    table: SnapshotTable
+    range: SnapshotRange
+    keyed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a thread has read of a task; ``note`` says why a table is not read."""
+
+    task: _Task
+    chunk: Chunk | None = None
+    part: int = 0
+    note: str = ""
+
+
+class _Pace:
+    """Lets so many rows through a second."""
+
+    def __init__(self, rows_per_s: int) -> None:
+        self._rate = rows_per_s
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def delay(self, rows: int) -> float:
+        """Say how long to wait behind rows that were read."""
+        if not self._rate:
+            return 0.0
+        with self._lock:
+            now = time.monotonic()
+            self._next = max(self._next, now) + rows / self._rate
+            return self._next - now
+
+
+class _Readers:
+    """The threads that read, each with a connection of its own."""
+
+    def __init__(
+        self, service: Service[SnapshotSettings], states: _ReaderStates, registry: SchemaRegistry, limit: int
+    ) -> None:
+        self.read: queue.Queue[_Read | Exception | None] = queue.Queue(2 * service.settings.snapshot.parallel)
+        self._service = service
+        self._settings = service.settings
+        self._states = states
+        self._registry = registry
+        self._limit = limit
+        self._stop = threading.Event()
+        self._pace = _Pace(self._settings.snapshot.rows_per_s)
+        self._tasks: deque[_Task] = deque()
+        self._lock = threading.Lock()
+
+    def start(self, tasks: list[_Task], count: int) -> Iterator[_Read]:
+        """Read tasks by ``count`` threads; give what they have read, and ``_NOTHING`` while they read."""
+        self._tasks = deque(tasks)
+        threads = [threading.Thread(target=self._run, daemon=True) for _ in range(min(count, len(tasks)))]
+        for thread in threads:
+            thread.start()
+        left = len(threads)
+        try:
+            while left:
+                try:
+                    found = self.read.get(timeout=0.05)
+                except queue.Empty:
+                    found = _Read(_NOTHING)
+                if found is None:
+                    left -= 1
+                elif isinstance(found, Exception):
+                    raise found
+                else:
+                    yield found
+        finally:
+            self._stop.set()
+            with suppress(queue.Empty):
+                while True:
+                    self.read.get_nowait()
+
+    def _put(self, found: "_Read | Exception | None") -> None:
+        while not self._stop.is_set():
+            with suppress(queue.Full):
+                self.read.put(found, timeout=0.5)
+                return
+        raise StopRequestedError
+
+    def _wait(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise StopRequestedError
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._lock:
+                    task = self._tasks.popleft() if self._tasks else None
+                if task is None:
+                    self._put(None)
+                    return
+                self._read_task(task)
+        except StopRequestedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - raised where the threads were started
+            with suppress(StopRequestedError):
+                self._put(error)
+
+    def _read_task(self, task: _Task) -> None:
+        """Read a task to its end, over as many connections as that takes."""
+        after, failures = tuple(task.range.after), 0
+        while True:
+            try:
+                with connection_of(self._settings, self._states.get()[0]) as connection:
+                    watermarks = Watermarks(
+                        connection,
+                        choose_method(connection, self._states.get()[0]),
+                        self._states.get,
+                        self._wait,
+                        self._states.begins,
+                    )
+                    for statement in SESSION:
+                        connection.query(statement)
+                    rows = TableRows(
+                        connection,
+                        watermarks,
+                        task.table.database,
+                        task.table.table,
+                        where=task.table.where,
+                        piece_bytes=self._limit,
+                    )
+                    if not task.keyed:
+                        for part, chunk in enumerate(rows.whole(self._check_of(task))):
+                            self._put(_Read(task, chunk, part))
+                            self._wait(self._pace.delay(chunk.rows))
+                        return
+                    wanted = self._settings.snapshot
+                    size = min(_FIRST_ROWS, wanted.chunk_rows)
+                    while True:
+                        chunk = rows.chunk(after, task.range.until, size)
+                        self._check_epoch(chunk)
+                        self._put(_Read(task, chunk))
+                        if chunk.at_end:
+                            return
+                        after, failures = tuple(chunk.last_key), 0
+                        fits = (wanted.chunk_mib << 20) * chunk.rows // max(chunk.size, 1)
+                        size = max(1, min(wanted.chunk_rows, fits))
+                        self._wait(self._pace.delay(chunk.rows))
+            except (TableGoneError, BinlogError) as error:
+                self._put(_Read(task, note=str(error)))
+                return
+            except RetriableError as error:
+                failures += 1
+                if failures > _RETRIES:
+                    raise
+                self._service.log.warning("reading again", table=task.table.table, reason=str(error))
+                self._wait(min(0.1 * 2**failures, 10.0))
+
+    def _check_epoch(self, chunk: Chunk) -> None:
+        if self._states.get()[0].epoch != chunk.epoch:
+            raise RetriableError("the reader reads another log from here on")
+
+    def _check_of(self, task: _Task) -> Callable[[Within, LogPlace], None]:
+        """Give what raises TableGoneError where a row topic has rows that the snapshot has too."""
+        settings, topics = self._settings, Topics(self._settings.source)
+        name = f"{task.table.database}.{task.table.table}"
+
+        def check(within: Within, place: LogPlace) -> None:
+            wait_until_mapped(
+                settings.kafka,
+                settings.source,
+                place.log_file,
+                place.position,
+                timeout_s=_MAPPED_S,
+                say=lambda text: self._service.log.info("waiting", reason=text),
+            )
+            topic = topics.table(
+                *settings.topics.table_names.get(name, (task.table.database, task.table.table))
+            )
+            if topic not in source_topics(connect(settings.kafka), settings.source):
+                return
+            records = Records(self._registry)
+            for number, message in enumerate(read_topic(settings.kafka, topic)):
+                if number == _ROWS_LOOKED_AT:
+                    return
+                record = records.value_of(message)
+                source = None if record is None else record["source"]
+                if record is None or source is None:
+                    continue
+                if record["op"] == "r" or within(source["gtid"], LogPlace(source["file"], source["pos"])):
+                    raise TableGoneError(
+                        f"{name} has no key, and {topic} has rows of it that the snapshot has too: they "
+                        "would count twice; delete that topic first"
+                    )
+
+        return check
+
+
+_NOTHING: Final = _Task(SnapshotTable("", ""), SnapshotRange(), keyed=False)
+
+
+def connection_of(settings: SnapshotSettings, reader: ReaderState) -> MysqlConnection:
+    """Connect to the server that the reader reads; raises RefusedError where none of those named is it."""
+    identity = reader.identity
+    seen = []
+    for address in settings.mysql.addresses():
+        connection = MysqlConnection(address)
+        try:
+            found = connection.variable("server_uuid")
+        except BaseException:
+            connection.close()
+            raise
+        if identity is None or identity.server_uuid is None or found in (None, identity.server_uuid):
+            return connection
+        connection.close()
+        seen.append(f"{address} is {found}")
+    raise RefusedError(
+        f"the reader of {settings.source} reads the server {identity.server_uuid if identity else ''}, but "
+        f"{', '.join(seen)}: a snapshot must be taken from the same server"
+    )
+
+
+def run(service: Service[SnapshotSettings]) -> None:
+    """Take a snapshot, or resume the one that was begun."""
+    settings, topics = service.settings, Topics(service.settings.source)
+    admin = connect(settings.kafka, service.stop)
+    ensure_topics(admin, settings.topics, {topics.state: "state"})
+    try:
+        with (
+            SchemaRegistry(settings.registry, stop=service.stop) as registry,
+            _ReaderStates(settings) as states,
+            TransactionalProducer(settings.kafka, settings.source, "snapshot", stop=service.stop) as producer,
+        ):
+            (stored,) = producer.open()
+            info = ensure_topics(admin, settings.topics, {topics.snapshot: "snapshot"})[topics.snapshot]
+            before = (
+                None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
+            )
+            with connection_of(settings, states.get()[0]) as connection:
+                method = choose_method(connection, states.get()[0])
+                state = _state(service, connection, before)
+                tasks = _tasks(service, connection, state)
+            if not tasks and before is not None and before.finished:
+                service.log.info("the snapshot is taken: nothing to do", advice="--restart takes it again")
+                return
+            if method is Method.SHARED_LOCK:
+                service.log.warning(
+                    "rows are read LOCK IN SHARE MODE: writers of a chunk's rows wait until it is read",
+                    reason="this server has neither GTIDs nor performance_schema.log_status",
+                )
+            service.log.info("taking a snapshot", tables=len(state.tables), low_watermark=method.value)
+            _Snapshot(service, producer, state, info.record_limit).take(
+                tasks, lambda limit: _Readers(service, states, registry, limit)
+            )
+    except (RefusedError, RetriableError) as error:
+        raise UserError(str(error), ExitCode.SOURCE) from error
+
+
+def _state(
+    service: Service[SnapshotSettings], connection: MysqlConnection, before: SnapshotState | None
+) -> SnapshotState:
+    """Give the state to go on from: that of before, with the tables that are asked for and not in it."""
+    settings = service.settings
+    wanted = settings.snapshot
+    going_on = before is not None and not before.finished and not settings.restart
+    if going_on and any(table.rows for table in before.tables):  # type: ignore[union-attr]  # so it is going on
+        topic = Topics(settings.source).snapshot
+        if newest_offset(settings.kafka, topic) == 0:
+            raise UserError(
+                f"{topic} is empty, but a snapshot was begun and has written rows to it: --restart takes it "
+                "from the beginning",
+                ExitCode.DATA,
+            )
+    if before is not None and not settings.restart and (going_on or not wanted.tables):
+        if not wanted.tables:
+            return before
+        state = before
+    else:
+        state = SnapshotState(int(time.time() * 1000), [])
+    known = {(table.database, table.table) for table in state.tables}
+    for definition in read_definitions(connection):
+        name = definition.database, definition.table
+        if name not in known and _is_wanted(settings, *name):
+            state.tables.append(SnapshotTable(*name, wanted.conditions.get(".".join(name), "")))
+    if not state.tables:
+        raise UserError(
+            "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, and whether "
+            f"{connection.address.user!r} may SELECT",
+            ExitCode.SETTINGS,
+        )
+    return state
+
+
+def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
+    def named(patterns: str) -> bool:
+        return any(
+            fnmatch.fnmatchcase(f"{database}.{table}", pattern.strip())
+            for pattern in patterns.split(",")
+            if pattern.strip()
+        )
+
+    wanted = settings.snapshot
+    return (
+        database not in _SYSTEM and (not wanted.tables or named(wanted.tables)) and not named(wanted.exclude)
+    )
+
+
+def _tasks(
+    service: Service[SnapshotSettings], connection: MysqlConnection, state: SnapshotState
+) -> list[_Task]:
+    """Cut the tables that are left into ranges; tables without a key come last."""
+    settings = service.settings.snapshot
+    keyed: list[_Task] = []
+    whole: list[_Task] = []
+    for table in state.tables:
+        if table.done:
+            continue
+        definition = read_definition(connection, table.database, table.table)
+        if definition is None:
+            table.note = "it is no longer there"
+            continue
+        has_key = bool(key_columns(definition))
+        if not table.ranges:
+            least = 2 * settings.parallel * settings.chunk_rows
+            cuts = split_key(connection, definition, settings.parallel, least) if has_key else [((), "")]
+            table.ranges = [SnapshotRange(after, until) for after, until in cuts]
+            row = connection.row(
+                "SELECT TABLE_ROWS AS estimate FROM information_schema.TABLES "
+                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+                [table.database, table.table],
+            )
+            table.estimate = row.number("estimate")
+        tasks = [_Task(table, each, keyed=has_key) for each in table.ranges if not each.done]
+        (keyed if has_key else whole).extend(tasks)
+    return keyed + whole
+
+
+class _Snapshot:
+    """Writes what the threads have read, and commits it with how far they have come."""
+
+    def __init__(
+        self,
+        service: Service[SnapshotSettings],
+        producer: TransactionalProducer,
+        state: SnapshotState,
+        record_limit: int,
+    ) -> None:
+        self._service = service
+        self._producer = producer
+        self._state = state
+        self._limit = record_limit
+        self._topic = Topics(service.settings.source).snapshot
+        self._output = Output()
+        self._said = time.monotonic()
+        self._began = time.monotonic()
+        self._rows = 0
+        SnapshotMetrics(service.metrics, state)
+
+    def take(self, tasks: list[_Task], make: Callable[[int], _Readers]) -> None:
+        """Take the snapshot to its end, or until the process is told to stop."""
+        self._commit()
+        self._service.health.set_ready()
+        limit = max(self._limit - _HEAD_BYTES, self._limit // 2)
+        parallel = self._service.settings.snapshot.parallel
+        for keyed, count in ((True, parallel), (False, 1)):
+            chosen = [task for task in tasks if task.keyed is keyed]
+            for read in make(limit).start(chosen, count) if chosen else ():
+                self._service.health.beat()
+                if read.task is not _NOTHING:
+                    self._write(read)
+                if self._producer.due or (read.task is _NOTHING and self._producer.pending):
+                    self._commit()
+                if self._service.stop.is_set():
+                    self._commit()
+                    raise StopRequestedError
+        self._state.finished = True
+        self._commit()
+        seconds = time.monotonic() - self._began
+        self._service.log.info(
+            "the snapshot is taken",
+            rows=self._rows,
+            seconds=round(seconds, 1),
+            rows_per_s=round(self._rows / max(seconds, 1e-3)),
+            left_out={f"{each.database}.{each.table}": each.note for each in self._state.tables if each.note},
+        )
+
+    def _write(self, read: _Read) -> None:
+        """Write what was read of a task, and note how far it has come."""
+        task, chunk = read.task, read.chunk
+        table = task.table
+        if chunk is None:
+            table.note = read.note
+            self._service.log.error(
+                "a table is left out", table=f"{table.database}.{table.table}", reason=read.note
+            )
+            return
+        if not task.keyed and read.part == 0:
+            table.rows = 0
+        selected = chunk.table
+        for count, rows in chunk.pieces:
+            record = SnapshotChunk(
+                self._state.snapshot,
+                table.database,
+                table.table,
+                task.keyed,
+                read.part,
+                chunk.at_end and not task.keyed,
+                chunk.epoch,
+                chunk.low.log_file,
+                chunk.low.position,
+                chunk.high.log_file,
+                chunk.high.position,
+                chunk.read_ms,
+                selected.server_version,
+                selected.table_map.encode_fields(8),
+                count,
+                rows,
+            )
+            for header, piece in split(record.to_bytes(), self._limit):
+                headers = None if header is None else [header]
+                self._output.add(self._topic, record.key, piece, chunk.read_ms, headers)
+        table.rows += chunk.rows
+        self._rows += chunk.rows
+        if chunk.last_key:
+            task.range.after = list(chunk.last_key)
+        task.range.done = chunk.at_end
+        self._producer.send(self._output)
+        self._output.clear()
+
+    def _commit(self) -> None:
+        self._producer.commit(self._state.to_bytes())
+        now = time.monotonic()
+        if now - self._said >= _LOG_EVERY_S:
+            self._said = now
+            self._service.log.info(
+                "reading",
+                rows=self._rows,
+                rows_per_s=round(self._rows / (now - self._began)),
+                tables_left=sum(not each.done for each in self._state.tables),
+                estimate=sum(each.estimate for each in self._state.tables),
+            )

@@ -1,0 +1,35 @@
+"""Metrics of the snapshot."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from millrace.avro.snapshots import SnapshotState
+
+__all__ = ["SnapshotMetrics"]
+
+
+class SnapshotMetrics(Collector):
+    """How far the snapshot has come, as its state says."""
+
+    def __init__(self, registry: CollectorRegistry, state: SnapshotState) -> None:
+        self._state = state
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        tables = list(self._state.tables)
+        yield CounterMetricFamily(
+            "millrace_snapshot_rows", "Rows written to the snapshot topic.", sum(each.rows for each in tables)
+        )
+        yield GaugeMetricFamily(
+            "millrace_snapshot_rows_estimate",
+            "Rows that the server estimates the tables to have.",
+            sum(each.estimate for each in tables),
+        )
+        yield GaugeMetricFamily(
+            "millrace_snapshot_tables_left",
+            "Tables that are not read to their end.",
+            sum(not each.done for each in tables),
+        )

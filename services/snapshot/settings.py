@@ -1,0 +1,81 @@
+"""Settings of the snapshot."""
+
+import json
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from millrace.mysql.settings import MysqlSettings
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+
+__all__ = ["SnapshotRowsSettings", "SnapshotSettings"]
+
+
+def _patterns(value: str) -> str:
+    for pattern in filter(None, value.split(",")):
+        if pattern.strip().count(".") < 1:
+            raise ValueError(f"{pattern.strip()}: expected DATABASE.TABLE; * stands for any characters")
+    return value
+
+
+def _conditions(value: str) -> str:
+    try:
+        found = json.loads(value or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise ValueError('expected a JSON object such as {"shop.orders": "year >= 2024"}')
+    return value
+
+
+class SnapshotRowsSettings(SettingsGroup):
+    """What is read, and how fast: ``MILLRACE_SNAPSHOT_…``."""
+
+    tables: Annotated[str, AfterValidator(_patterns)] = Field(
+        "",
+        description="tables as DATABASE.TABLE, separated by commas, where * stands for any characters; all "
+        "by default",
+        examples=["shop.orders,shop.c*"],
+    )
+    exclude: Annotated[str, AfterValidator(_patterns)] = Field(
+        "", description="tables that are left out, named as those above"
+    )
+    where: Annotated[str, AfterValidator(_conditions)] = Field(
+        "",
+        description="conditions of SQL that the rows of tables must meet, as a JSON object by DATABASE.TABLE",
+        examples=['{"shop.orders": "year >= 2024"}'],
+    )
+    parallel: int = Field(2, ge=1, le=64, description="connections that read at the same time, 1 to 64")
+    chunk_rows: int = Field(
+        10_000, ge=1, le=1_000_000, description="rows that one SELECT reads at most, 1 to 1000000"
+    )
+    chunk_mib: int = Field(
+        4,
+        ge=1,
+        le=64,
+        description="MiB of rows that one SELECT is meant to read, 1 to 64: of wide rows it reads fewer",
+    )
+    rows_per_s: int = Field(0, ge=0, description="rows that are read a second at most; 0 for no limit")
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The conditions by table."""
+        found: dict[str, str] = json.loads(self.where or "{}")
+        return found
+
+
+class SnapshotSettings(ServiceSettings):
+    """What the snapshot needs to know."""
+
+    registry: RegistrySettings
+    mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
+    snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
+    restart: bool = Field(
+        False, description="true to take a snapshot anew, whatever there is of one that was begun before"
+    )
+
+    @model_validator(mode="after")
+    def _has_server(self) -> Any:
+        if self.mysql.host is None:
+            raise ValueError("MILLRACE_MYSQL_HOST is missing: expected the server that the reader reads")
+        return self

@@ -1,0 +1,90 @@
+"""Others read row topics: the recipes of docs/consumers.md, on a table whose schema changes."""
+
+import datetime as dt
+import sys
+from decimal import Decimal
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from millrace.avro.records import deserialize
+
+from .rows_world import SERVICES, RowsWorld
+
+CHANGES = (
+    "CREATE TABLE a (id INT, day DATE, price DECIMAL(8,2), kind ENUM('x','y'), PRIMARY KEY (id, day))",
+    "INSERT INTO a VALUES (1, '2024-02-29', 12.30, 'y')",
+    "ALTER TABLE a ADD COLUMN note VARCHAR(20) DEFAULT 'none', ADD COLUMN at DATETIME(6)",
+    "INSERT INTO a VALUES (2, '2024-02-29', 12.30, 'x', 'n', '2024-02-29 10:11:12.123456')",
+    "ALTER TABLE a MODIFY price DECIMAL(12,2), MODIFY note TEXT, MODIFY kind ENUM('x','y','z')",
+    "INSERT INTO a VALUES (3, '2024-02-29', 1234567890.12, 'z', 'n', NULL)",
+    "ALTER TABLE a CHANGE note remark TEXT, DROP COLUMN at",
+    "UPDATE a SET remark = 'r' WHERE id = 3",
+    "CREATE TABLE done (id INT PRIMARY KEY)",
+    "INSERT INTO done VALUES (1)",
+)
+"""Compatible with each other: columns added, widened, renamed and dropped."""
+
+
+@pytest.fixture
+def world(kafka, registry, mysql, source_name, tmp_path):
+    made = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
+    with made.with_database():
+        yield made
+
+
+def change(world, *statements):
+    world.server.execute(f"USE {world.database}", *statements)
+
+
+def test_confluents_deserializer_reads_every_version(world, registry):
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        change(world, *CHANGES)
+        world.wait_for_row("done")
+    messages = world.messages(world.topics.table(world.database, "a"))
+    named = {"subject.name.strategy": topic_subject_name_strategy}
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        read = AvroDeserializer(client, conf=named)
+        topic = messages[0].topic()
+        keys = [read(one.key(), SerializationContext(topic, MessageField.KEY)) for one in messages]
+        rows = [read(one.value(), SerializationContext(topic, MessageField.VALUE)) for one in messages]
+    assert len({one.value()[:5] for one in messages}) == 4
+    day = dt.date(2024, 2, 29)
+    assert [key["id"] for key in keys] == [1, 2, 3, 3]
+    assert {key["day"][1] if isinstance(key["day"], tuple) else key["day"] for key in keys} == {day}
+    last = {"id": 3, "day": day, "price": Decimal("1234567890.12"), "kind": "z"}
+    at = dt.datetime(2024, 2, 29, 10, 11, 12, 123456)  # noqa: DTZ001 - a DATETIME has no zone
+    assert [row["after"] for row in rows] == [
+        {"id": 1, "day": day, "price": Decimal("12.30"), "kind": "y"},
+        {"id": 2, "day": day, "price": Decimal("12.30"), "kind": "x", "note": "n", "at": at},
+        {**last, "note": "n", "at": None},
+        {**last, "remark": "r"},
+    ]
+
+
+def test_an_incompatible_schema_gets_another_topic(world):
+    """The table waits, its subject's level stays, and what waited goes to the topic that a person names."""
+    name = f"{world.database}.a"
+    change(world, "CREATE TABLE a (id INT PRIMARY KEY, v INT)", "CREATE TABLE done (id INT PRIMARY KEY)")
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        change(
+            world,
+            "INSERT INTO a VALUES (1, 1)",
+            "ALTER TABLE a MODIFY v VARCHAR(10)",
+            "INSERT INTO a VALUES (2, 'x')",
+            "INSERT INTO done VALUES (1)",
+        )
+        world.wait_for_row("done")
+    assert [row["after"]["id"] for row in world.rows("a")] == [1]
+    (letter,) = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
+    assert letter["table"] == name
+    assert "Give the table another topic with MILLRACE_TOPICS_NAMES" in letter["error"]
+    world.environment["MILLRACE_TOPICS_NAMES"] = f"{name}={name}_v2"
+    command = [sys.executable, "-m", "millrace.cli", "deadletter", "redrive"]
+    with world.service("rowmapper", command=command) as process:
+        assert process.wait(240) == 0
+    assert [row["after"] for row in world.rows("a_v2")] == [{"id": 2, "v": "x"}]

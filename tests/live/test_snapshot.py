@@ -1,0 +1,272 @@
+"""Snapshots of tables while they are written to: the row topics, folded, are the tables."""
+
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import nullcontext
+
+import pytest
+
+from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
+from millrace.kafka.state import last_record, read_state
+from millrace.local import MariaDB
+
+from .rows_world import SERVICES, RowsWorld, without_column_names
+from .test_rowmapper import differences, run
+
+TABLES = """
+CREATE TABLE plain (id INT PRIMARY KEY, note VARCHAR(100), amount DECIMAL(12,2), at DATETIME(3), f FLOAT);
+CREATE TABLE pair (a INT, b VARCHAR(20) CHARACTER SET latin1, v TEXT, PRIMARY KEY (b, a));
+CREATE TABLE kinds (k ENUM('z','y','x'), t TIMESTAMP(3), n INT, v BIT(9), PRIMARY KEY (k, t));
+CREATE TABLE old (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE=MyISAM;
+CREATE TABLE nothing (id INT PRIMARY KEY);
+CREATE TABLE done (id INT PRIMARY KEY);
+"""
+
+NUMBERS = """(SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM
+  (SELECT 0 n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION
+   SELECT 7 UNION SELECT 8 UNION SELECT 9) a,
+  (SELECT 0 n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION
+   SELECT 7 UNION SELECT 8 UNION SELECT 9) b,
+  (SELECT 0 n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION
+   SELECT 7 UNION SELECT 8 UNION SELECT 9) c,
+  (SELECT 0 n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION
+   SELECT 7 UNION SELECT 8 UNION SELECT 9) d) numbers"""
+
+ROWS = f"""
+INSERT INTO plain SELECT n, CONCAT('note ', n), n / 4, '2024-01-02 03:04:05.678', n / 7 FROM {NUMBERS};
+INSERT INTO pair SELECT n, CONCAT('k', n % 100, 'ü'), REPEAT('x', n % 50) FROM {NUMBERS} WHERE n < 3000;
+INSERT INTO kinds SELECT 1 + n % 3, FROM_UNIXTIME(1700000000 + n / 8), n, n % 512 FROM {NUMBERS}
+  WHERE n < 2000;
+INSERT INTO old SELECT n, n FROM {NUMBERS} WHERE n < 1500;
+"""
+
+
+@pytest.fixture
+def world(kafka, registry, database, source_name, tmp_path):
+    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
+        made.environment |= {
+            "MILLRACE_SNAPSHOT_TABLES": f"{made.database}.*",
+            "MILLRACE_SNAPSHOT_CHUNK_ROWS": "700",
+        }
+        yield made
+
+
+class Writer:
+    """Writes to the tables until it is told to stop: inserts, updates, deletes, changes of the key."""
+
+    def __init__(self, world):
+        self._world = world
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.statements = 0
+
+    def _run(self):
+        connection = self._world.server.connect(autocommit=True, database=self._world.database)
+        with connection, connection.cursor() as cursor:
+            number = 0
+            while not self._stop.wait(0.002):
+                number += 1
+                at = number * 7919 % 10_000
+                for statement in (
+                    f"UPDATE plain SET note = 'changed {number}', amount = amount + 1 WHERE id = {at}",
+                    f"DELETE FROM plain WHERE id = {(at + 1) % 10_000}",
+                    f"REPLACE INTO plain VALUES ({(at + 2) % 10_000}, 'new {number}', 1, NULL, {number} / 3)",
+                    f"UPDATE IGNORE plain SET id = id + 20000 WHERE id = {(at + 3) % 10_000}",
+                    f"UPDATE IGNORE pair SET a = a + 5000 WHERE a = {at % 3000}",
+                    f"DELETE FROM kinds WHERE n = {at % 2000}",
+                    f"UPDATE old SET v = 'changed {number}' WHERE id = {at % 1500}",
+                ):
+                    cursor.execute(statement)
+                    self.statements += 1
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+def merged(world):
+    found = last_record(world.settings, world.topics.state, lambda record: record.key == MERGED_KEY)
+    return SnapshotMerged("", 0) if found is None else SnapshotMerged.from_bytes(found.value)
+
+
+def state(world):
+    return SnapshotState.from_bytes(read_state(world.settings, world.source, "snapshot").value)
+
+
+def wait_until_merged(world):
+    """Wait until all that the snapshot topic holds is in the row topics."""
+    last = last_record(world.settings, world.topics.snapshot)
+    deadline = time.monotonic() + 120
+    while merged(world).offset <= last.offset:
+        assert time.monotonic() < deadline, (merged(world), last.offset, world.log("rowmapper"))
+        time.sleep(0.2)
+    assert merged(world).refused == 0
+
+
+def take(world, **environment):
+    with world.service("snapshot", **environment) as process:
+        process.wait(timeout=180)
+        assert process.returncode == 0, world.log("snapshot")
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "least"])
+def test_row_topics_equal_tables_that_are_written_to(world, metadata):
+    with without_column_names(world.server) if metadata == "least" else nullcontext():
+        run(world, TABLES, ROWS)
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            with Writer(world) as writer:
+                time.sleep(0.5)
+                take(world)
+                time.sleep(0.5)
+            assert writer.statements > 100
+            run(world, "INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            wait_until_merged(world)
+            assert differences(world) == {}
+    assert state(world).finished
+    ops = Counter(row["op"] for row in world.rows("plain"))
+    assert ops["r"] > 5000
+    assert set(ops) <= {"r", "c", "u", "d"}
+
+
+def test_a_snapshot_that_is_killed_resumes(world):
+    run(world, TABLES, ROWS)
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        with Writer(world):
+            written = 0
+            for _ in range(2):
+                with world.service("snapshot", MILLRACE_SNAPSHOT_ROWS_PER_S="1500") as process:
+                    deadline = time.monotonic() + 120
+                    while progress(world) < written + 1500:
+                        assert time.monotonic() < deadline, world.log("snapshot")
+                        time.sleep(0.1)
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                assert not state(world).finished
+                written = progress(world)
+            take(world)
+        run(world, "INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+        wait_until_merged(world)
+        assert differences(world) == {}
+    # Nothing that was written before a kill was written again.
+    ops = Counter(row["op"] for row in world.rows("old"))
+    assert ops["r"] <= 1500
+
+
+def progress(world):
+    found = read_state(world.settings, world.source, "snapshot")
+    return (
+        sum(table.rows for table in SnapshotState.from_bytes(found.value).tables)
+        if found and found.value
+        else 0
+    )
+
+
+KEYLESS = """
+CREATE TABLE keyless (v VARCHAR(20), n DOUBLE);
+CREATE TABLE done (id INT PRIMARY KEY);
+"""
+
+
+def test_a_table_without_a_key(world):
+    run(
+        world,
+        KEYLESS,
+        f"INSERT INTO keyless SELECT CONCAT('v', n % 100), n % 7 FROM {NUMBERS} WHERE n < 3000",
+    )
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        take(world)
+        run(
+            world,
+            """
+            INSERT INTO keyless VALUES ('v1', 1), ('new', 2);
+            DELETE FROM keyless WHERE v = 'v2' LIMIT 5;
+            UPDATE keyless SET n = 9 WHERE v = 'v3' LIMIT 3;
+            INSERT INTO done VALUES (1);
+            """,
+        )
+        world.wait_for_row("done")
+        wait_until_merged(world)
+        assert differences(world) == {}
+        # Its rows cannot be told from those of a second time: they would count twice.
+        take(world, MILLRACE_RESTART="true")
+        (refused,) = [table for table in state(world).tables if table.table == "keyless"]
+        assert "twice" in refused.note
+        assert differences(world) == {}
+
+
+def test_one_table_later(world):
+    run(world, "CREATE TABLE one (id INT PRIMARY KEY, v INT); CREATE TABLE two (id INT PRIMARY KEY)")
+    run(world, "INSERT INTO one VALUES (1, 1), (2, 2); INSERT INTO two VALUES (1)")
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        take(world, MILLRACE_SNAPSHOT_TABLES=f"{world.database}.two")
+        world.wait_for_row("two")
+        assert set(differences(world)) == {"one"}
+        where = f'{{"{world.database}.one": "v > 1"}}'
+        take(world, MILLRACE_SNAPSHOT_TABLES=f"{world.database}.one", MILLRACE_SNAPSHOT_WHERE=where)
+        (record,) = world.wait_for_row("one")
+        assert (record["op"], record["after"]["id"], record["before"]) == ("r", 2, None)
+        assert record["source"]["file"]
+        assert len(world.rows("two")) == 1
+
+
+def test_a_snapshot_beside_all_stages_in_one_process(world):
+    run(world, TABLES, ROWS)
+    with world.service("run"):
+        world.wait_for_start()
+        with Writer(world):
+            take(world)
+        wait_until_merged(world)
+        run(world, "INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+        assert differences(world) == {}
+
+
+@pytest.fixture
+def waiting_server():
+    """A server of our own, on which a COMMIT can be made to wait between the log and the engine."""
+    server = MariaDB(
+        options={"rpl-semi-sync-master-wait-point": "AFTER_SYNC", "rpl-semi-sync-master-timeout": 0xFFFFFFFF}
+    )
+    server.start()
+    yield server
+    server.kill()
+    server.close()
+
+
+def test_a_commit_that_waits_between_log_and_engine(kafka, registry, waiting_server, source_name, tmp_path):
+    with RowsWorld(kafka, registry, waiting_server, source_name, tmp_path).with_database() as world:
+        world.environment["MILLRACE_SNAPSHOT_TABLES"] = f"{world.database}.*"
+        run(world, "CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE done (id INT PRIMARY KEY)")
+        run(world, "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            run(world, "INSERT INTO t VALUES (5, 5)")
+            world.wait_for_row("t")
+            waiting_server.execute("SET GLOBAL rpl_semi_sync_master_enabled = ON")
+            change = "UPDATE t SET v = 20 WHERE id = 2; "
+            thread = threading.Thread(target=run, args=(world, change), daemon=True)
+            thread.start()
+            # The stream has the change, and SELECT does not see it.
+            assert world.wait_for_row("t", 2)[-1]["after"]["v"] == 20
+            assert waiting_server.query(f"SELECT v FROM {world.database}.t WHERE id = 2") == [(2,)]
+            take(world)
+            waiting_server.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+            thread.join(60)
+            run(world, "INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            wait_until_merged(world)
+            assert differences(world) == {}
+        assert merged(world).dropped == 1
+        assert [row["after"]["id"] for row in world.rows("t") if row["op"] == "r"] == [1, 3, 4, 5]

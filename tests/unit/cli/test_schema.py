@@ -1,0 +1,42 @@
+"""What ``millrace schema`` prints of a table."""
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
+from millrace.cli.schema import lines_of
+from millrace.ddl import Server, Session
+from millrace.rowmapper.catalog import Catalog, Position
+
+
+def test_a_table_as_of_places_in_the_log() -> None:
+    catalog = Catalog(kept=None)
+    columns = (
+        ColumnDefinition(0, "id", "int(10) unsigned", nullable=False, unsigned=True, key_position=0),
+        ColumnDefinition(1, "e", "enum('a')", charset="latin1", members=("a",)),
+    )
+    index = IndexDefinition("u", True, (("e", 3),))
+    definition = TableDefinition("d", "t", columns, charset="latin1", indexes=(index,))
+    catalog.add(CatalogEntry(0, "bin.000001", 100, definition, 1))
+    session = Session("d", 0, Server.parse("8.0.15"))
+    for number, statement in enumerate(
+        ("ALTER TABLE t ADD v CHAR(2) INVISIBLE", "ALTER TABLE t ADD x WHAT", "DROP TABLE t"), 2
+    ):
+        catalog.apply(statement, session, Position(0, "bin.000001", 100 * number), whole=True)
+
+    def shown(position: int) -> list[str]:
+        return list(lines_of(catalog.find("d", "t", Position(0, "bin.000001", position))))
+
+    before = [
+        "d.t: read from the server",
+        "  id int(10) unsigned, not null, primary key 1",
+        "  e enum('a'), character set latin1, null",
+        "  unique index u (e(3))",
+        "  default character set latin1",
+    ]
+    assert shown(150) == before
+    assert shown(50) == [before[0] + ", but later", *before[1:]]
+    after = shown(250)
+    assert after[0] == "d.t: by a DDL statement"
+    assert after[3] == "  v char(2), character set latin1, null, invisible"
+    assert shown(350)[0].startswith("its definition is not known: a statement is not understood")
+    assert shown(450) == ["there is no such table: it was dropped, or has another name"]
+    assert list(lines_of(catalog.find("d", "other", Position(0, "", 0)))) == ["nothing is known of it"]

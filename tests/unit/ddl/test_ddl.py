@@ -1,0 +1,187 @@
+"""DDL statements and what they do to definitions.
+
+``mysql.json`` and ``mariadb.json`` hold what information_schema of a MySQL 8.0.15 and a MariaDB 11.4.5 said
+after each of the statements, as far as it changed; ``tests/live/test_schema_history.py`` asks servers again.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.ddl import MISSING, Server, Session, State, Unknown, apply
+from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
+from tests.ddl_text import brief
+
+MODES = {"ANSI_QUOTES": 0x4, "REAL_AS_FLOAT": 0x1, "ORACLE": 0x200, "NO_BACKSLASH_ESCAPES": 0x100000, "": 0}
+
+
+class Tables(dict[tuple[str, str], State]):
+    """The definitions before a statement."""
+
+    def state(self, database: str, table: str) -> State | None:
+        return self.get((database, table))
+
+    def tables(self, database: str) -> Iterator[str]:
+        return (table for (name, table), state in self.items() if name == database and state is not MISSING)
+
+    def run(self, statement: str, session: Session) -> dict[tuple[str, str], State]:
+        changes = apply(statement, session, self)
+        self.update(changes)
+        return changes
+
+    def brief(self, table: str) -> str:
+        return brief(self["d", table])
+
+
+@pytest.mark.parametrize("server", STATEMENTS)
+def test_definitions_are_those_of_the_server_after_each_statement(server: str) -> None:
+    vectors = json.loads((Path(__file__).parent / f"{server}.json").read_text())
+    version = Server.parse(vectors[0]["server"])
+    charset = "latin1" if version.mariadb else "utf8mb4"
+    tables = Tables()
+    for database, default in (("ddl", charset), ("ddl_other", "utf8mb4")):
+        tables[database, ""] = TableDefinition(database, "", (), charset=default)
+    mode, not_null = 0, False
+    unknown: set[str] = set()
+    for statement, expected in zip(STATEMENTS[server], vectors[1:], strict=True):
+        if statement.startswith("SET sql_mode"):
+            mode = MODES[statement.split("'")[1]]
+        elif statement.startswith("SET explicit_defaults"):
+            not_null = statement.endswith("OFF")
+        elif statement == "CALL pr()":
+            statement = "CREATE TABLE IF NOT EXISTS by_procedure (a INT UNSIGNED)"  # noqa: PLW2901 - what is logged
+        session = Session("ddl", mode, version, charset, timestamp_not_null=not_null)
+        changes = {".".join(key): state for key, state in tables.run(statement, session).items() if key[1]}
+        found = {name: brief(state) for name, state in changes.items()}
+        guessed = {name for name, state in changes.items() if isinstance(state, Unknown)}
+        if guessed:
+            assert statement in NOT_UNDERSTOOD, found
+            unknown |= guessed
+        for name in expected.keys() | found.keys():
+            if name not in unknown:
+                # What a server shows no change of is the same as before.
+                before = expected.get(name, found.get(name))
+                assert found.get(name) == before, (statement, name)
+        unknown -= {name for name in found if name not in guessed}
+
+
+SESSION = Session("d", 0, Server.parse("8.0.36"), "utf8mb4")
+MARIADB = Session("d", 0, Server.parse("10.11.6-MariaDB-log"), "utf8mb4")
+ENUM = "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, e ENUM('a','b')) CHARSET utf8mb4"
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("ALTER TABLE t MODIFY e ENUM('b','a')", "e enum('b','a') utf8mb4 ['b', 'a']"),
+        ("ALTER TABLE t RENAME COLUMN id TO e, RENAME COLUMN e TO id", "e int unsigned NOT NULL KEY 0"),
+        ("/*!50100 ALTER TABLE t ADD x INT */", "x int"),
+        ("ALTER TABLE t ADD x INT /*M!100100 UNSIGNED */", "x int"),
+        ("ALTER TABLE D.T ADD x INT", None),
+        ("ALTER TABLE d.t ADD x INT DEFAULT 'a /* b' COMMENT '*/ ; DROP TABLE t'", "x int"),
+        ("ALTER TABLE t ADD x INT -- '\n UNSIGNED", "x int unsigned"),
+    ],
+)
+def test_one_statement(statement: str, expected: str | None) -> None:
+    tables = Tables()
+    tables.run(ENUM, SESSION)
+    before = tables.brief("t")
+    tables.run(statement, SESSION)
+    parts = tables.brief("t").split("; ")
+    assert expected in parts if expected else tables.brief("t") == before
+
+
+def test_a_comment_of_mariadb_is_code_to_mariadb_alone() -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE t (a INT /*M!100100 UNSIGNED */)", MARIADB)
+    assert tables.brief("t").endswith("a int(10) unsigned")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD x SOMETHING",
+        "ALTER TABLE t ADD x INT NEWLY INVENTED",
+        "ALTER TABLE t MODIFY gone INT",
+        "ALTER TABLE t ADD e INT",
+        "ALTER TABLE t ADD x VARCHAR(5) DEFAULT 1 + 1",
+        "ALTER TABLE t DROP INDEX gone",
+        "ALTER TABLE t ADD x ENUM('a",
+        "ALTER TABLE t TRANSMOGRIFY",
+        "ALTER TABLE t CONVERT TO CHARACTER SET DEFAULT",
+        "CREATE TABLE t SELECT 1",
+        "CREATE TABLE t LIKE gone",
+        "ALTER TABLE t ADD x INT /* no end",
+        "RENAME TABLE gone TO t",
+    ],
+)
+def test_what_is_not_understood_makes_its_table_unknown_and_no_other(statement: str) -> None:
+    tables = Tables()
+    tables.run(ENUM, SESSION)
+    tables.run("CREATE TABLE other LIKE t", SESSION)
+    changes = tables.run(statement, SESSION)
+    assert {key for key, state in changes.items() if isinstance(state, Unknown)} == {("d", "t")}
+    assert tables.brief("other").startswith("[utf8mb4]")
+    tables.run("DROP TABLE t", SESSION)
+    tables.run(ENUM, SESSION)
+    assert tables.brief("t").startswith("[utf8mb4]")
+
+
+def test_a_table_that_is_not_known_is_not_made_up() -> None:
+    tables = Tables()
+    for statement in (
+        "ALTER TABLE t ADD x INT",
+        "RENAME TABLE t TO u",
+        "DROP TABLE t",
+        "TRUNCATE t",
+        "GRANT",
+    ):
+        assert tables.run(statement, SESSION) == {}
+
+
+def test_a_character_set_that_is_not_known_is_not_guessed() -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE t (a VARCHAR(5))", SESSION)
+    assert isinstance(tables["d", "t"], Unknown)
+    tables.run("CREATE TABLE u (a INT, b VARCHAR(5) CHARSET latin1, c CHAR(2) COLLATE utf8mb4_bin)", SESSION)
+    assert tables.brief("u") == "[]; a int; b varchar(5) latin1; c char(2) utf8mb4"
+    tables.run("CREATE DATABASE d", SESSION)
+    tables.run("CREATE TABLE v (a VARCHAR(5))", SESSION)
+    assert tables.brief("v") == "[utf8mb4]; a varchar(5) utf8mb4"
+
+
+def test_names_that_do_not_differ_by_case() -> None:
+    tables = Tables()
+    session = Session("D", 0, SESSION.server, lower_case_names=True)
+    tables.run("CREATE TABLE T (A INT)", session)
+    tables.run("ALTER TABLE d.t ADD b INT", session)
+    assert tables.brief("t") == "[]; A int; b int"
+
+
+def test_names_are_swapped_with_their_definitions() -> None:
+    tables = Tables()
+    for statement in (
+        "CREATE TABLE t (a INT)",
+        "CREATE TABLE _t_gho (a INT, b INT UNSIGNED)",
+        "RENAME TABLE t TO _t_del, _t_gho TO t",
+    ):
+        tables.run(statement, SESSION)
+    assert tables.brief("t") == "[]; a int; b int unsigned"
+    assert tables.brief("_t_del") == "[]; a int"
+    assert tables["d", "_t_gho"] is MISSING
+    assert tables["d", "t"].table == "t"  # type: ignore[union-attr]  # a definition
+
+
+def test_columns_of_a_versioned_table_come_before_those_of_its_period() -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE t (a INT PRIMARY KEY) WITH SYSTEM VERSIONING", MARIADB)
+    tables.run("ALTER TABLE t ADD b INT", MARIADB)
+    definition = tables["d", "t"]
+    assert isinstance(definition, TableDefinition)
+    assert [column.name for column in definition.columns] == ["a", "b", "row_start", "row_end"]
+    assert definition.key == ("a", "row_end")
+    assert [column.ordinal for column in definition.columns] == [0, 1, 2, 3]
+    assert isinstance(definition.columns[0], ColumnDefinition)

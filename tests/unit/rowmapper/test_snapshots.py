@@ -1,0 +1,218 @@
+"""Chunks of a snapshot: published once the stream has come to their place, without what it has changed."""
+
+import pytest
+
+from millrace.avro.records import deserialize
+from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.kafka.chunks import split
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.snapshots import Changes, SnapshotMerger
+from millrace.snapshot.images import SelectedTable
+from millrace.stage import Record
+
+from .harness import EventsTopic, World
+
+LOG = "bin.000003"
+
+
+def place(position, epoch=0):
+    return Position(epoch, LOG, position)
+
+
+class Port:
+    """The snapshot topic in a list."""
+
+    topic_id = "one"
+
+    def __init__(self, *chunks, limit=1 << 20):
+        self.all = []
+        self.place_of_quiet = None
+        self.before = None
+        for chunk in chunks:
+            self.add(chunk, limit)
+
+    def add(self, chunk, limit=1 << 20):
+        for header, piece in split(chunk.to_bytes(), limit):
+            self.all.append(Record(len(self.all), 7, chunk.key, piece, None if header is None else [header]))
+
+    def read(self, offset):
+        return self.all[offset : offset + 2]
+
+    def records(self, start):
+        yield from self.all[start:]
+
+    def first_event(self, place):
+        return 40, None
+
+    def end_before(self, offset):
+        return self.before
+
+    def quiet_end(self, offset):
+        return self.place_of_quiet
+
+
+def table(*, keyed=True):
+    columns = (
+        ColumnDefinition(0, "id", "int(11)", nullable=False, key_position=0 if keyed else None),
+        ColumnDefinition(1, "v", "varchar(20)", charset="utf8mb4"),
+    )
+    return SelectedTable(TableDefinition("shop", "t", columns, "InnoDB"), mariadb=False)
+
+
+def chunk(ids, high=500, low=400, *, keyed=True, part=0, last=False, epoch=0):
+    selected = table(keyed=keyed)
+    rows = [selected.image((str(number).encode(), b"v%d" % number)) for number in ids]
+    where = (epoch, LOG, low, LOG, high, 1234)
+    table_map = selected.table_map.encode_fields(8)
+    return SnapshotChunk(
+        99,
+        "shop",
+        "t",
+        keyed,
+        part,
+        last,
+        *where,
+        selected.server_version,
+        table_map,
+        len(rows),
+        b"".join(rows),
+    )
+
+
+class Made:
+    """A merger whose stream has changed the rows of some ids."""
+
+    def __init__(self, port, merged=None, *, changed=(), emptied=()):
+        self.world = World(EventsTopic())
+        self.stage = self.world.start()
+        self.asked = []
+
+        def find_changes(start, stop, wanted):
+            self.asked.append((start, stop))
+            ids = {number: self.key_of(number) for number in changed}
+            return Changes({topic: keys & set(ids.values()) for topic, keys in wanted.items()}, set(emptied))
+
+        publisher = self.stage._publisher
+        self.merger = SnapshotMerger(publisher, port, merged or SnapshotMerged("one", 0), find_changes)
+
+    @staticmethod
+    def key_of(number):
+        return bytes([number << 1])
+
+    def merge(self, end, stand=100, *, idle=False):
+        """Let it publish what is due; give ids and envelopes of the rows, and what is noted."""
+        for _ in self.merger.merge(stand, lambda: end, idle=idle):
+            pass
+        groups = self.stage.output.groups
+        records = groups.get(("t.shop.t", 0), [])
+        noted = [value for key, value, *_ in groups.get(("t.state", 0), []) if key == MERGED_KEY]
+        self.stage.output.clear()
+        assert all(key is None or len(key) > WIRE_PREFIX_SIZE for key, *_ in records)
+        rows = [deserialize(self.world.registry, value) for _, value, *_ in records]
+        return (
+            [row["after"]["id"] for row in rows],
+            rows,
+            [SnapshotMerged.from_bytes(value) for value in noted],
+        )
+
+
+def test_a_chunk_waits_for_its_place():
+    made = Made(Port(chunk([1, 2, 3])), changed=[2])
+    assert made.merge(place(499)) == ([], [], [])
+    assert made.merge(None) == ([], [], [])
+    ids, rows, (noted,) = made.merge(place(500))
+    assert ids == [1, 3]
+    assert noted == SnapshotMerged("one", 1, rows=2, dropped=1)
+    assert {row["op"] for row in rows} == {"r"}
+    assert [row["before"] for row in rows] == [None, None]
+    assert rows[0]["source"]["pos"] == 500
+    assert rows[0]["source"]["sub_index"] == -1
+    assert rows[0]["transaction"]["id"] == "snapshot-99"
+    assert made.asked == [(40, 100)]
+    assert made.merge(place(900)) == ([], [], [])
+
+
+def test_events_are_read_again_from_where_the_stream_stood_last():
+    port = Port(chunk([1]))
+    made = Made(port)
+    made.merge(place(450), 70)
+    assert made.merge(place(500), 80)[0] == [1]
+    assert made.asked == [(40, 80)]
+    port.add(chunk([2], high=600, low=470))
+    assert made.merge(place(600), 90)[0] == [2]
+    assert made.asked[1] == (70, 90)
+    port.add(chunk([3], high=600, low=600))
+    assert made.merge(place(600), 90)[0] == [3]
+    assert len(made.asked) == 2  # no event lies between
+
+
+def test_a_chunk_is_due_where_the_log_is_quiet():
+    port = Port(chunk([1]))
+    made = Made(port)
+    port.place_of_quiet = place(500)
+    assert made.merge(None)[0] == []
+    assert made.merge(None, idle=True)[0] == [1]
+
+
+def test_merging_resumes_where_it_was():
+    port = Port(chunk([1]), chunk([2]))
+    _, _, (noted,) = Made(Port(chunk([1]))).merge(place(500))
+    made = Made(port, noted)
+    ids, _, (last,) = made.merge(place(500))
+    assert ids == [2]
+    assert (last.offset, last.rows) == (2, 2)
+
+
+def test_another_topic_is_merged_from_its_beginning():
+    made = Made(Port(chunk([1])), SnapshotMerged("another", 0, rows=5))
+    ids, _, (noted,) = made.merge(place(500))
+    assert ids == [1]
+    assert noted == SnapshotMerged("one", 1, rows=1)
+
+
+def test_a_record_that_comes_in_pieces():
+    made = Made(Port(chunk(range(1, 60)), limit=100))
+    ids, _, (noted,) = made.merge(place(500))
+    assert ids == list(range(1, 60))
+    assert noted.offset > 5
+
+
+@pytest.mark.parametrize("emptied", ["shop.t", "shop"])
+def test_rows_that_truncate_removed_do_not_come_back(emptied):
+    ids, _, (noted,) = Made(Port(chunk([1, 2])), emptied=[emptied]).merge(place(500))
+    assert (ids, noted.dropped) == ([], 2)
+
+
+def test_rows_of_a_log_that_ended_before_are_left_out():
+    port = Port(chunk([1]))
+    port.before = place(450)
+    ids, _, (noted,) = Made(port).merge(place(4, epoch=1))
+    assert (ids, noted.refused, noted.offset) == ([], 1, 1)
+    port.before = place(500)
+    assert Made(port).merge(place(4, epoch=1))[0] == [1]
+
+
+def test_a_table_without_a_key_is_published_whole():
+    port = Port(chunk([1, 1], keyed=False))
+    made = Made(port, changed=[1])
+    assert made.merge(place(500))[0] == []
+    port.add(chunk([2], keyed=False, part=1))
+    assert made.merge(place(500))[0] == []
+    # It was killed, and began again.
+    port.add(chunk([1, 1], keyed=False))
+    port.add(chunk([2, 3], keyed=False, part=1))
+    port.add(chunk([], keyed=False, part=2, last=True))
+    ids, rows, noted = made.merge(place(500))
+    assert ids == [1, 1, 2, 3]
+    assert {row["source"]["table"] for row in rows} == {"t"}
+    assert noted[-1].offset == 5
+    assert made.asked == []
+
+
+def test_a_record_that_is_none_is_left_out():
+    port = Port()
+    port.all.append(Record(0, 7, b"shop.t", b"nothing", None))
+    port.add(chunk([1]))
+    assert Made(port).merge(place(500))[0] == [1]
