@@ -187,7 +187,7 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
         def __init__(self, client: confluent_kafka.Producer, writer: RecordWriter) -> None:
             self._client = client
             self._writer = writer
-            self.refusals = writer.refusals
+            self.refusals, self.wait = writer.refusals, writer.wait
 
         def write(self, topic: str, partition: int, records: list[OutputRecord], index: int) -> int:
             while index < len(records) and self._writer.write(topic, partition, [records[index]], 0):
