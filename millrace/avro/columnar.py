@@ -128,9 +128,10 @@ class _Layout:
         """Lay out a type; give that of Arrow, and whether it may be null."""
         branch = _NO_BRANCH
         if isinstance(schema, list):
-            if len(schema) != 2 or schema[0] != "null":
+            if len(schema) != 2 or "null" not in schema:
                 raise ColumnsError(f"a union of {len(schema)} types is no column: one must be chosen")
-            schema, branch = schema[1], _OPTIONAL
+            # With null behind, the default is a value, which the services always write.
+            schema, branch = (schema[1], _OPTIONAL) if schema[0] == "null" else (schema[0], 0)
         schema = self._resolved(schema, namespace)
         if isinstance(schema, dict):
             branch = schema.get(_BRANCH, branch)

@@ -292,6 +292,7 @@ class RawDecoder:
                     made = output.groups
                     output.clear()
                     made.pop((self.topics.state, 0), None)
+                    made.pop((self.topics.schemas, 0), None)
                     yield made
             state = mapper.state()
             self._events.forget(min((state.input_offset, *(xa.start for xa in state.pending_xa))))

@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.rowmapper": (
         *("millrace.rowmapper", "millrace.kafka.chunks", "millrace.kafka.topics", "millrace.contract"),
         *("millrace.runtime", "millrace.stage", "millrace.avro", "millrace.binlog", "millrace.kernel"),
+        *("millrace.ddl", "millrace.selection"),
     ),
     "millrace.mysql": (
         *("millrace.mysql", "millrace.runtime", "millrace.contract"),

@@ -109,11 +109,11 @@ def place(row: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def comparable(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "ts_ms"}
+    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
 
 
-def published(path: Path) -> dict[str, list[Any]]:
-    """Give what the row mapper publishes, read by the reference."""
+def published(path: Path) -> tuple[dict[str, list[Any]], list[bytes]]:
+    """Give what the row mapper publishes, read by the reference, and its schema history."""
     world = World(EventsTopic().add_file(path), limit=8 << 20)
     world.run()
     found: dict[str, list[Any]] = {}
@@ -125,17 +125,18 @@ def published(path: Path) -> dict[str, list[Any]]:
             found.setdefault(f"rows/{topic.removeprefix(SOURCE + '.')}", []).extend(
                 map(comparable, columns.read([value]).to_pylist())
             )
-    return {name: sorted(read, key=place) for name, read in found.items()}
+    history = [value for _, value, _ in world.records("t.schemas") if value is not None]
+    return {name: sorted(read, key=place) for name, read in found.items()}, history
 
 
 @pytest.mark.parametrize("name", LOGS)
 def test_rows_are_those_of_the_row_mapper(name: str, tmp_path: Path) -> None:
     path = log(name)
-    records, expected = raw(path), published(path)
+    records, (expected, history) = raw(path), published(path)
     everything = []
     for number, batch in ((1, 10_000), (3, 7), (17, 100)):
         folder = tmp_path / str(number)
-        outcome = decode(records, number, folder, Decoding(SOURCE, True, 0), batch)
+        outcome = decode(records, number, folder, Decoding(SOURCE, True, 0, schemas=history), batch)
         found = rows(folder, outcome)
         assert {name: read for name, read in found.items() if name.startswith("rows/")} == expected
         assert outcome.raw_bytes == sum(len(record.value or b"") for record in records)
@@ -157,7 +158,7 @@ def test_typed_events_do_not_depend_on_cuts(name: str, tmp_path: Path) -> None:
 
 def test_transactions_of_a_set(tmp_path: Path) -> None:
     path = log("columns/logs/mysql-8.0.12.000001")
-    expected = published(path)
+    expected, _ = published(path)
     gtid = next(row["source"]["gtid"] for read in expected.values() for row in read)
     outcome = decode(raw(path), 3, tmp_path, Decoding(SOURCE, True, 0), gtids=GtidSet.parse(gtid))
     found = rows(tmp_path, outcome)
@@ -217,4 +218,4 @@ def test_a_large_transaction_is_read_a_second_time(tmp_path: Path) -> None:
         for (topic, _), made in written.items()
         if topic.count(".") == 2
     )
-    assert found == sum(map(len, published(path).values())) > 0
+    assert found == sum(map(len, published(path)[0].values())) > 0
