@@ -114,6 +114,8 @@ def read_topic(
                         if follow or offset < ends[number]:
                             yield message
                         offset += 1
+                    elif error.code() == KafkaError._BAD_MSG:
+                        raise BrokerError(f"{topic} cannot be read: {error.str()} ({error.name()})")
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
                     if offset >= ends[number]:

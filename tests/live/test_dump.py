@@ -213,7 +213,8 @@ def test_the_catalogue(database: Server, connection: MysqlConnection) -> None:
     status, definitions = reading.status, reading.definitions
     assert status.log_file.startswith("mysql-bin.")
     ours = {definition.table: definition for definition in definitions if definition.database == name}
-    assert set(ours) == {"t", "m"}
+    assert set(ours) == {"", "t", "m"}
+    assert ours[""].charset is not None
     others = read_catalog(connection, wait=False).definitions
     assert [definition for definition in others if definition.database == name] == [ours["m"], ours["t"]]
     table = ours["t"]
