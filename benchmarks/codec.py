@@ -24,21 +24,21 @@ from millrace.binlog.rows import RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog.stream import decode_batch
 from millrace.contract import Topics
+from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, spare_garbage_collection
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output, OutputRecord, Record
-from services.decoder.stage import DecoderStage, Format
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 from services.rowmapper.app import Ports, make_stage
-from services.rowmapper.settings import RowMapperSettings
 from tests.fake_broker import Broker
 from tests.stages import Registry
 

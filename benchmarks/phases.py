@@ -36,7 +36,7 @@ _CALLS: Final = (
     ("seek", "millrace.kafka.input", "InputReader.seek"),
     ("open the dump", "services.reader.live", "LiveSource.open"),
     ("read the catalogue", "services.reader.live", "read_catalog"),
-    ("bind tables", "services.rowmapper.binding", "Binder._bind_all"),
+    ("bind tables", "millrace.rowmapper.binding", "Binder._bind_all"),
     ("commit", "millrace.kafka.exactly_once", "Committer.commit"),
 )
 _LAST: Final = "commit"

@@ -26,6 +26,7 @@ from millrace.cli.job import JOBS
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.mysql.settings import MysqlSettings
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import ServiceMetrics
 from millrace.runtime.settings import (
@@ -40,7 +41,6 @@ from services.decoder.settings import DecoderSettings
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.rowmapper.metrics import RowMapperMetrics
-from services.rowmapper.settings import RowMapperSettings
 from services.snapshot.metrics import SnapshotMetrics
 from services.snapshot.settings import SnapshotSettings
 

@@ -37,8 +37,8 @@ import confluent_kafka
 from millrace.kafka import client, producer
 from millrace.kafka.input import InputReader
 from millrace.kafka.messages import RecordWriter
+from millrace.rowmapper import chunked_rows, publication
 from millrace.stage import Output, OutputRecord, Record
-from services.rowmapper import chunked_rows, publication
 
 POINTS = (
     "after_fence",

@@ -29,13 +29,13 @@ from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, re
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.state import read_state
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable, printable_json
 from services.rowmapper.redrive import redrive
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["deadletter", "redrive_in_words", "stopped_by_signals"]
 

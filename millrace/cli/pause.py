@@ -7,11 +7,11 @@ from millrace.cli.frame import check_topics, errors_in_words, setting_values, so
 from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.pause import pause_source, paused_since, resume_source
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import load_settings
 from millrace.text import printable
 from services.rowmapper.pause import pause as pause_tables
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["pause", "resume"]
 

@@ -15,12 +15,12 @@ from millrace.cli.frame import check_topics, errors_in_words, kafka_option, sett
 from millrace.contract import Topics
 from millrace.ddl import Unknown
 from millrace.kafka.read import read_topic
+from millrace.rowmapper.catalog import Catalog, Found, Position
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable, printable_json
-from services.rowmapper.catalog import Catalog, Found, Position
 
 __all__ = ["lines_of", "schema"]
 

@@ -25,6 +25,8 @@ from millrace.kafka.read import source_topics
 from millrace.kafka.state import newest_offset, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.settings import MysqlSettings
+from millrace.rowmapper.selection import Selection
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
@@ -34,8 +36,6 @@ from millrace.text import printable
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
 from millrace.verify.tables import Column, Comparison, Part, compare_tables, database_names, table_names
-from services.rowmapper.selection import Selection
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["verify"]
 

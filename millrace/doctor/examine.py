@@ -34,6 +34,7 @@ from millrace.kafka.state import read_state
 from millrace.kernel import build
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import (
     KafkaSettings,
@@ -44,7 +45,6 @@ from millrace.runtime.settings import (
 )
 from services.decoder.settings import DecoderSettings
 from services.reader.settings import ReaderSettings
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["Sides", "findings", "load_sides"]
 

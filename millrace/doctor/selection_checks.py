@@ -5,9 +5,9 @@ from typing import Final
 
 from millrace.doctor.finding import Outcome, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.selection.rows import ConditionError, kind_of
 from millrace.selection.tables import wild
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["CHECKS"]
 

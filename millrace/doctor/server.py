@@ -9,8 +9,8 @@ from millrace.avro.service_state import ReaderState
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError
 from millrace.mysql.status import LogFile, binary_logs
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.text import shortened
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["Server", "Table"]
 

@@ -7,7 +7,7 @@ from typing import Final
 from millrace.contract import Topics, metric_name
 from millrace.doctor.finding import Outcome, listed, ok, warning
 from millrace.doctor.server import Server
-from services.rowmapper.selection import Selection
+from millrace.rowmapper.selection import Selection
 
 __all__ = ["CHECKS"]
 

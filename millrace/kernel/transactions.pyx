@@ -63,7 +63,7 @@ cdef enum Use:
     USE_UPDATE = 7
     USE_DELETE = 8
 
-cdef int64_t LATEST_US = <int64_t>1 << 53  # see services.rowmapper.assembly
+cdef int64_t LATEST_US = <int64_t>1 << 53  # see millrace.rowmapper.assembly
 
 cdef enum Kind:
     KIND_LONG = 1
@@ -122,7 +122,7 @@ def murmur2(bytes data not None):
 
 
 cdef Py_ssize_t partition_of(object key, Py_ssize_t prefix, uint32_t partitions) noexcept:
-    """As services.rowmapper.partition: rows without a key keep to the first one."""
+    """As millrace.rowmapper.partition: rows without a key keep to the first one."""
     cdef Py_ssize_t size
     if key is None or not PyBytes_CheckExact(key):
         return 0

@@ -24,6 +24,8 @@ class ExitCode(IntEnum):
     """The data stops us: a gap, another log without GTIDs."""
     NOT_UNDONE = 8
     """``millrace binlog --flashback``: the log does not say how to undo a change."""
+    FAULTY = 9
+    """A job has met records that could not be read; everything else is written."""
     BUG = 70
     """A bug of ours."""
     INTERRUPTED = 130

@@ -9,6 +9,7 @@ from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
+from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
@@ -20,7 +21,6 @@ from millrace.kafka.topics import TopicInfo
 from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
-from services.decoder.stage import DecoderStage, Format
 
 __all__ = ["ADVICE", "begin", "main", "make_stage", "serializers"]
 

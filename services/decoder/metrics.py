@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.decoder.stage import DecoderStage
+from millrace.decoder.stage import DecoderStage
 
 __all__ = ["DecoderMetrics"]
 

@@ -15,6 +15,7 @@ from millrace.avro.records import RecordSerializer, is_dead_letter_of
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import DecoderState, Rebuilt
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
+from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import TopicChangedError
 from millrace.kafka.producer import TransactionalProducer
@@ -24,7 +25,6 @@ from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, OutputRecord, Record
 from services.decoder.settings import DecoderSettings
-from services.decoder.stage import DecoderStage, Format
 
 __all__ = ["Settings", "rebuild"]
 

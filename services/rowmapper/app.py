@@ -41,20 +41,20 @@ from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import oldest_offset
 from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
+from millrace.rowmapper.binding import Binder, TableRefusedError
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.stage import RowMapperStage
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from millrace.stage import Output, Record
-from services.rowmapper.binding import Binder, TableRefusedError
-from services.rowmapper.catalog import Catalog
-from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from services.rowmapper.metrics import RowMapperMetrics
-from services.rowmapper.publication import Publisher
-from services.rowmapper.quarantine import Quarantine
-from services.rowmapper.settings import RowMapperSettings
 from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
-from services.rowmapper.stage import RowMapperStage
 
 __all__ = [
     "REGISTERING",

@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.rowmapper.quarantine import Quarantine
-from services.rowmapper.stage import RowMapperStage
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.stage import RowMapperStage
 
 __all__ = ["RowMapperMetrics"]
 

@@ -10,13 +10,13 @@ from threading import Event
 
 from millrace.avro.service_state import QuarantinedTable
 from millrace.kafka.state import newest_offset
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from services.rowmapper.app import assembled
 from services.rowmapper.redrive import settle
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["pause"]
 

@@ -28,14 +28,14 @@ from millrace.kafka.read import held_offsets, source_topics
 from millrace.kafka.search import last_whole, records_between
 from millrace.kafka.state import last_records, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.stage import RowMapperStage
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.stage import Output, OutputRecord, Record, Target
 from services.rowmapper.app import Ports, make_stage
-from services.rowmapper.catalog import Catalog
-from services.rowmapper.publication import Publisher
-from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.stage import RowMapperStage
 
 __all__ = ["Settings", "rebuild"]
 

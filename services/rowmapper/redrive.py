@@ -34,16 +34,16 @@ from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, re
 from millrace.kafka.exactly_once import Committer
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import read_state
+from millrace.rowmapper.assembly import Transaction
+from millrace.rowmapper.event_reader import Incoming
+from millrace.rowmapper.publication import Publication, Publisher, WaitingRows
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.stage import RowMapperStage
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from services.rowmapper.app import RowMapper, assembled
-from services.rowmapper.assembly import Transaction
-from services.rowmapper.event_reader import Incoming
-from services.rowmapper.publication import Publication, Publisher, WaitingRows
-from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.stage import RowMapperStage
 
 __all__ = ["Redrive", "Redriven", "WaitingDeadLetter", "redrive", "settle", "waiting_dead_letters"]
 

@@ -20,15 +20,15 @@ from millrace.kafka.input import InputReader
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, records_between
 from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.event_reader import EventReader
+from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
+from millrace.rowmapper.stage import Replay, RowMapperStage
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, Record
-from services.rowmapper.catalog import Position
-from services.rowmapper.event_reader import EventReader
-from services.rowmapper.publication import Publisher
-from services.rowmapper.quarantine import Quarantine
-from services.rowmapper.snapshots import Changes, SnapshotMerger, Statements
-from services.rowmapper.stage import Replay, RowMapperStage
 
 if TYPE_CHECKING:
     from millrace.avro.records import RecordSerializer

@@ -7,6 +7,9 @@ import hashlib
 import json
 import logging
 import os
+import re
+import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -31,6 +34,7 @@ from millrace import __version__
 from millrace.avro.registry import SchemaRegistry, value_subject
 from millrace.contract import Topics, source_problem
 from millrace.kafka.client import connect
+from millrace.rowmapper.settings import RowsSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
@@ -40,33 +44,55 @@ from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_boun
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
-__all__ = ["EVENT_ERROR", "Job", "JobSettings", "job_command", "moment", "persisted"]
+__all__ = ["EVENT_ERROR", "Job", "JobSettings", "RawJobSettings", "job_command", "moment", "persisted"]
 
 EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
 
 _LONGEST_NAME: Final = 200
 
+_RECORDS_GONE: Final = re.compile(r"KAFKA_DATA_LOSS[^\n]*|[^\n]*Some data may have been lost[^\n]*")
+_KAFKA_LOST: Final = re.compile(
+    r"(?<=org\.apache\.kafka\.common\.errors\.)(?!Serialization)\w+Exception[^\n]*"
+    r"|(?<=org\.apache\.kafka\.common\.)KafkaException[^\n]*"
+    r"|Cannot fetch record for offset[^\n]*"
+)
+"""What Spark's Kafka source says in the end where brokers do not answer, in the midst of a stack trace."""
 
-class JobSettings(ServiceSettings):
+
+class RawJobSettings(ServiceSettings):
+    """What a job on raw events needs to know: how to reach Kafka and write rows, what Spark may use."""
+
+    rows: RowsSettings = RowsSettings()  # type: ignore[call-arg]
+    spark: SparkSettings = SparkSettings()  # type: ignore[call-arg]
+
+
+class JobSettings(RawJobSettings):
     """What a job needs to know: the settings that the services have, and what Spark may use."""
 
     registry: RegistrySettings
-    spark: SparkSettings = SparkSettings()  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The events of one source: where they lie, and the schemas with which they were written, by id."""
+    """The events of one source: where they lie, and the schemas with which they were written, by id.
+
+    Raw events have none. ``first`` is the first offset that the topic has.
+    """
 
     source: str
     part: TopicSlice
     schemas: Mapping[int, dict[str, Any]]
+    first: int = 0
 
 
 @dataclass(slots=True)
 class Job:
-    """What a job works on, and where its results go."""
+    """What a job works on, and where its results go.
+
+    They are written into ``folder``, which is another one in ``output`` for each run, and become the results
+    when they are whole: :meth:`finish` lets the manifest name them. Until then those of the run before stand.
+    """
 
     name: str
     output: str
@@ -74,7 +100,17 @@ class Job:
     inputs: Sequence[Input]
     steps: Steps
     spark: SparkSession
+    settings: RawJobSettings
     notes: list[str] = field(default_factory=list)
+    faults: int = 0
+    """Records that could not be read; the report lists them."""
+    run: str = field(default_factory=lambda: f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}")
+
+    @property
+    def folder(self) -> str:
+        """The folder of this run; one on this machine by its whole path, as executors need it."""
+        local = _local_path(self.output)
+        return f"{self.output if local is None else local.absolute()}/{self.run}"
 
     @property
     def sources(self) -> list[str]:
@@ -93,11 +129,11 @@ class Job:
             yield
 
     def write(self, name: str, frame: DataFrame) -> None:
-        """Write a result as Parquet, in place of an earlier one."""
-        frame.write.mode("overwrite").parquet(f"{self.output}/{name}")
+        """Write a result as Parquet."""
+        frame.write.parquet(f"{self.folder}/{name}")
 
     def finish(self, summary: Mapping[str, Any], report: Report) -> None:
-        """Write ``summary.json`` and ``report.html`` and say where they are."""
+        """Write ``summary.json`` and ``report.html``, let the results stand, and say where they are."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         input_ = {one.source: {"topic": one.part.topic, "offsets": one.part.offsets} for one in self.inputs}
         head = {
@@ -108,14 +144,54 @@ class Job:
             "notes": self.notes,
         }
         text = json.dumps({**head, **summary}, indent=2, ensure_ascii=False, default=str)
-        write_text(self.spark, f"{self.output}/summary.json", text + "\n")
+        write_text(self.spark, f"{self.folder}/summary.json", text + "\n")
         footer = f"Written by millrace {__version__}, job {self.name}, at {now}."
-        write_text(self.spark, f"{self.output}/report.html", report.html(footer))
-        self.steps.say(f"report in {self.output}/report.html, figures in {self.output}/summary.json")
+        write_text(self.spark, f"{self.folder}/report.html", report.html(footer))
+        self._publish({**head, "run": self.run})
+        shown = self.folder if _local_path(self.output) is None else self.output
+        self.steps.say(f"report in {shown}/report.html, figures in {shown}/summary.json")
+
+    def _publish(self, manifest: Mapping[str, Any]) -> None:
+        """Let ``manifest.json`` name this run, in one step; of the runs before it the last one stays."""
+        write_text(
+            self.spark, f"{self.output}/manifest.json", json.dumps(manifest, indent=2, default=str) + "\n"
+        )
+        folder = _local_path(self.output)
+        if folder is None:
+            return
+        latest = folder / "latest"
+        before = latest.readlink().name if latest.is_symlink() else ""
+        link = folder / f".{self.run}"
+        link.symlink_to(self.run, target_is_directory=True)
+        link.replace(latest)
+        for result in latest.iterdir():
+            _link(folder / result.name, f"latest/{result.name}")
+        for run in folder.glob("run-*"):
+            if run.name < min(before, self.run):
+                shutil.rmtree(run, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove what a run that failed has written, where it is within reach."""
+        folder = _local_path(self.folder)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a job; its function is called with the job, the session and its own options."""
+def _link(place: Path, target: str) -> None:
+    """Let a result be found under its name, also where an earlier version of Millrace has left its own."""
+    if place.is_symlink():
+        return
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+
+
+def job_command(name: str, *, raw: bool = False) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a job; its function is called with the job, the session and its own options.
+
+    It reads the events of its sources or, with ``raw``, their raw events, without the registry.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @click.command(name, help=function.__doc__)
@@ -125,7 +201,7 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
         @click.option(
             "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
         )
-        @click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
+        @_unless(raw, "--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
         @click.option(
             "--from",
             "start",
@@ -149,16 +225,18 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
         def command(  # noqa: PLR0917 - click calls it by names
             sources: tuple[str, ...],
             bootstrap_servers: str | None,
-            registry_url: str | None,
             start: str,
             end: str,
             output: str | None,
             master: str | None,
+            registry_url: str | None = None,
             **own: Any,
         ) -> None:
             with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
-                settings = _settings(sources, bootstrap_servers, registry_url)
+                settings = _settings(
+                    sources, bootstrap_servers, registry_url, kind=RawJobSettings if raw else JobSettings
+                )
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 schemas = _look_up(settings, names)
                 folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
@@ -166,11 +244,20 @@ def job_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
                 with spark_session(f"millrace {name}", master, settings.spark) as spark:
                     sigterm.spark = spark
                     options = kafka_options(settings.kafka)
-                    inputs = list(_inputs(spark, options, schemas, bounds))
-                    job = Job(name, folder, options, inputs, Steps(spark, name), spark)
+                    inputs = list(_inputs(spark, options, schemas, bounds, raw=raw))
+                    job = Job(name, folder, options, inputs, Steps(spark, name), spark, settings)
                     for one in inputs:
                         job.steps.say(f"reading {one.part}")
-                    function(job, spark, **own)
+                    try:
+                        function(job, spark, **own)
+                    except BaseException:
+                        job.discard()
+                        raise
+                    if job.faults:
+                        raise UserError(
+                            f"{job.faults} records could not be read: see the report; all else is written",
+                            ExitCode.FAULTY,
+                        )
 
         return command
 
@@ -182,10 +269,21 @@ def _bound(option: str, text: str) -> Bound:
         return parse_bound(text)
     except ValueError:
         known = "earliest, latest, an offset, a time as 2026-01-31T10:00, or how long ago, as 90m, 24h or 7d"
-        raise SettingsError([f"{option} is {text!r}: expected {known}"]) from None
+        both = f"; if it is an offset, write offset:{text}" if text.isdecimal() else ""
+        raise SettingsError([f"{option} is {text!r}: expected {known}{both}"]) from None
 
 
-def _settings(sources: Sequence[str], servers: str | None, registry: str | None) -> JobSettings:
+def _unless(condition: bool, *names: str, **more: Any) -> Callable[[Any], Any]:
+    return (lambda function: function) if condition else click.option(*names, **more)
+
+
+def _settings(
+    sources: Sequence[str],
+    servers: str | None,
+    registry: str | None,
+    *,
+    kind: type[RawJobSettings] = JobSettings,
+) -> RawJobSettings:
     values: dict[str, Any] = {}
     if sources:
         if problems := [f"--source: {problem}" for s in sources if (problem := source_problem(s))]:
@@ -195,7 +293,7 @@ def _settings(sources: Sequence[str], servers: str | None, registry: str | None)
         values["kafka"] = {"bootstrap_servers": servers}
     if registry:
         values["registry"] = {"url": registry}
-    settings = load_settings(JobSettings, **values)
+    settings = load_settings(kind, **values)
     configure_logging("WARNING")
     return settings
 
@@ -229,20 +327,21 @@ def _local_path(path: str) -> Path | None:
     return Path(parts.path if parts.scheme else path) if parts.scheme in ("", "file") else None
 
 
-def _look_up(settings: JobSettings, sources: Sequence[str]) -> dict[str, dict[int, dict[str, Any]]]:
+def _look_up(settings: RawJobSettings, sources: Sequence[str]) -> dict[str, dict[int, dict[str, Any]]]:
     """Reach Kafka and the registry before Spark, which takes a while, and return each source's schemas."""
     admin = connect(settings.kafka)
     existing = admin.list_topics(timeout=settings.kafka.connect_timeout_s).topics
-    found = {}
+    kind = "events" if isinstance(settings, JobSettings) else "raw"
+    for source in sources:
+        topic = f"{source}.{kind}"
+        if topic not in existing:
+            known = sorted(name.removesuffix(f".{kind}") for name in existing if name.endswith(f".{kind}"))
+            hint = f"sources there are: {', '.join(known)}" if known else "no source has any events there"
+            raise UserError(f"topic {topic} does not exist; {hint}", ExitCode.KAFKA)
+    if not isinstance(settings, JobSettings):
+        return {source: {} for source in sources}
     with SchemaRegistry(settings.registry) as registry:
-        for source in sources:
-            topic = Topics(source).events
-            if topic not in existing:
-                known = sorted(name.removesuffix(".events") for name in existing if name.endswith(".events"))
-                hint = f"sources there are: {', '.join(known)}" if known else "no source has any events there"
-                raise UserError(f"topic {topic} does not exist; {hint}", ExitCode.KAFKA)
-            found[source] = registry.subject_schemas(value_subject(topic))
-    return found
+        return {source: registry.subject_schemas(value_subject(Topics(source).events)) for source in sources}
 
 
 def _inputs(
@@ -250,10 +349,17 @@ def _inputs(
     options: Mapping[str, str],
     schemas: Mapping[str, Mapping[int, dict[str, Any]]],
     bounds: tuple[Bound, Bound],
+    *,
+    raw: bool,
 ) -> Iterator[Input]:
     """Fix which offsets of each source are read."""
     for source, known in schemas.items():
-        part = resolve_slice(spark, options, Topics(source).events, *bounds)
+        topics = Topics(source)
+        part = resolve_slice(spark, options, topics.raw if raw else topics.events, *bounds)
+        if raw:
+            (first, _) = resolve_slice(spark, options, topics.raw).offsets[0]
+            yield Input(source, part, known, first)
+            continue
         if part.count and not known:
             raise UserError(
                 f"the registry has no schema under {value_subject(part.topic)}; check that "
@@ -280,6 +386,10 @@ def errors_in_words(name: str) -> Iterator[None]:
         if interrupts.came or isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         text = str(error)
+        if (words := _kafka_words(name, text)) is not None:
+            line, code = words
+            _say(line)
+            raise SystemExit(int(code)) from None
         if isinstance(error, PySparkException) and EVENT_ERROR in text:
             _say(text.rpartition(EVENT_ERROR)[2].splitlines()[0])
             raise SystemExit(int(ExitCode.DATA)) from None
@@ -287,6 +397,20 @@ def errors_in_words(name: str) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeFilter(interrupts)
+
+
+def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
+    """Say what became of Kafka while a job ran, if that is what an error of Spark tells."""
+    stands = "; the results of the last whole run stand. "
+    if (lost := _KAFKA_LOST.search(text)) is not None:
+        told = " ".join(lost[0].split())[:300]
+        advice = "Run the job again when the brokers answer"
+        return f"Kafka stopped answering while {name} ran ({told}){stands}{advice}", ExitCode.KAFKA
+    if (gone := _RECORDS_GONE.search(text)) is not None:
+        told = " ".join(gone[0].split())[:300]
+        advice = "Begin later with --from, or raise the topic's retention"
+        return f"records were deleted while {name} read them ({told}){stands}{advice}", ExitCode.DATA
+    return None
 
 
 class _Interrupts(logging.Filter):
@@ -339,7 +463,7 @@ def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
         if not sigterm.came:
             raise
         sigterm.finish()
-        _say(f"{name} was stopped by SIGTERM; its results are incomplete")
+        _say(f"{name} was stopped by SIGTERM; the results of the last whole run stand")
         raise SystemExit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -370,11 +494,13 @@ def persisted(frame: DataFrame) -> DataFrame:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a file, on the local disk or on any file system that Spark knows."""
+    """Write a file whole, in place of an earlier one, on the local disk or where else Spark can write."""
     file = _local_path(path)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        whole.write_text(text, encoding="utf-8")
+        whole.replace(file)
         return
     jvm: Any = spark._jvm
     place = jvm.org.apache.hadoop.fs.Path(path)

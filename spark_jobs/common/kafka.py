@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
@@ -31,10 +31,12 @@ __all__ = [
     "Bound",
     "TopicSlice",
     "cut_events",
+    "headers_of",
     "kafka_options",
     "parse_bound",
     "read_records",
     "resolve_slice",
+    "scan",
 ]
 
 RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary"
@@ -46,7 +48,6 @@ Bound = int | datetime | None
 _AGO: Final = re.compile(r"([0-9]+)([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS_PER_PARTITION: Final = 25_000
-_CONNECT_TIMEOUT_S: Final = 15
 _SMALLEST_LONG: Final = 1 << 31
 """Smaller numbers reach Java as Integer, where Kafka wants a Long; as a time it is January 1970."""
 
@@ -75,12 +76,16 @@ class TopicSlice:
 def parse_bound(text: str) -> Bound:
     """Read ``earliest``, ``latest``, an offset, how long ago (``24h``) or a time in ISO 8601.
 
-    A time without zone is UTC. Raises ValueError where the text is none of these.
+    ``offset:20261122`` is an offset for certain: digits alone that read as a date are refused, since one of
+    the two would be meant. A time without zone is UTC. Raises ValueError where the text is none of these.
     """
     if text in ("earliest", "latest"):
         return None
-    if text.isdecimal():
-        return int(text)
+    digits = text.removeprefix("offset:")
+    if digits.isascii() and digits.isdecimal():
+        if digits == text and _reads_as_date(text):
+            raise ValueError(text)
+        return int(digits)
     if ago := _AGO.fullmatch(text):
         try:
             return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
@@ -90,12 +95,23 @@ def parse_bound(text: str) -> Bound:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def _reads_as_date(digits: str) -> bool:
+    """Tell whether digits may be meant as a date: with year, month and day, and perhaps a time."""
+    try:
+        return len(digits) in (8, 12, 14) and 1990 <= datetime.strptime(digits[:8], "%Y%m%d").year <= 2100  # noqa: DTZ007
+    except ValueError:
+        return False
+
+
 def kafka_options(settings: KafkaSettings) -> dict[str, str]:
     """Return the options of Kafka's Java client; certificates as text, for executors have no such files."""
+    timeout_ms = str(int(settings.connect_timeout_s * 1000))
     options = {
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol,
         "isolation.level": "read_committed",
+        "default.api.timeout.ms": timeout_ms,
+        "request.timeout.ms": timeout_ms,
     }
     if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
         options["sasl.mechanism"] = settings.sasl_mechanism
@@ -121,9 +137,15 @@ def _jaas(mechanism: str, username: str, password: str) -> str:
 
 
 def resolve_slice(
-    spark: SparkSession, options: Mapping[str, str], topic: str, start: Bound = None, end: Bound = None
+    spark: SparkSession,
+    options: Mapping[str, str],
+    topic: str,
+    start: Bound = None,
+    end: Bound = None,
+    *,
+    missing_is_empty: bool = False,
 ) -> TopicSlice:
-    """Ask Kafka for the offsets between two bounds.
+    """Ask Kafka for the offsets between two bounds; of a topic that does not exist there may be none.
 
     Raises :class:`UserError` where Kafka does not answer or the topic does not exist.
     """
@@ -140,6 +162,8 @@ def resolve_slice(
         ) from None
     try:
         bounded = start is not None or end is not None
+        if missing_is_empty and not consumer.listTopics().containsKey(topic):
+            return TopicSlice(topic, {})
         return TopicSlice(topic, _offsets(jvm, consumer, topic, start, end), bounded)
     except Py4JJavaError as error:
         raise _kafka_error(error, options) from None
@@ -152,7 +176,6 @@ def _consumer(jvm: Any, options: Mapping[str, str]) -> Any:
     for name, value in options.items():
         settings.put(name, value)
     settings.put("allow.auto.create.topics", "false")
-    settings.put("default.api.timeout.ms", str(_CONNECT_TIMEOUT_S * 1000))
     new = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
     return jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings, new(), new())
 
@@ -219,26 +242,34 @@ def cut_events(spark: SparkSession, options: Mapping[str, str], part: TopicSlice
     return _chunks(_scan(spark, options, part)).where("pieces < wanted").count()
 
 
-def _scan(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> DataFrame:
+def scan(
+    spark: SparkSession, options: Mapping[str, str], part: TopicSlice, *, whole: bool = False
+) -> DataFrame:
+    """Return committed records of a slice as Kafka's source has them; ``whole`` as one Spark partition."""
     starts = {str(number): start for number, (start, _) in part.offsets.items()}
     ends = {str(number): end for number, (_, end) in part.offsets.items()}
     reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in options.items()})
-    records = (
+    return (
         reader.option("subscribe", part.topic)
         .option("startingOffsets", json.dumps({part.topic: starts}))
         .option("endingOffsets", json.dumps({part.topic: ends}))
         .option("includeHeaders", "true")
-        .option("minPartitions", max(1, part.count // _OFFSETS_PER_PARTITION))
+        .option("kafkaConsumer.pollTimeoutMs", 4 * int(options["request.timeout.ms"]))
+        .option("minPartitions", 1 if whole else max(1, part.count // _OFFSETS_PER_PARTITION))
         .load()
     )
-    return records.select(
-        "partition", "offset", sf.col("timestamp").alias("time"), "key", "value",
-        _header(HEADER_CHUNK).alias("chunk"), _header(HEADER_MARKER).alias("marker"),
-    )  # fmt: skip
 
 
-def _header(name: str) -> Any:
+def headers_of(name: str) -> Column:
+    """Return a header of a record as text, null where it has none of this name."""
     return sf.expr(f"cast(get(filter(headers, h -> h.key = '{name}'), 0).value as string)")
+
+
+def _scan(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> DataFrame:
+    return scan(spark, options, part).select(
+        "partition", "offset", sf.col("timestamp").alias("time"), "key", "value",
+        headers_of(HEADER_CHUNK).alias("chunk"), headers_of(HEADER_MARKER).alias("marker"),
+    )  # fmt: skip
 
 
 def _chunks(records: DataFrame) -> DataFrame:

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from millrace import cli
 from millrace.demo.pipeline import parse_address
 from millrace.doctor.examine import load_sides
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from services.decoder.settings import DecoderSettings
 from services.reader.settings import ReaderSettings
-from services.rowmapper.settings import RowMapperSettings
 from tests.shared import PROJECT, environment_with, run_python
 
 SERVICES = ("reader", "decoder", "rowmapper")

@@ -31,7 +31,7 @@ EARLIER_DECODER = """
 import sys
 from millrace.avro.events import EventSerializer
 from millrace.binlog.errors import UnsupportedError
-from services.decoder import stage
+from millrace.decoder import stage
 from services.decoder.app import main
 
 decode_event = stage.decode_event

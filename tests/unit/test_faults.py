@@ -39,6 +39,7 @@ from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
 from millrace.kafka.continuity import TopicChangedError
 from millrace.kafka.producer import CommitPolicy
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
@@ -50,7 +51,6 @@ from services.decoder.settings import DecoderSettings
 from services.reader import app as reader_app
 from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
-from services.rowmapper.settings import RowMapperSettings
 from services.run import app as run_app
 from services.run.settings import RunSettings
 from tests.fake_broker import Broker, Crash, crash

@@ -4,7 +4,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
 from millrace.cli.schema import lines_of
 from millrace.ddl import Server, Session
-from services.rowmapper.catalog import Catalog, Position
+from millrace.rowmapper.catalog import Catalog, Position
 
 
 def test_a_table_as_of_places_in_the_log() -> None:

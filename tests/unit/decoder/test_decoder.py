@@ -43,9 +43,9 @@ from millrace.contract import (
     RawKey,
     Topics,
 )
+from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import HELD_BYTES, ChunkJoiner, split
 from millrace.stage import Record
-from services.decoder.stage import DecoderStage, Format
 from tests.stages import CrashError, Ledger, Written, exhaust
 
 TOPICS = Topics("shop")
@@ -567,7 +567,7 @@ def test_a_large_event_inside_a_payload_that_cannot_be_taken_in_pieces(
     raw = records(builder.records)
     whole = run(raw)
     assert run(raw, held_bytes=300) == whole
-    monkeypatch.setattr("services.decoder.stage._MOST_JOINED", 700)
+    monkeypatch.setattr("millrace.decoder.stage._MOST_JOINED", 700)
     output = run(raw, held_bytes=300)
     [(key, text)] = dead_letters_of(output)
     assert key == builder.records[2][0]

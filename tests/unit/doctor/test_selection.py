@@ -7,7 +7,7 @@ import pytest
 
 from millrace.doctor.finding import Level
 from millrace.doctor.selection_checks import selection
-from services.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.settings import RowMapperSettings
 
 if TYPE_CHECKING:
     from millrace.doctor.server import Server

@@ -45,7 +45,8 @@ BY_FILE = {
 
 
 def settings_class(service: str) -> Any:
-    return getattr(importlib.import_module(f"services.{service}.settings"), SETTINGS[service])
+    package = "millrace" if service == "rowmapper" else "services"
+    return getattr(importlib.import_module(f"{package}.{service}.settings"), SETTINGS[service])
 
 
 def variables(model: Any, prefix: str = "MILLRACE_") -> set[str]:

@@ -7,8 +7,8 @@ from millrace import kernel
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.service_state import DecoderState
 from millrace.contract import RawKey, Topics
+from millrace.decoder.stage import DecoderStage, Format
 from millrace.stage import Record
-from services.decoder.stage import DecoderStage, Format
 from tests.stages import Ledger, Written
 
 __all__ = ["NOT_BUILT", "compare", "decode", "deserializer", "raw_records"]

@@ -134,7 +134,7 @@ def test_the_kernel_takes_what_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> N
         left.append(data[4])
         return decode_event(data, state)
 
-    monkeypatch.setattr("services.decoder.stage.decode_event", count)
+    monkeypatch.setattr("millrace.decoder.stage.decode_event", count)
     log = log_of(
         [*[GTID, BEGIN, NOTE, MAP, OTHER_MAP, ROWS, OTHER_ROWS, LAST_ROWS, XidEvent(3)] * 3, DDL, XA_COMMIT]
     )

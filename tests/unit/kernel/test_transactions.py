@@ -21,7 +21,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED, GAP
-from services.rowmapper.partition import murmur2
+from millrace.rowmapper.partition import murmur2
 from tests.unit.kernel.both_stages import PartitionedWorld, run, run_with_crashes
 from tests.unit.rowmapper.harness import EventsTopic, World
 from tests.unit.rowmapper.logs import Log

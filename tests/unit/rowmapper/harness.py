@@ -20,14 +20,14 @@ from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import EventKey, Topics
 from millrace.kafka.chunks import HELD_BYTES, split
 from millrace.kafka.topics import TableTopicInfo
+from millrace.rowmapper.binding import Binder
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.stage import RowMapperStage
 from millrace.stage import Output, Record
-from services.rowmapper.binding import Binder
-from services.rowmapper.catalog import Catalog
-from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
-from services.rowmapper.publication import Publisher
-from services.rowmapper.quarantine import Quarantine
-from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.stage import RowMapperStage
 from tests.stages import Ledger
 
 SOURCE = "t"

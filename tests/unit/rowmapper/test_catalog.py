@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import TableDefinition
 from millrace.ddl import Server, Session, Unknown
-from services.rowmapper.catalog import Catalog, Position
+from millrace.rowmapper.catalog import Catalog, Position
 
 
 def entry(name, epoch, log_file, position, engine):

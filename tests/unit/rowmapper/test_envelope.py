@@ -4,7 +4,7 @@ import pytest
 
 from millrace.avro.service_state import RowsContext
 from millrace.binlog.events import GtidLogEvent, QueryEvent, StatusVariables
-from services.rowmapper.binding import TableRefusedError
+from millrace.rowmapper.binding import TableRefusedError
 from tests.stages import CrashError
 
 from .harness import EventsTopic, World

@@ -8,9 +8,9 @@ from millrace.avro.service_state import RowsContext
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import PartialRowDataEvent, WriteRowsEvent, XidEvent
 from millrace.binlog.rows import RowImages
-from services.rowmapper.chunked_rows import locate_in_pieces, row_batches
-from services.rowmapper.publication import WaitingRows
-from services.rowmapper.value_offsets import locate_value
+from millrace.rowmapper.chunked_rows import locate_in_pieces, row_batches
+from millrace.rowmapper.publication import WaitingRows
+from millrace.rowmapper.value_offsets import locate_value
 
 from .logs import ALL, COLUMNS
 

@@ -9,8 +9,8 @@ from millrace.avro.row_records import EventWriter
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import QueryCompressedEvent, StatusVariables, WriteRowsCompressedEventV1
 from millrace.binlog.rows import RowImages
+from millrace.rowmapper.binding import TableRefusedError
 from millrace.runtime.errors import UserError
-from services.rowmapper.binding import TableRefusedError
 
 from .harness import World
 from .logs import COLUMNS
@@ -155,7 +155,7 @@ def test_a_table_topic_that_is_another_one(change):
 def test_a_record_that_is_no_event(headers, within, buffer, monkeypatch):
     """It is a dead letter; the transaction around it is published as if it were not there."""
     if buffer == "replayed":
-        monkeypatch.setattr("services.rowmapper.assembly._OVERHEAD", 1 << 21)
+        monkeypatch.setattr("millrace.rowmapper.assembly._OVERHEAD", 1 << 21)
     log_ = log().begin().insert("a", (1, "x")).commit().begin().insert("a", (2, "x"))
     if within:
         log_.topic.put(b"1:0:x:99:0", b"garbage", headers=headers)

@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from millrace.rowmapper.quarantine import Quarantine
 from services.rowmapper.metrics import RowMapperMetrics
-from services.rowmapper.quarantine import Quarantine
 
 from .harness import EventsTopic, World
 from .logs import Log

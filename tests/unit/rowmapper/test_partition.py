@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.rowmapper.partition import murmur2, partition_of
+from millrace.rowmapper.partition import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from millrace import kernel
 from millrace.binlog.events import UpdateRowsEvent
 from millrace.contract import Topics
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import TopicsSettings, load_settings
-from services.rowmapper.settings import RowMapperSettings
 from tests.unit.kernel.both_stages import run
 
 from .harness import EventsTopic, World

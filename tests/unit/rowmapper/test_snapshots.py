@@ -7,10 +7,10 @@ from millrace.avro.registry import WIRE_PREFIX_SIZE
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.kafka.chunks import split
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.snapshot.images import SelectedTable
 from millrace.stage import Record
-from services.rowmapper.catalog import Position
-from services.rowmapper.snapshots import Changes, SnapshotMerger
 
 from .harness import EventsTopic, World
 

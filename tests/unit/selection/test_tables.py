@@ -5,11 +5,11 @@
 
 import pytest
 
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
 from millrace.selection.settings import ReplicateSettings
 from millrace.selection.tables import is_plain, wild
-from services.rowmapper.settings import RowMapperSettings
 
 TABLES = ("shop.orders", "shop.customers", "shop_eu.orders", "hr.people", "HR.people")
 

@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
 from millrace.runtime.errors import SettingsError
-from spark_jobs.common.job import _joined, _settings
+from millrace.runtime.exit_codes import ExitCode
+from spark_jobs.common.job import _bound, _joined, _settings, errors_in_words
 from spark_jobs.common.kafka import parse_bound
 from spark_jobs.common.session import SparkSettings, _conf
 
@@ -68,6 +70,56 @@ def test_a_bound_can_be_how_long_ago(text: str, ago: timedelta) -> None:
     bound = parse_bound(text)
     assert isinstance(bound, datetime)
     assert before <= bound <= datetime.now(UTC) - ago
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        ("0", 0),
+        ("2026", 2026),
+        ("20261322", 20_261_322),
+        ("99991231", 99_991_231),
+        ("offset:20261122", 20_261_122),
+    ],
+)
+def test_a_bound_can_be_an_offset(text: str, offset: int) -> None:
+    assert parse_bound(text) == offset
+
+
+@pytest.mark.parametrize("text", ["20261122", "202611221000", "20261122100000"])
+def test_digits_that_read_as_a_date_are_no_offset_by_accident(text: str) -> None:
+    with pytest.raises(SettingsError, match=f"; if it is an offset, write offset:{text}"):
+        _bound("--from", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "code"),
+    [
+        (
+            "…\n\tat x.y(Z.java:1)\nCaused by: org.apache.kafka.common.errors.TimeoutException: Timed out",
+            "Kafka stopped answering while analytics ran (TimeoutException: Timed out); ",
+            ExitCode.KAFKA,
+        ),
+        (
+            "java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 60000 ms\n at",
+            "Kafka stopped answering while analytics ran (Cannot fetch record for offset 7 in 60000 ms)",
+            ExitCode.KAFKA,
+        ),
+        (
+            "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost because …",
+            "records were deleted while analytics read them ([KAFKA_DATA_LOSS.COULD",
+            ExitCode.DATA,
+        ),
+    ],
+)
+def test_what_becomes_of_kafka_is_told(
+    text: str, words: str, code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, errors_in_words("analytics"):
+        raise PySparkException(text)
+    assert ended.value.code == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {words}")
 
 
 @pytest.mark.parametrize("text", ["h", "-1h", "1w", "1h ago", "999999999d", "9" * 30 + "h"])

@@ -1,8 +1,8 @@
 """From records of ``{source}.events`` to those of the row topics, with the state after them.
 
-One direction: events (:mod:`services.rowmapper.event_reader`), transactions that have ended
-(:mod:`services.rowmapper.assembly`), the tables that they touch (:mod:`services.rowmapper.binding`), their
-output (:mod:`services.rowmapper.publication`).
+One direction: events (:mod:`millrace.rowmapper.event_reader`), transactions that have ended
+(:mod:`millrace.rowmapper.assembly`), the tables that they touch (:mod:`millrace.rowmapper.binding`), their
+output (:mod:`millrace.rowmapper.publication`).
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -12,18 +12,18 @@ from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
 from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.transaction import TransactionEnd
+from millrace.rowmapper.assembly import Assembler, Step, Transaction
+from millrace.rowmapper.binding import Seen
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.publication import Publication, Publisher
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Record
-from services.rowmapper.assembly import Assembler, Step, Transaction
-from services.rowmapper.binding import Seen
-from services.rowmapper.catalog import Position
-from services.rowmapper.event_reader import EventReader, Incoming, Unreadable
-from services.rowmapper.publication import Publication, Publisher
 
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
-    from services.rowmapper.snapshots import SnapshotMerger
+    from millrace.rowmapper.snapshots import SnapshotMerger
 
 __all__ = ["Replay", "RowMapperStage"]
 

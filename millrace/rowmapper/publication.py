@@ -42,16 +42,16 @@ from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
 from millrace.ddl import MAX_STATEMENT
 from millrace.kafka.chunks import split, split_parts
+from millrace.rowmapper.assembly import Transaction
+from millrace.rowmapper.binding import Binder, BoundTable
+from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_pieces, row_batches
+from millrace.rowmapper.event_reader import Incoming, Unreadable
+from millrace.rowmapper.partition import partition_of
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.session import session_of, statement_text
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
-from services.rowmapper.assembly import Transaction
-from services.rowmapper.binding import Binder, BoundTable
-from services.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_pieces, row_batches
-from services.rowmapper.event_reader import Incoming, Unreadable
-from services.rowmapper.partition import partition_of
-from services.rowmapper.quarantine import Quarantine
-from services.rowmapper.session import session_of, statement_text
 
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TransactionWriter

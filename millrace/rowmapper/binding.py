@@ -8,7 +8,7 @@ All tables of a batch that are not bound are bound together.
 The reader writes the catalogue when it connects and after statements that define tables, which the events do
 not show. So it is looked at again, where names come from it, after each batch, each format description and
 each such statement. A table map shows types alone: what a statement does to names, signs, character sets and
-members is applied to the definitions before it (:mod:`services.rowmapper.catalog`). Where that is not
+members is applied to the definitions before it (:mod:`millrace.rowmapper.catalog`). Where that is not
 understood, rows wait that do not say by themselves what they are.
 
 What goes wrong with one table is that table's trouble: :meth:`Binder.bind` raises it as a BinlogError.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import millrace
+from millrace import __version__
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.column_values import ColumnValues
 from millrace.avro.registry import key_subject, value_subject, wire_prefix
@@ -46,11 +46,11 @@ from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefin
 from millrace.contract import Topics, metric_name
 from millrace.ddl import Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
+from millrace.rowmapper.catalog import Catalog, Found, Position
+from millrace.rowmapper.selection import RowFilter, Selection
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.value_offsets import locate_value
 from millrace.runtime.logging import get_logger
-from services.rowmapper.catalog import Catalog, Found, Position
-from services.rowmapper.selection import RowFilter, Selection
-from services.rowmapper.settings import RowMapperSettings
-from services.rowmapper.value_offsets import locate_value
 
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
@@ -213,7 +213,8 @@ class Binder:
     the topics of tables, ``refused`` why topics took no rows
     since this process has started. Redriving sets two liberties: with
     ``trust_later`` a definition that contradicts the log gives way to the first one read later that agrees
-    with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is.
+    with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is. With
+    ``without_topics`` rows go elsewhere: names of topics are not claimed.
     """
 
     def __init__(
@@ -231,6 +232,7 @@ class Binder:
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
+        self.without_topics = False
         self.selection = Selection(settings)
         self._source = settings.source
         self._avro = settings.rows.avro
@@ -430,7 +432,7 @@ class Binder:
         refused: dict[Content, TableTopicInfo | BinlogError] = {}
         asked: dict[str, str | None] = {}
         for content, one in resolved.items():
-            refusal = self._claim(one) or self._refusal(one.topic)
+            refusal = None if self.without_topics else self._claim(one) or self._refusal(one.topic)
             if refusal is not None:
                 refused[content] = refusal
             else:
@@ -520,7 +522,7 @@ class Binder:
         )
         encoder = RowEncoder(
             self._source,
-            millrace.__version__,
+            __version__,
             table,
             self._avro,
             key_id=key_id,
@@ -560,7 +562,7 @@ class Binder:
                 "a TRUNCATE is in the topic of DDL alone: no row was written by this version", topic=topic
             )
             return None
-        begin = origin(millrace.__version__, self._rows.connector, self._source)
+        begin = origin(__version__, self._rows.connector, self._source)
         return topic, truncation(wire_prefix(known.value_schema), begin, (database, table), place)
 
     def topic_id(self, topic: str) -> str | None:

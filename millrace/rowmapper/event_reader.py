@@ -18,10 +18,10 @@ from millrace.binlog.events import (
 from millrace.binlog.events.rows import CompressedRowsEvent, PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey
 from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.chunked_rows import LargeEvent
 from millrace.runtime.logging import get_logger
 from millrace.stage import Record
-from services.rowmapper.catalog import Position
-from services.rowmapper.chunked_rows import LargeEvent
 
 __all__ = ["EventReader", "Incoming", "Marker", "Unreadable"]
 

@@ -30,13 +30,13 @@ from millrace.binlog.events import TableMapEvent
 from millrace.binlog.events.rows import WriteRowsEvent
 from millrace.contract import HEADER_CHUNK
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
+from millrace.rowmapper.binding import BoundTable
+from millrace.rowmapper.catalog import Position
+from millrace.rowmapper.partition import partition_of
+from millrace.rowmapper.publication import Publisher
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Output, Record
-from services.rowmapper.binding import BoundTable
-from services.rowmapper.catalog import Position
-from services.rowmapper.partition import partition_of
-from services.rowmapper.publication import Publisher
 
 __all__ = ["Changes", "SnapshotMerger", "SnapshotPort"]
 

@@ -19,8 +19,8 @@ from millrace.binlog.statement import Statement, StatementKind, classify
 from millrace.binlog.transaction import ROLES, TransactionEnd
 from millrace.binlog.types import EventType
 from millrace.contract import GAP
+from millrace.rowmapper.event_reader import Incoming, Marker, Unreadable
 from millrace.runtime.logging import get_logger
-from services.rowmapper.event_reader import Incoming, Marker, Unreadable
 
 __all__ = ["Assembler", "Step", "Transaction"]
 

@@ -15,13 +15,13 @@ from millrace.binlog.errors import MissingStateError, UnsupportedError
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
 from millrace.binlog.rows import RowImages
 from millrace.binlog.table import ResolvedTable
+from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.selection.columns import ColumnAction, column_pattern
 from millrace.selection.rows import ColumnKind, Condition, ConditionError
 from millrace.selection.tables import is_plain, wild
-from services.rowmapper.settings import RowMapperSettings
 
 __all__ = ["RowFilter", "Selection"]
 

@@ -1,0 +1,264 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=True, cdivision=True
+"""Records of Avro into the buffers of Arrow's columns, a batch at a time.
+
+:class:`ColumnReader` is given the layout of a schema as numbers (:mod:`millrace.avro.columnar`, which has the same
+ones and the reference) and reads the records one after the other into a growing buffer per column, as Arrow wants
+them: values of one size side by side, others one after the other with their offsets, and which of them are null.
+Memory is read through :c:type:`Source` and written through :c:type:`Output` alone.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from millrace.kernel.reading cimport Source, read_flag, read_long, skip, source_of
+from millrace.kernel.writing cimport Output, put, put_byte, room
+
+__all__ = ["ColumnReader"]
+
+cdef enum:
+    NO_BRANCH = -1  # the type is no union
+    OPTIONAL = -2  # it is a union of null and one other
+    MOST_BYTES = 0x7FFFFFFF  # of a column: its offsets have 32 bits
+    LEVELS = 64  # of types inside one another
+
+# How a value is laid out: see millrace.avro.columnar, which has the same numbers.
+cdef enum Kind:
+    KIND_LONG = 1
+    KIND_INT = 2
+    KIND_BOOLEAN = 3
+    KIND_FLOAT = 4
+    KIND_DOUBLE = 5
+    KIND_BYTES = 6
+    KIND_DECIMAL = 7
+    KIND_ARRAY = 8
+    KIND_RECORD = 9
+
+
+cdef struct Node:
+    int kind
+    int branch
+    Py_ssize_t width  # bytes of a value, where all have as many
+    Py_ssize_t end  # of the nodes inside this one, which follow it
+    Py_ssize_t count
+    Py_ssize_t nulls
+    Output valid  # a byte per value
+    Output values
+    Output offsets
+
+
+cdef bint put_offset(Node* node, Py_ssize_t offset) noexcept nogil:
+    cdef int32_t number = <int32_t>offset
+    return offset <= MOST_BYTES and put(&node.offsets, <const uint8_t*>&number, 4) == 0
+
+
+cdef bint put_nothing(Node* nodes, Py_ssize_t index, bint null) noexcept nogil:
+    """Append a null, or inside of one what stands where nothing is."""
+    cdef Node* node = &nodes[index]
+    cdef Py_ssize_t child
+    cdef uint8_t* into
+    node.count += 1
+    if node.branch == OPTIONAL:
+        node.nulls += null
+        if put_byte(&node.valid, not null) != 0:
+            return False
+    if node.kind == KIND_BYTES:
+        return put_offset(node, node.values.size)
+    if node.kind == KIND_ARRAY:
+        return put_offset(node, nodes[index + 1].count)
+    if node.kind == KIND_RECORD:
+        child = index + 1
+        while child < node.end:
+            if not put_nothing(nodes, child, True):
+                return False
+            child = nodes[child].end
+        return True
+    into = room(&node.values, node.width)
+    if into == NULL:
+        return False
+    memset(into, 0, node.width)
+    return True
+
+
+cdef bint read_decimal(Node* node, Source* source) noexcept nogil:
+    """Read a number in two's complement, its first byte the highest, and write it the other way round."""
+    cdef int64_t size = read_long(source)
+    cdef Py_ssize_t at = skip(source, size)
+    cdef Py_ssize_t index
+    cdef uint8_t* into
+    if source.bad or size > node.width or size == 0:
+        return False
+    into = room(&node.values, node.width)
+    if into == NULL:
+        return False
+    memset(into, 255 if source.data[at] > 127 else 0, node.width)
+    for index in range(size):
+        into[size - 1 - index] = source.data[at + index]
+    return True
+
+
+cdef bint read_items(Node* nodes, Py_ssize_t index, Source* source, int level) noexcept nogil:
+    cdef int64_t number = read_long(source)
+    cdef int64_t item
+    while number != 0 and not source.bad:
+        if number < 0:
+            number = -number
+            read_long(source)
+        # An item takes a byte at the least.
+        if number < 0 or number > source.end - source.at:
+            return False
+        for item in range(number):
+            if not read_value(nodes, index + 1, source, level + 1):
+                return False
+        number = read_long(source)
+    return not source.bad and put_offset(&nodes[index], nodes[index + 1].count)
+
+
+cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, int level) noexcept nogil:
+    """Read a value of the type at ``index``; false for what is malformed, or does not fit."""
+    cdef Node* node = &nodes[index]
+    cdef int64_t number
+    cdef int32_t small
+    cdef Py_ssize_t at, child
+    if node.branch != NO_BRANCH:
+        number = read_long(source)
+        if node.branch >= 0:
+            if number != node.branch:
+                return False
+        elif number == 0:
+            return not source.bad and put_nothing(nodes, index, True)
+        elif number != 1 or put_byte(&node.valid, 1) != 0:
+            return False
+    node.count += 1
+    if node.kind == KIND_LONG:
+        number = read_long(source)
+        return not source.bad and put(&node.values, <const uint8_t*>&number, 8) == 0
+    if node.kind == KIND_INT:
+        number = read_long(source)
+        small = <int32_t>number
+        return not source.bad and small == number and put(&node.values, <const uint8_t*>&small, 4) == 0
+    if node.kind == KIND_BOOLEAN:
+        small = read_flag(source)
+        return not source.bad and put_byte(&node.values, <uint8_t>small) == 0
+    if node.kind == KIND_FLOAT or node.kind == KIND_DOUBLE:
+        at = skip(source, node.width)
+        return not source.bad and put(&node.values, source.data + at, node.width) == 0
+    if node.kind == KIND_BYTES:
+        number = read_long(source)
+        at = skip(source, number)
+        if source.bad or put(&node.values, source.data + at, number) != 0:
+            return False
+        return put_offset(node, node.values.size)
+    if node.kind == KIND_DECIMAL:
+        return read_decimal(node, source)
+    if level >= LEVELS:
+        return False
+    if node.kind == KIND_ARRAY:
+        return read_items(nodes, index, source, level)
+    child = index + 1
+    while child < node.end:
+        if not read_value(nodes, child, source, level + 1):
+            return False
+        child = nodes[child].end
+    return True
+
+
+cdef bytes bits_of(const Output* flags):
+    """Pack a byte per value into a bit."""
+    cdef Py_ssize_t size = flags.size
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, (size + 7) // 8)
+    cdef uint8_t* into = <uint8_t*>PyBytes_AS_STRING(packed)
+    cdef Py_ssize_t index
+    memset(into, 0, (size + 7) // 8)
+    for index in range(size):
+        into[index >> 3] |= (flags.data[index] & 1) << (index & 7)
+    return packed
+
+
+cdef bytes bytes_of(const Output* output):
+    return PyBytes_FromStringAndSize(<const char*>output.data, output.size)
+
+
+cdef class ColumnReader:
+    """Reads records of one schema.
+
+    ``plan`` has a kind, a branch, a width and the end of what is inside for each type, the record's own first
+    and what is inside of one after it. Each record has ``prefix`` bytes in front.
+    """
+
+    cdef Node* nodes
+    cdef Py_ssize_t size
+    cdef Py_ssize_t prefix
+    cdef bint whole
+
+    def __cinit__(self, list plan not None, Py_ssize_t prefix, bint whole):
+        cdef Py_ssize_t index
+        cdef Node* node
+        self.nodes = NULL
+        self.size = 0
+        self.prefix = prefix
+        self.whole = whole
+        self.nodes = <Node*>calloc(len(plan) + 1, sizeof(Node))
+        if self.nodes == NULL:
+            raise MemoryError
+        self.size = len(plan)
+        for index in range(self.size):
+            node = &self.nodes[index]
+            node.kind, node.branch, node.width, node.end = plan[index]
+            if node.end <= index or node.end > self.size or (node.kind == KIND_ARRAY and node.end == index + 1):
+                raise ValueError("a plan whose parts do not lie inside one another")
+        if self.size == 0 or self.nodes[0].kind != KIND_RECORD or self.nodes[0].branch != NO_BRANCH:
+            raise ValueError("a plan that is not that of a record")
+        self._clear()
+
+    def __dealloc__(self):
+        cdef Py_ssize_t index
+        for index in range(self.size):
+            free(self.nodes[index].valid.data)
+            free(self.nodes[index].values.data)
+            free(self.nodes[index].offsets.data)
+        free(self.nodes)
+
+    cdef int _clear(self) except -1:
+        cdef Py_ssize_t index
+        cdef Node* node
+        for index in range(self.size):
+            node = &self.nodes[index]
+            node.count = node.nulls = node.valid.size = node.values.size = node.offsets.size = 0
+            if node.kind in (KIND_BYTES, KIND_ARRAY) and not put_offset(node, 0):
+                raise MemoryError
+        return 0
+
+    def read(self, list values not None):
+        """Read records; give for each type its count and nulls, which are valid, its values and its offsets.
+
+        Raises ValueError for what is no record of the schema; then nothing is given.
+        """
+        cdef Source source
+        cdef object value
+        cdef Py_ssize_t index
+        cdef Node* node
+        try:
+            for index in range(len(values)):
+                value = values[index]
+                if not PyBytes_CheckExact(value):
+                    raise ValueError(f"record {index} is not bytes")
+                source = source_of(value, self.prefix, PyBytes_GET_SIZE(value))
+                if not read_value(self.nodes, 0, &source, 0) or (self.whole and source.at != source.end):
+                    raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
+            found = []
+            for index in range(self.size):
+                node = &self.nodes[index]
+                found.append(
+                    (
+                        node.count,
+                        node.nulls,
+                        bits_of(&node.valid) if node.nulls else None,
+                        bits_of(&node.values) if node.kind == KIND_BOOLEAN else bytes_of(&node.values),
+                        bytes_of(&node.offsets),
+                    )
+                )
+            return found
+        finally:
+            self._clear()

@@ -1,0 +1,304 @@
+"""Raw records to typed events and rows, in one process and without Kafka: the stages of the services.
+
+What is made of raw records is what decoder and row mapper make of them, since it is made by the same code
+(:mod:`millrace.decoder`, :mod:`millrace.rowmapper`), but for what a service alone has: no table is
+quarantined beyond the event that fails, no topic is created, no schema is registered. So what comes of a
+transaction depends on the definitions of tables and on the format description before it, not on where
+decoding began.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Final, cast
+
+import pyarrow as pa
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.events import EventDeserializer, EventSerializer
+from millrace.avro.records import RecordSerializer, TransactionSerializer
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.schema_version import SchemaVersion
+from millrace.avro.service_state import DecoderState, QuarantinedTable, RowMapperState
+from millrace.contract import Topics
+from millrace.decoder.stage import DecoderStage, Format
+from millrace.kafka.topics import TOPIC_SPECS, TableTopicInfo
+from millrace.rowmapper.binding import Binder
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.stage import RowMapperStage
+from millrace.stage import Output, OutputRecord, Record, Target
+
+__all__ = ["Decoding", "RawDecoder", "Written"]
+
+_UNBOUNDED: Final = 1 << 31
+"""No record that is made here goes to Kafka, so none is cut; an event is held whole."""
+
+_HELD_BYTES: Final = 64 << 20
+"""What is kept in memory of transactions that may be read a second time; what is more goes to a file."""
+
+_MAPPED_BYTES: Final = 8 << 20
+_MAPPED_EVENTS: Final = 2500
+"""What is mapped to rows at once: the transaction that a batch ends in takes the reference, and so does all
+of a batch that has a new table."""
+
+_HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+_KEPT: Final = pa.schema(
+    [("key", pa.binary()), ("value", pa.large_binary()), ("offset", pa.int64()), ("headers", _HEADERS)]
+)
+"""Records as they lie in the file."""
+
+_NOWHERE: Final[dict[str, Any]] = {
+    "kafka": {"bootstrap_servers": "localhost:1"},
+    "registry": {"url": "http://localhost:1"},
+}
+
+Written = Mapping[Target, list[OutputRecord]]
+"""Records by topic. In place of a timestamp they have the offset of the raw record that they are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How raw records are decoded: what executors are told.
+
+    ``catalog`` and ``schemas`` have the values of the topics of these names, ``rows`` and ``topics`` the
+    settings. Without ``schemas`` a DDL statement is known to its own piece alone.
+    """
+
+    source: str
+    into_rows: bool
+    now_ms: int
+    catalog: Sequence[bytes] = ()
+    schemas: Sequence[bytes] = ()
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    topics: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> RowMapperSettings:
+        """Give these as the settings of a row mapper that reaches nothing."""
+        values = {"source": self.source, "rows": dict(self.rows), "topics": dict(self.topics), **_NOWHERE}
+        return RowMapperSettings.model_validate(values)
+
+
+class _Schemas:
+    """Stands where the registry is: gives ids to schemas."""
+
+    def __init__(self) -> None:
+        self._schemas: list[Any] = []
+
+    def register(self, _subject: str, schema: Any, **_: Any) -> int:
+        if schema not in self._schemas:
+            self._schemas.append(schema)
+        return self._schemas.index(schema) + 1
+
+    def schema(self, schema_id: int) -> Any:
+        return self._schemas[schema_id - 1]
+
+
+class _NoQuarantine(Quarantine):
+    """Lets an event that fails be a dead letter by itself: those after it are tried, wherever they begin."""
+
+    def add(self, table: QuarantinedTable) -> None:
+        """Let the table be."""
+
+
+class _Kept:
+    """Records from the first that may be read again on, numbered; beyond some size in a file."""
+
+    def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
+        self.end = 0
+        self._held_bytes = held_bytes
+        self._held = 0
+        self._file: IO[bytes] | None = None
+        # First number, number behind the last, bytes; the records, or where in the file they are.
+        self._parts: list[tuple[int, int, int, list[Record] | int]] = []
+
+    def add(self, written: Sequence[OutputRecord]) -> list[Record]:
+        """Take records; give them with their numbers."""
+        keys, values, offsets, headers = zip(*written, strict=True)
+        numbers = range(self.end, self.end + len(written))
+        records = list(map(Record._make, zip(numbers, offsets, keys, values, headers, strict=True)))
+        size = sum(map(len, values))
+        place: list[Record] | int = records
+        if self._held + size > self._held_bytes:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when nothing in it is needed
+            place = self._file.seek(0, 2)
+            columns = [keys, values, offsets, headers]
+            arrays = [pa.array(one, part.type) for one, part in zip(columns, _KEPT, strict=True)]
+            whole = pa.RecordBatch.from_arrays(arrays, schema=_KEPT).serialize()
+            self._file.write(len(whole).to_bytes(8, "little"))
+            self._file.write(whole)
+            size = 0
+        self._held += size
+        self._parts.append((self.end, self.end + len(records), size, place))
+        self.end += len(records)
+        return records
+
+    def read(self, start: int, stop: int) -> Iterator[Record]:
+        """Give records from a number to before another again."""
+        for first, end, _, place in list(self._parts):
+            if end <= start or first >= stop:
+                continue
+            records = place if isinstance(place, list) else self._load(place, first)
+            yield from records[max(start - first, 0) : stop - first]
+
+    def _load(self, at: int, first: int) -> list[Record]:
+        assert self._file is not None
+        self._file.seek(at)
+        size = int.from_bytes(self._file.read(8), "little")
+        batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), _KEPT)
+        keys, values, offsets, headers = (column.to_pylist() for column in batch.columns)
+        named = [one and [(each["name"], each["value"]) for each in one] for one in headers]
+        numbers = range(first, first + len(keys))
+        return list(map(Record._make, zip(numbers, offsets, keys, values, named, strict=True)))
+
+    def forget(self, before: int) -> None:
+        """Let go of records that are not read again."""
+        while self._parts and self._parts[0][1] <= before:
+            self._held -= self._parts.pop(0)[2]
+        if not self._parts and self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class RawDecoder:
+    """Decodes raw records from where a transaction begins on.
+
+    :meth:`schema` gives the schema of what is in :data:`Written`, by the id that a value begins with.
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self.topics = Topics(decoding.source)
+        self.counters: Counter[str] = Counter()
+        self._schemas = _Schemas()
+        registry = cast("SchemaRegistry", self._schemas)
+        serialize = EventSerializer(registry, self.topics.events)
+        dead_letter = RecordSerializer(registry, self.topics.deadletter, "DeadLetter")
+        self._decoder = DecoderStage(
+            Format(self.topics, serialize, dead_letter, _UNBOUNDED, _UNBOUNDED),
+            DecoderState(0),
+            reread=_never_large,
+            write_events=serialize.compiled(),
+            held_bytes=_UNBOUNDED,
+        )
+        self._begun_with = 0
+        self._events = _Kept()
+        self._mapper = self._make_mapper(decoding, registry, dead_letter) if decoding.into_rows else None
+
+    def _make_mapper(
+        self, decoding: Decoding, registry: SchemaRegistry, dead_letter: RecordSerializer
+    ) -> RowMapperStage:
+        settings = decoding.settings()
+        catalog = [CatalogEntry.from_bytes(value) for value in decoding.catalog]
+
+        def read_catalog() -> Iterator[CatalogEntry]:
+            while catalog:
+                yield catalog.pop(0)
+
+        history = Catalog(kept=None)
+        for value in decoding.schemas:
+            history.restore(SchemaVersion.from_bytes(value))
+        info = TableTopicInfo(1, TOPIC_SPECS["table"].max_message_bytes)
+        binder = Binder(
+            settings,
+            ensure_topics=lambda names: dict.fromkeys(names, info),
+            register=lambda schemas: [registry.register(*schema) for schema in schemas],
+            schema=self._schemas.schema,
+            read_catalog=read_catalog,
+            catalog_grew=lambda _: bool(catalog),
+            catalog=history,
+        )
+        binder.without_topics = True
+        publisher = Publisher(
+            self.topics,
+            binder,
+            _NoQuarantine(),
+            Output(),
+            self.counters,
+            serialize_transaction=TransactionSerializer(registry, self.topics.transactions),
+            serialize_ddl=RecordSerializer(registry, self.topics.ddl, "Ddl"),
+            serialize_dead_letter=dead_letter,
+            deadletter_limit=_UNBOUNDED,
+            statement_limit=_UNBOUNDED,
+            unpacked_limit=settings.rows.unpacked_mib << 20,
+            include_query=settings.rows.include_query,
+            truncate=settings.rows.truncate,
+            now_us=lambda: decoding.now_ms * 1000,
+        )
+        deserialize = EventDeserializer(registry)
+
+        def replay(start: int, stop: int) -> Iterator[Incoming | Unreadable]:
+            reader = EventReader(deserialize, _never_large, unpacked_limit=publisher.unpacked_limit)
+            for record in self._events.read(start, stop):
+                taken = reader.take(record)
+                if isinstance(taken, Incoming | Unreadable):
+                    yield taken
+
+        return RowMapperStage(
+            RowMapperState(0),
+            publisher,
+            EventReader(
+                deserialize, _never_large, unpacked_limit=publisher.unpacked_limit, held_bytes=_UNBOUNDED
+            ),
+            replay,
+            buffer_bytes=settings.rows.buffer_mib << 20,
+        )
+
+    def schema(self, schema_id: int) -> Any:
+        """Give the schema with this id."""
+        return self._schemas.schema(schema_id)
+
+    @property
+    def raw_events(self) -> int:
+        """Events that were decoded of those taken."""
+        return self._decoder.events - self._begun_with
+
+    def begin(self, described: Record) -> None:
+        """Take the format description of the log at hand, which lies before the first record."""
+        for _ in self.take([described]):
+            pass
+        self.counters.clear()
+        self._begun_with = self._decoder.events
+
+    def take(self, records: Sequence[Record]) -> Iterator[Written]:
+        """Take raw records, whose timestamps are their offsets; give what is made of them."""
+        output = self._decoder.output
+        events: list[OutputRecord] = []
+        size = 0
+        for _ in self._decoder.take(records):
+            written, size = output.groups, size + output.size
+            output.clear()
+            if self._mapper is not None:
+                events += written.pop((self.topics.events, 0), ())
+                if size >= _MAPPED_BYTES:
+                    yield from self._map(self._mapper, events)
+                    events, size = [], 0
+            if written:
+                yield written
+        if self._mapper is not None:
+            yield from self._map(self._mapper, events)
+
+    def _map(self, mapper: RowMapperStage, written: list[OutputRecord]) -> Iterator[Written]:
+        if not written:
+            return
+        output = mapper.output
+        for at in range(0, len(written), _MAPPED_EVENTS):
+            for _ in mapper.take(self._events.add(written[at : at + _MAPPED_EVENTS])):
+                if output.count:
+                    made = output.groups
+                    output.clear()
+                    made.pop((self.topics.state, 0), None)
+                    made.pop((self.topics.schemas, 0), None)
+                    yield made
+            state = mapper.state()
+            self._events.forget(min((state.input_offset, *(xa.start for xa in state.pending_xa))))
+
+
+def _never_large(start: int, stop: int) -> Generator[bytes, None, None]:
+    """Stand for what reads large records again: here none is."""
+    raise AssertionError(f"records {start} to {stop} are held")
+    yield b""

@@ -1,0 +1,124 @@
+"""Files of Parquet that executors write, a folder per table, without passing rows through the JVM.
+
+An executor writes under names that no other attempt uses and says what it wrote. What the driver is not told
+of belongs to no result: an attempt that was lost, or lost a race, leaves files that nobody names. Files lie
+where :mod:`pyarrow.fs` can write: on a disk that all executors share, or in an object store.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+__all__ = ["ParquetFiles", "WrittenFile", "file_system"]
+
+_MOST_OPEN: Final = 64
+"""Files that are open at the same time: each has buffers of its own."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS: Final = 86_400_000
+_REPEATING: Final = {"source", "op", "transaction", "log_file", "type", "header", "context"}
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file: its table, where it lies in the folder of the results, what it holds."""
+
+    table: str
+    path: str
+    rows: int
+    bytes: int
+
+
+def file_system(place: str) -> tuple[fs.FileSystem, str]:
+    """Give the file system of a folder and the folder's path in it; ``s3a`` is what Spark calls ``s3``."""
+    scheme, _, rest = place.partition("://")
+    if not rest:
+        return fs.LocalFileSystem(), place.removeprefix("file:")
+    found, path = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+    return found, path
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """Name the columns whose values repeat: to look for repeats in those of rows costs more than it saves."""
+
+    def leaves(field: pa.Field, path: str) -> Iterator[str]:
+        if pa.types.is_struct(field.type):
+            for inner in field.type:
+                yield from leaves(inner, f"{path}.{inner.name}")
+        else:
+            yield path
+
+    return [path for field in schema if field.name in _REPEATING for path in leaves(field, field.name)]
+
+
+class ParquetFiles:
+    """Writes tables into a folder, each as a file per day; ``prefix`` begins the files' names."""
+
+    def __init__(self, folder: str, prefix: str) -> None:
+        self._system, self._folder = file_system(folder)
+        self._name = f"{prefix}-{uuid.uuid4().hex}"
+        self._open: dict[str, tuple[str, pq.ParquetWriter, pa.Schema]] = {}
+        self._rows: dict[str, int] = {}
+        self._written: list[WrittenFile] = []
+
+    def write(self, table: str, batch: pa.RecordBatch, times: pa.Array | None = None) -> None:
+        """Append rows to a table; with their ``times``, milliseconds since 1970, by days in UTC."""
+        if not batch.num_rows:
+            return
+        if times is None:
+            self._append(table, table, batch)
+            return
+        days = pc.divide(pc.max_element_wise(times, 0), _DAY_MS)
+        found = sorted(pc.unique(days).to_pylist())
+        for day in found:
+            part = batch if len(found) == 1 else batch.filter(pc.equal(days, day))
+            self._append(table, f"{table}/day={_EPOCH + timedelta(days=day):%Y-%m-%d}", part)
+
+    def _append(self, table: str, folder: str, batch: pa.RecordBatch) -> None:
+        found = self._open.pop(folder, None)
+        if found is None or found[2] != batch.schema:
+            if found is not None:
+                self._close(folder, found)
+            if len(self._open) >= _MOST_OPEN:
+                oldest = next(iter(self._open))
+                self._close(oldest, self._open.pop(oldest))
+            found = self._begin(table, folder, batch.schema)
+        found[1].write_batch(batch)
+        self._open[folder] = found
+        self._rows[folder] = self._rows.get(folder, 0) + batch.num_rows
+
+    def _begin(self, table: str, folder: str, schema: pa.Schema) -> tuple[str, pq.ParquetWriter, pa.Schema]:
+        path = f"{self._folder}/{folder}"
+        self._system.create_dir(path, recursive=True)
+        name = f"{folder}/{self._name}-{len(self._written) + len(self._open)}.parquet"
+        writer = pq.ParquetWriter(
+            f"{self._folder}/{name}", schema, filesystem=self._system, compression="zstd"
+        )
+        return f"{table}\0{name}", writer, schema
+
+    def _close(self, folder: str, found: tuple[str, pq.ParquetWriter, pa.Schema]) -> None:
+        table, _, path = found[0].partition("\0")
+        found[1].close()
+        size = self._system.get_file_info(f"{self._folder}/{path}").size
+        self._written.append(WrittenFile(table, path, self._rows.pop(folder), size))
+
+    def close(self) -> Sequence[WrittenFile]:
+        """Finish all files; give what was written."""
+        while self._open:
+            self._close(*self._open.popitem())
+        return self._written
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for found in self._open.values():
+            found[1].close()

@@ -1,0 +1,259 @@
+"""What decoding a piece of the raw topic comes to: tables in files of Parquet, and what there is to tell."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import repeat
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.avro.columnar import AvroColumns, chosen
+from millrace.avro.registry import split_wire_format
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.stage import OutputRecord, Record
+from spark_jobs.common.decoding import Decoding, RawDecoder
+from spark_jobs.common.files import ParquetFiles, WrittenFile
+
+__all__ = ["Gtids", "Outcome", "PieceWriter", "records_of"]
+
+_ROWS: Final = 128 * 1024
+_BYTES: Final = 32 << 20
+_ALL_BYTES: Final = 128 << 20
+"""What waits of one table to become a row group, and of all tables."""
+
+_TOLD: Final = 100
+"""Dead letters of a piece that are listed in the report; the table has all."""
+
+_PREFIX: Final = 5
+"""Bytes in front of a record: those of its schema's id."""
+
+_EVENT: Final = "event"
+
+Gtids = GtidSet | MariadbGtidPosition
+
+_Time = tuple[str, str, int]
+"""Where a record has its time: a column, a field in it, and how many milliseconds its unit has."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was made of a piece."""
+
+    events: int = 0
+    raw_bytes: int = 0
+    files: list[WrittenFile] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
+    dead_letters: list[tuple[int, str, str, str]] = field(default_factory=list)
+    """Raw offset, key, class of the error, its text."""
+
+    def to_json(self) -> str:
+        """Write this as text."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return json.dumps({**values, "files": [asdict(file) for file in self.files]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote."""
+        values = json.loads(text)
+        values["files"] = [WrittenFile(**one) for one in values["files"]]
+        values["counters"] = Counter(values["counters"])
+        return cls(**values)
+
+    def add(self, other: "Outcome") -> None:
+        """Take in what was made of another piece."""
+        self.events += other.events
+        self.raw_bytes += other.raw_bytes
+        self.files += other.files
+        self.counters += other.counters
+        self.dead_letters += other.dead_letters
+
+
+def records_of(batch: pa.RecordBatch) -> list[Record]:
+    """Give the records of a batch of the raw topic, with their offsets in place of timestamps."""
+    offsets, keys, values = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+    headers = batch.column("headers")
+    if headers.null_count == len(headers):
+        return list(map(Record._make, zip(offsets, offsets, keys, values, repeat(None))))
+    named = [one and [(each["key"], each["value"]) for each in one] for one in headers.to_pylist()]
+    return list(map(Record._make, zip(offsets, offsets, keys, values, named, strict=True)))
+
+
+class _Waiting:
+    """Records of one schema that become rows of a table together."""
+
+    def __init__(
+        self, table: str, columns: AvroColumns, gtid: Sequence[str], time: _Time | None = None
+    ) -> None:
+        self.table = table
+        self.columns = columns
+        self.time = time
+        self.gtid = gtid
+        self.values: list[bytes] = []
+        self.size = 0
+
+    def take(self) -> pa.RecordBatch:
+        """Give what waits as columns."""
+        values, self.values, self.size = self.values, [], 0
+        return self.columns.read(values)
+
+
+class PieceWriter:
+    """Decodes the records of a piece into files in a folder; with ``gtids`` only transactions of these."""
+
+    def __init__(self, decoding: Decoding, folder: str, prefix: str, gtids: Gtids | None = None) -> None:
+        self._decoder = RawDecoder(decoding)
+        self._files = ParquetFiles(folder, prefix)
+        self._gtids = gtids
+        self._outcome = Outcome()
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self._events: dict[int, _Waiting] = {}
+        self._heads: AvroColumns | None = None
+        self._all = 0
+        self._dead_letters: list[tuple[int, bytes]] = []
+        topics = self._decoder.topics
+        self._kinds = {topics.events: "events", topics.transactions: "transactions", topics.ddl: "ddl"}
+
+    def begin(self, described: Record) -> None:
+        """Take the format description that lies before the piece."""
+        self._decoder.begin(described)
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Take the next raw records."""
+        self._outcome.raw_bytes += sum([len(record[3] or b"") for record in records])
+        for written in self._decoder.take(records):
+            for (topic, _), made in written.items():
+                if topic == self._decoder.topics.deadletter:
+                    self._dead_letters += [(offset, value or b"") for _, value, offset, _ in made]
+                elif topic == self._decoder.topics.events:
+                    self._add_events(made)
+                else:
+                    self._add(topic, made)
+
+    def finish(self) -> Outcome:
+        """Write what waits and close the files; give what was made of the piece."""
+        for waiting in [*self._waiting.values(), *self._events.values()]:
+            self._flush(waiting)
+        self._write_dead_letters()
+        outcome = self._outcome
+        outcome.events = self._decoder.raw_events
+        outcome.files = list(self._files.close())
+        outcome.counters += self._decoder.counters
+        return outcome
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        values = [record[1] or b"" for record in records]
+        prefixes = {value[:_PREFIX] for value in values}
+        for prefix in sorted(prefixes):
+            schema_id, _ = split_wire_format(prefix)
+            waiting = self._waiting.get((topic, schema_id))
+            if waiting is None:
+                waiting = self._waiting[topic, schema_id] = self._table_of(topic, schema_id)
+            same = values if len(prefixes) == 1 else [value for value in values if value[:_PREFIX] == prefix]
+            self._wait(waiting, same)
+
+    def _table_of(self, topic: str, schema_id: int) -> _Waiting:
+        schema = self._decoder.schema(schema_id)
+        kind = self._kinds.get(topic)
+        if kind is not None:
+            return _Waiting(kind, AvroColumns(schema), ["id" if kind == "transactions" else "gtid"])
+        fingerprint = hashlib.sha256(json.dumps(schema, sort_keys=True).encode()).hexdigest()[:8]
+        name = topic.removeprefix(f"{self._decoder.topics.source}.")
+        table = f"rows/{name}/schema={fingerprint}"
+        return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", 1))
+
+    def _wait(self, waiting: _Waiting, values: list[bytes]) -> None:
+        size = sum([len(value) for value in values])
+        waiting.values += values
+        waiting.size += size
+        self._all += size
+        if waiting.size >= _BYTES or len(waiting.values) >= _ROWS:
+            self._flush(waiting)
+        elif self._all >= _ALL_BYTES:
+            self._flush(max([*self._waiting.values(), *self._events.values()], key=lambda one: one.size))
+
+    def _flush(self, waiting: _Waiting) -> None:
+        self._all -= waiting.size
+        if not waiting.values:
+            return
+        batch = self._chosen(waiting.take(), waiting.gtid)
+        times = None
+        if waiting.time is not None:
+            column, name, unit = waiting.time
+            times = pc.multiply(pc.struct_field(batch.column(column), name), unit)
+        self._files.write(waiting.table, batch, times)
+
+    def _chosen(self, batch: pa.RecordBatch, path: Sequence[str]) -> pa.RecordBatch:
+        """Leave out what belongs to no transaction that was asked for."""
+        gtids = self._gtids
+        if gtids is None:
+            return batch
+        names = batch.column(path[0])
+        for name in path[1:]:
+            names = pc.struct_field(names, name)
+        wanted = [name for name in pc.unique(names).to_pylist() if name is not None and _has(gtids, name)]
+        return batch.filter(pc.is_in(names, pa.array(wanted, pa.string())))
+
+    # -- typed events ---------------------------------------------------------------------------------
+
+    def _add_events(self, records: Sequence[OutputRecord]) -> None:
+        """Sort events by what they are: each branch of the union is a table."""
+        values = [record[1] or b"" for record in records]
+        schema_id, _ = split_wire_format(values[0])
+        schema = self._decoder.schema(schema_id)
+        parts = schema["fields"]
+        if self._heads is None:
+            head = {**schema, "fields": [*parts[:-1], {"name": _EVENT, "type": "long"}]}
+            self._heads = AvroColumns(head, whole=False)
+        branches = self._heads.read(values).column(_EVENT).to_pylist()
+        by_branch: dict[int, list[bytes]] = {}
+        for branch, value in zip(branches, values, strict=True):
+            by_branch.setdefault(branch, []).append(value)
+        for branch, same in by_branch.items():
+            waiting = self._events.get(branch)
+            if waiting is None:
+                one = {**parts[-1], "type": chosen(parts[-1]["type"], branch)}
+                columns = AvroColumns({**schema, "fields": [*parts[:-1], one]})
+                name = f"events/{one['type']['name']}"
+                waiting = self._events[branch] = _Waiting(
+                    name, columns, ["context", "transaction"], ("header", "timestamp", 1000)
+                )
+            self._wait(waiting, same)
+
+    # -- dead letters ---------------------------------------------------------------------------------
+
+    def _write_dead_letters(self) -> None:
+        if not self._dead_letters:
+            return
+        schema_id, _ = split_wire_format(self._dead_letters[0][1])
+        batch = AvroColumns(self._decoder.schema(schema_id)).read([value for _, value in self._dead_letters])
+        batch = batch.drop_columns(["topic", "offset", "context"])
+        offsets = pa.array([offset for offset, _ in self._dead_letters], pa.int64())
+        batch = batch.append_column("raw_offset", offsets)
+        self._files.write("deadletter", batch)
+        told = batch.slice(0, _TOLD).select(["raw_offset", "key", "error_class", "error"]).to_pylist()
+        self._outcome.dead_letters = [
+            (
+                one["raw_offset"],
+                one["key"].decode("ascii", "backslashreplace"),
+                one["error_class"],
+                one["error"],
+            )
+            for one in told
+        ]
+        self._outcome.counters["dead_letters"] = len(self._dead_letters)
+
+
+def _has(gtids: Gtids, name: str) -> bool:
+    try:
+        if isinstance(gtids, GtidSet):
+            return gtids.contains(name)
+        return gtids.contains(MariadbGtid.parse(name))
+    except BinlogError:
+        return False  # file:position, of a transaction without a GTID

@@ -1,0 +1,214 @@
+"""Decode ``{source}.raw`` again, as Parquet: rows as the row mapper publishes them, or typed events.
+
+    millrace job reprocess --source shop
+    spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
+
+The raw topic is one partition, and much of what is in it can be read only from where a transaction begins. So
+a first pass looks at the heads of the events alone and finds where transactions begin and log files describe
+their format (:mod:`spark_jobs.common.pieces`). Then each piece is decoded by itself, by the same code as in
+the services (:mod:`spark_jobs.common.decoding`), into columns and into files: no row is an object of Python,
+and none passes the JVM. What comes out does not depend on where the pieces lie.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal
+
+import click
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.gtid import GtidSet, MariadbGtidPosition
+from millrace.contract import Topics
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.logging import configure_logging
+from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.kafka import resolve_slice, scan
+from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter, records_of
+from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
+from spark_jobs.common.report import Bytes, Code, Report
+
+__all__ = ["main"]
+
+_PIECE_BYTES: Final = 64 << 20
+_TOLD: Final = 100
+
+
+def reprocess(
+    job: Job, spark: SparkSession, into: Literal["rows", "events"], pieces: int | None, gtids: Gtids | None
+) -> dict[str, Outcome]:
+    """Decode the raw events of each source into files; return what was made of them."""
+    return {one.source: _reprocess(job, spark, one, into, pieces, gtids) for one in job.inputs}
+
+
+def _reprocess(  # noqa: PLR0917 - the options of the command
+    job: Job, spark: SparkSession, one: Input, into: str, number: int | None, gtids: Gtids | None
+) -> Outcome:
+    with job.step(f"{one.part.topic}: transactions found"):
+        # As many as keep all cores at work to the end, and no more than a plan should have.
+        cores = spark.sparkContext.defaultParallelism
+        cuts = cut(spark, job.kafka, one.part, one.first, number, _PIECE_BYTES, least_number=2 * cores)
+    decoding = Decoding(
+        one.source,
+        into == "rows",
+        int(time.time() * 1000),
+        _values(job, spark, Topics(one.source).catalog) if into == "rows" else (),
+        _values(job, spark, Topics(one.source).schemas) if into == "rows" else (),
+        job.settings.rows.model_dump(),
+        job.settings.topics.model_dump(),
+    )
+    whole = Outcome()
+    if cuts:
+        folder = f"{job.folder}/{one.source}" if len(job.inputs) > 1 else job.folder
+        with job.step(f"{one.part.topic}: {len(cuts)} pieces decoded into {into}"):
+            decode = _decoder(decoding, folder, cuts, gtids)
+            records = read_pieces(spark, job.kafka, one.part, cuts)
+            for row in records.mapInArrow(decode, "piece int, outcome string").orderBy("piece").collect():
+                whole.add(Outcome.from_json(row.outcome))
+    return whole
+
+
+def _values(job: Job, spark: SparkSession, topic: str) -> list[bytes]:
+    """Read a topic of definitions of tables: what the reader has found, or what statements made of it."""
+    part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
+    if not part.count:
+        return []
+    rows = scan(spark, job.kafka, part).where("value is not null").orderBy("offset").select("value").collect()
+    return [bytes(row.value) for row in rows]
+
+
+def _decoder(
+    decoding: Decoding, folder: str, pieces: list[Piece], gtids: Gtids | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make what executors do with the records of a Spark partition: those of one piece or of several."""
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure_logging("CRITICAL")  # what the services would log is in the dead letters
+        number, writer = -1, None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            of = batch.column("piece")[0].as_py()
+            if writer is None or of != number:
+                if writer is not None:
+                    yield _told(number, writer)
+                number, writer = of, PieceWriter(decoding, folder, f"{of:05}", gtids)
+                described = pieces[of].described
+                if described is not None:
+                    writer.begin(described)
+            writer.take(records_of(batch))
+        if writer is not None:
+            yield _told(number, writer)
+
+    return decode
+
+
+def _told(piece: int, writer: PieceWriter) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"piece": pa.array([piece], pa.int32()), "outcome": pa.array([writer.finish().to_json()])}
+    )
+
+
+def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:
+    """Return the figures for ``summary.json``."""
+    return {
+        source: {
+            "raw_events": one.events,
+            "raw_bytes": one.raw_bytes,
+            **{name: one.counters[name] for name in sorted(one.counters)},
+            "tables": {
+                name: {"rows": rows, "bytes": size, "files": files}
+                for name, rows, size, files in _tables(one)
+            },
+            "files": [file.path for file in one.files],
+        }
+        for source, one in outcomes.items()
+    }
+
+
+def _tables(outcome: Outcome) -> list[tuple[str, int, int, int]]:
+    """Sum up the files of each table."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for file in outcome.files:
+        rows, size, files = found.get(file.table, (0, 0, 0))
+        found[file.table] = rows + file.rows, size + file.bytes, files + 1
+    return [(name, *found[name]) for name in sorted(found)]
+
+
+def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
+    """Build the page."""
+    page = Report(f"Reprocessing of {', '.join(job.sources)}", job.facts)
+    dead = sum(one.counters["dead_letters"] for one in outcomes.values())
+    written = [file for one in outcomes.values() for file in one.files]
+    page.tiles(
+        [
+            ("raw events", sum(one.events for one in outcomes.values())),
+            ("rows written", sum(file.rows for file in written)),
+            ("transactions", sum(one.counters["transactions"] for one in outcomes.values())),
+            ("dead letters", dead),
+            ("in files", Bytes(sum(file.bytes for file in written))),
+        ]
+    )
+    for note in job.notes:
+        page.text(note)
+    for source, one in outcomes.items():
+        page.section(f"Tables of {source}")
+        page.table(
+            ["table", "rows", "files", "bytes"],
+            [(name, rows, files, Bytes(size)) for name, rows, size, files in _tables(one)],
+        )
+        if one.dead_letters:
+            page.section(
+                f"Dead letters of {source}",
+                "What could not be decoded or mapped; the table deadletter has all of it, with the bytes.",
+            )
+            page.table(
+                ["raw offset", "key", "error", "reason"],
+                [(at, Code(key), kind, text) for at, key, kind, text in one.dead_letters[:_TOLD]],
+            )
+    return page
+
+
+def _gtids(text: str | None) -> Gtids | None:
+    """Read a set of GTIDs, of MySQL or MariaDB."""
+    if text is None:
+        return None
+    for kind in (GtidSet, MariadbGtidPosition):
+        try:
+            return kind.parse(text)
+        except BinlogError:
+            continue
+    raise SettingsError([f"--gtids is {text!r}: expected a set as of gtid_executed, or as of gtid_slave_pos"])
+
+
+@job_command("reprocess", raw=True)
+@click.option(
+    "--into",
+    type=click.Choice(["rows", "events"]),
+    default="rows",
+    show_default=True,
+    help="Row changes, as the row mapper publishes them, or typed events, as the decoder does.",
+)
+@click.option(
+    "--gtids",
+    help="Only transactions of this set: of MySQL as gtid_executed is, of MariaDB all up to a position as "
+    "gtid_slave_pos is.",
+)
+@click.option(
+    "--pieces",
+    type=click.IntRange(1, MOST_PIECES),
+    help="How many pieces to decode at the same time or one after the other; by default by size.",
+)
+def main(
+    job: Job, spark: SparkSession, into: Literal["rows", "events"], gtids: str | None, pieces: int | None
+) -> None:
+    """Decode raw events again, into rows or typed events, as Parquet."""
+    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids))
+    job.faults = sum(one.counters["dead_letters"] for one in outcomes.values())
+    job.finish(summary(outcomes), report(job, outcomes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""The job reprocess on a real log: what it makes of raw events is what decoder and row mapper published."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.avro.columnar import AvroColumns, chosen
+from millrace.avro.events import EventDeserializer, binlog_event_schema
+from millrace.local import Kafka, MySQL, Registry
+from millrace.runtime.settings import load_settings
+from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.kafka import kafka_options, parse_bound
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.session import Steps
+from spark_jobs.reprocess import _gtids, report, reprocess, summary
+from tests.live.rows_world import RowsWorld, without_column_names
+from tests.spark_session import SPARK, spark
+
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.timeout(1200)]
+
+PREFIX = 5
+
+
+@pytest.fixture(scope="module")
+def world(
+    kafka: Kafka, registry: Registry, mysql: MySQL, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RowsWorld]:
+    """A source whose log has most of what makes rows hard to find, published by the services."""
+    world = RowsWorld(kafka, registry, mysql, "reprocess-job", tmp_path_factory.mktemp("services"))
+    database = world.database
+    with world.with_database(), world.services("reader", "decoder", "rowmapper"):
+        world.wait_for_start()
+        mysql.execute(
+            f"USE {database}",
+            "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), at DATETIME(6))",
+            "CREATE TABLE log (text TEXT, seen TIMESTAMP NULL, kind ENUM('a','b'), day DATE)",
+            "INSERT INTO items WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900)"
+            " SELECT n, CONCAT('item ', n), n / 4, '2026-01-31 10:00:00.123456' FROM s",
+            "BEGIN",
+            "INSERT INTO log VALUES ('kept', '2026-01-31 10:00:00', 'a', '2026-01-31')",
+            "SAVEPOINT s",
+            "UPDATE items SET price = 0 WHERE id < 50",
+            "ROLLBACK TO SAVEPOINT s",
+            "UPDATE items SET id = id + 10000 WHERE id BETWEEN 10 AND 12",
+            "COMMIT",
+            "BEGIN",
+            "DELETE FROM items WHERE id > 100",
+            "ROLLBACK",
+            "ALTER TABLE items ADD COLUMN note VARCHAR(10) CHARACTER SET latin1 AFTER id",
+            "XA START 'one'",
+            "INSERT INTO log VALUES ('prepared', NULL, 'b', NULL)",
+            "XA END 'one'",
+            "XA PREPARE 'one'",
+        )
+        for number in range(25):
+            mysql.execute(f"UPDATE {database}.items SET note = 'é{number}' WHERE id = {number + 20}")
+        mysql.execute("XA COMMIT 'one'", f"DELETE FROM {database}.items WHERE id BETWEEN 300 AND 420")
+        mysql.execute("FLUSH BINARY LOGS", f"INSERT INTO {database}.log VALUES (NULL, NULL, NULL, NULL)")
+        with without_column_names(mysql):
+            mysql.execute(f"INSERT INTO {database}.log VALUES ('by catalogue', NULL, 'b', '2026-02-01')")
+        world.wait_for_row("log", 4)
+        yield world
+
+
+@pytest.fixture(scope="module")
+def published(world: RowsWorld) -> dict[str, list[Any]]:
+    """What lies in the row topics, by table."""
+    return {topic.removeprefix(f"{world.source}."): _plain(world, topic) for topic in world.table_topics()}
+
+
+def _plain(world: RowsWorld, topic: str) -> list[Any]:
+    """Read the records of a topic by the schemas that the registry has of it, as Arrow has them."""
+    found: list[Any] = []
+    for message in world.messages(topic):
+        value = message.value() or b""
+        columns = AvroColumns(world.registry.schema(int.from_bytes(value[1:PREFIX], "big")))
+        columns._kernel = None
+        found += columns.read([value]).to_pylist()
+    return [_comparable(row) for row in found]
+
+
+def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out when the row was published."""
+    return {name: value for name, value in row.items() if name != "ts_ms"}
+
+
+class Runs:
+    """Runs of the job, in one session."""
+
+    def __init__(self, spark: SparkSession, world: RowsWorld, folder: Path) -> None:
+        self.spark, self.world, self.folder = spark, world, folder
+        self.options = kafka_options(world.settings)
+
+    def run(
+        self, into: Any = "rows", pieces: int | None = None, gtids: str | None = None, start: str = "earliest"
+    ) -> Outcome:
+        source = self.world.source
+        bounds = parse_bound(start), None
+        inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, raw=True))
+        settings = load_settings(RawJobSettings, source=source, kafka=self.world.settings.model_dump())
+        steps = Steps(self.spark, "reprocess")
+        job = Job("reprocess", str(self.folder), self.options, inputs, steps, self.spark, settings)
+        outcomes = reprocess(job, self.spark, into, pieces, _gtids(gtids))
+        job.finish(summary(outcomes), report(job, outcomes))
+        return outcomes[source]
+
+    def tables(self, kind: str = "rows") -> dict[str, list[Any]]:
+        """Read what the last run wrote, in the order of the log."""
+        found: dict[str, list[Any]] = {}
+        files = json.loads((self.folder / "summary.json").read_text())[self.world.source]["files"]
+        for path in sorted(files, key=lambda one: one.rpartition("/")[2]):
+            parts = path.split("/")
+            if parts[0] == kind:
+                rows = pq.ParquetFile(self.folder / "latest" / path).read().to_pylist()
+                found.setdefault(parts[1], []).extend(map(_comparable, rows))
+        return {table: sorted(rows, key=_place) if kind == "rows" else rows for table, rows in found.items()}
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    source = row["source"]
+    return source["epoch"], source["file"], source["pos"], source["sub_index"], source["row"]
+
+
+@pytest.fixture
+def runs(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> Runs:
+    return Runs(spark, world, tmp_path / "results")
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 17])
+def test_rows_are_those_that_were_published(
+    runs: Runs, world: RowsWorld, published: dict[str, list[Any]], pieces: int
+) -> None:
+    outcome = runs.run(pieces=pieces)
+    found = {name: rows for name, rows in runs.tables().items() if name.startswith(f"{world.database}.")}
+    assert found.keys() == published.keys()
+    for table, rows in published.items():
+        assert found[table] == sorted(rows, key=_place), table
+    assert not outcome.dead_letters
+    assert len({file.path.rpartition("/")[2][:5] for file in outcome.files}) <= pieces
+    assert pieces == 1 or len({file.path.rpartition("/")[2][:5] for file in outcome.files}) > 1
+
+
+def test_transactions_that_are_asked_for(
+    runs: Runs, world: RowsWorld, published: dict[str, list[Any]]
+) -> None:
+    """One transaction by its GTID; and all from an offset on, in the midst of one."""
+    items = published[f"{world.database}.items"]
+    gtid = items[-1]["source"]["gtid"]
+    runs.run(pieces=3, gtids=gtid)
+    wanted = {
+        table: sorted(of_it, key=_place)
+        for table, rows in published.items()
+        if (of_it := [row for row in rows if row["source"]["gtid"] == gtid])
+    }
+    assert runs.tables() == wanted
+
+    raw = world.messages(world.topics.raw)
+    middle = raw[len(raw) // 2].offset()
+    runs.run(pieces=3, start=f"offset:{middle}")
+    found = runs.tables()[f"{world.database}.items"]
+    every = sorted(items, key=_place)
+    assert 0 < len(found) < len(every)
+    assert found == every[-len(found) :]
+
+
+def test_events_are_those_that_were_published(runs: Runs, world: RowsWorld) -> None:
+    readers: dict[int, AvroColumns] = {}
+    expected: dict[str, list[Any]] = {}
+    schema = binlog_event_schema()
+    *head, union = schema["fields"]
+    names = [branch["name"] for branch in union["type"]]
+    for message in world.messages(world.topics.events):
+        value = message.value() or b""
+        branch = names.index(type(EventDeserializer(world.registry)(value).event).__name__)
+        if branch not in readers:
+            one = {**union, "type": chosen(union["type"], branch)}
+            readers[branch] = AvroColumns({**schema, "fields": [*head, one]})
+            readers[branch]._kernel = None
+        expected.setdefault(names[branch], []).extend(readers[branch].read([value]).to_pylist())
+    outcome = runs.run("events", pieces=3)
+    found = runs.tables("events")
+    assert {name: len(rows) for name, rows in found.items()} == {
+        name: len(rows) for name, rows in expected.items()
+    }
+    assert found == expected
+    assert outcome.events == sum(map(len, expected.values()))

@@ -1,0 +1,221 @@
+"""Raw records in pieces, as executors decode them: the row mapper's rows, wherever the cuts lie."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.avro.columnar import AvroColumns
+from millrace.binlog.file import iter_events
+from millrace.binlog.gtid import GtidSet
+from millrace.stage import Record
+from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept
+from spark_jobs.common.outcome import Outcome, PieceWriter
+from spark_jobs.common.pieces import (
+    _BEGINS,
+    _DESCRIBES,
+    _ENDS,
+    _PREPARES,
+    _QUERIES,
+    Bucket,
+    Piece,
+    cuts_between,
+    spans_between,
+)
+from tests.shared import PROJECT
+from tests.unit.kernel.both import raw_records
+from tests.unit.rowmapper.harness import SOURCE, EventsTopic, World
+
+LOGS = [
+    "columns/logs/mysql-8.0.12.000001",
+    "binlog_command/logs/mysql.000001",
+    "binlog_command/logs/mariadb.000001",
+    "binlog_command/logs/mariadb-10.1.000001",
+]
+
+
+def log(name: str) -> Path:
+    return PROJECT / "tests" / "unit" / name
+
+
+def raw(path: Path) -> list[Record]:
+    with path.open("rb") as stream:
+        records = raw_records(list(iter_events(stream)), path.name)
+    return [record._replace(timestamp_ms=record.offset) for record in records]
+
+
+def code_of(record: Record) -> str:
+    return (record.value or b"")[4:5].hex().upper()
+
+
+def pieces(records: Sequence[Record], number: int) -> list[Piece]:
+    """Cut records as the first pass does it."""
+    buckets = []
+    for record in records:
+        kind = code_of(record)
+        place = record.offset if kind in _BEGINS else record.offset + 1 if kind in _ENDS else None
+        buckets.append(Bucket(len(record.value or b""), place))
+    described, prepared, queries = (
+        [record for record in records if code_of(record) in codes]
+        for codes in (_DESCRIBES, _PREPARES, _QUERIES)
+    )
+    undecided = spans_between(prepared, queries, described)
+    assert len(undecided) == len(prepared)
+    places = cuts_between(buckets, 0, len(records), number, undecided)
+    return [
+        Piece(start, end, max((one for one in described if one.offset < start), default=None))
+        for start, end in zip([0, *places], [*places, len(records)], strict=True)
+    ]
+
+
+def decode(
+    records: Sequence[Record],
+    number: int,
+    folder: Path,
+    decoding: Decoding,
+    batch: int = 10_000,
+    gtids: GtidSet | None = None,
+) -> Outcome:
+    whole = Outcome()
+    for index, piece in enumerate(pieces(records, number)):
+        writer = PieceWriter(decoding, str(folder), f"{index:05}", gtids)
+        if piece.described is not None:
+            writer.begin(piece.described)
+        for at in range(piece.start, piece.end, batch):
+            writer.take(records[at : min(at + batch, piece.end)])
+        whole.add(Outcome.from_json(writer.finish().to_json()))
+    return whole
+
+
+def rows(folder: Path, outcome: Outcome) -> dict[str, list[Any]]:
+    """Read what was written, by table, in the order of the log."""
+    found: dict[str, list[Any]] = {}
+    for file in sorted(outcome.files, key=lambda one: one.path.rpartition("/")[2]):
+        name = "/".join(file.table.split("/")[:2])
+        read = pq.ParquetFile(folder / file.path).read().to_pylist()
+        assert len(read) == file.rows
+        found.setdefault(name, []).extend(map(comparable, read))
+    return {
+        name: sorted(read, key=place) if name.startswith("rows/") else read for name, read in found.items()
+    }
+
+
+def place(row: Mapping[str, Any]) -> tuple[int, ...]:
+    source = row["source"]
+    return source["epoch"], source["pos"], source["sub_index"], source["row"]
+
+
+def comparable(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
+
+
+def published(path: Path) -> tuple[dict[str, list[Any]], list[bytes]]:
+    """Give what the row mapper publishes, read by the reference, and its schema history."""
+    world = World(EventsTopic().add_file(path), limit=8 << 20)
+    world.run()
+    found: dict[str, list[Any]] = {}
+    for topic in world.tables:
+        for _, value, _ in world.records(topic):
+            assert value is not None
+            columns = AvroColumns(world.registry.schema(int.from_bytes(value[1:5], "big")))
+            columns._kernel = None
+            found.setdefault(f"rows/{topic.removeprefix(SOURCE + '.')}", []).extend(
+                map(comparable, columns.read([value]).to_pylist())
+            )
+    history = [value for _, value, _ in world.records("t.schemas") if value is not None]
+    return {name: sorted(read, key=place) for name, read in found.items()}, history
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_rows_are_those_of_the_row_mapper(name: str, tmp_path: Path) -> None:
+    path = log(name)
+    records, (expected, history) = raw(path), published(path)
+    everything = []
+    for number, batch in ((1, 10_000), (3, 7), (17, 100)):
+        folder = tmp_path / str(number)
+        outcome = decode(records, number, folder, Decoding(SOURCE, True, 0, schemas=history), batch)
+        found = rows(folder, outcome)
+        assert {name: read for name, read in found.items() if name.startswith("rows/")} == expected
+        assert outcome.raw_bytes == sum(len(record.value or b"") for record in records)
+        everything.append((found, outcome.events, outcome.dead_letters, outcome.counters))
+    assert everything[0] == everything[1] == everything[2]
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_typed_events_do_not_depend_on_cuts(name: str, tmp_path: Path) -> None:
+    records = raw(log(name))
+    found = []
+    for number in (1, 3, 17):
+        folder = tmp_path / str(number)
+        outcome = decode(records, number, folder, Decoding(SOURCE, False, 0))
+        found.append(rows(folder, outcome))
+        assert outcome.events == sum(file.rows for file in outcome.files) >= len(records)
+    assert found[0] == found[1] == found[2]
+
+
+def test_transactions_of_a_set(tmp_path: Path) -> None:
+    path = log("columns/logs/mysql-8.0.12.000001")
+    expected, _ = published(path)
+    gtid = next(row["source"]["gtid"] for read in expected.values() for row in read)
+    outcome = decode(raw(path), 3, tmp_path, Decoding(SOURCE, True, 0), gtids=GtidSet.parse(gtid))
+    found = rows(tmp_path, outcome)
+    chosen = {name: [row for row in read if row["source"]["gtid"] == gtid] for name, read in expected.items()}
+    assert {name: read for name, read in found.items() if name.startswith("rows/")} == {
+        name: read for name, read in chosen.items() if read
+    }
+
+
+def test_a_record_that_is_damaged_is_told_and_loses_nothing_else(tmp_path: Path) -> None:
+    path = log("binlog_command/logs/mysql.000001")
+    records = raw(path)
+    before = rows(tmp_path / "a", decode(records, 3, tmp_path / "a", Decoding(SOURCE, False, 0)))
+    at = len(records) // 2
+    bad = bytearray(records[at].value or b"")
+    bad[-1] ^= 1
+    records[at] = records[at]._replace(value=bytes(bad))
+    records.append(Record(len(records), len(records), b"no key", None))
+    outcome = decode(records, 3, tmp_path / "b", Decoding(SOURCE, False, 0))
+    after = rows(tmp_path / "b", outcome)
+    assert [(offset, kind) for offset, _, kind, _ in outcome.dead_letters][:1] == [(at, "ChecksumError")]
+    assert [offset for offset, *_ in outcome.dead_letters] == [at, len(records) - 1]
+    assert [row["raw_offset"] for row in after.pop("deadletter")] == [at, len(records) - 1]
+    assert sum(map(len, before.values())) - sum(map(len, after.values())) == 1
+
+
+def test_what_may_be_read_again_goes_to_a_file() -> None:
+    kept = _Kept(held_bytes=1000)
+    chance = random.Random(1)
+    every: list[Record] = []
+    first = 0
+    for _ in range(200):
+        every += kept.add(
+            [(b"k", chance.randbytes(chance.randrange(200)), 7, chance.choice([None, [("chunk", b"0/1")]]))]
+            * chance.randrange(1, 5)
+        )
+        start, stop = sorted((chance.randrange(first, kept.end + 1), chance.randrange(first, kept.end + 1)))
+        assert list(kept.read(start, stop)) == every[start:stop]
+        if chance.random() < 0.1:
+            first = chance.randrange(first, kept.end + 1)
+            kept.forget(first)
+    kept.forget(kept.end)
+    assert list(kept.read(first, kept.end)) == []
+
+
+def test_a_large_transaction_is_read_a_second_time(tmp_path: Path) -> None:
+    """With room for nothing every transaction is one that is not kept in memory."""
+    path = log("columns/logs/mysql-8.0.12.000001")
+    decoder = RawDecoder(Decoding(SOURCE, True, 0))
+    assert decoder._mapper is not None
+    decoder._mapper._compiled = None
+    decoder._mapper._assembler._buffer_bytes = 0
+    decoder._events = _Kept(0)
+    found = sum(
+        len(made)
+        for written in decoder.take(raw(path))
+        for (topic, _), made in written.items()
+        if topic.count(".") == 2
+    )
+    assert found == sum(map(len, published(path)[0].values())) > 0
