@@ -216,7 +216,9 @@ def test_the_catalogue(database: Server, connection: MysqlConnection) -> None:
     assert set(ours) == {"", "t", "m"}
     assert ours[""].charset is not None
     others = read_catalog(connection, wait=False).definitions
-    assert [definition for definition in others if definition.database == name] == [ours["m"], ours["t"]]
+    assert [definition for definition in others if definition.database == name] == [
+        ours[name] for name in ("", "m", "t")
+    ]
     table = ours["t"]
     columns = {column.name: column for column in table.columns}
     assert list(columns) == ["a", "b.c", "e", "s", "g", "h", "k"]
