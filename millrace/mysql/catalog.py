@@ -188,7 +188,7 @@ def read_definitions(connection: MysqlConnection) -> "Definitions":
 def read_definition(connection: MysqlConnection, database: str, table: str) -> TableDefinition | None:
     """Return the definition of one table; None where there is none that our user may see."""
     reader = _Reader(connection, wait=True, only=[(database, table)])
-    return next(iter(reader.read()), None)
+    return next((definition for definition in reader.read() if definition.table), None)
 
 
 class Definitions:
@@ -361,6 +361,8 @@ class _Reader:
                 value if isinstance(value, str) else value.decode("utf-8", "replace") if value else ""
                 for value in row
             ]
+        if sql is _DATABASES:
+            return  # it opens no tables
         warnings = [] if self._wait else self._connection.query("SHOW WARNINGS", doing=_DOING)
         self.skipped.append(sum(row.number("Code") == _SKIPPED for row in warnings))
 
