@@ -67,12 +67,14 @@ class _Version:
 class Catalog:
     """All definitions that are known, per table in the order of the log.
 
-    Of each table the last ``kept`` versions are, all of them with None.
+    Of each table the last ``kept`` versions are that the stream has come to, all of them with None.
     """
 
     def __init__(self, kept: int | None = _KEPT) -> None:
         self._versions: defaultdict[tuple[str, str], list[_Version]] = defaultdict(list)
         self._kept = kept
+        self._reached = _BEGINNING.order()
+        """How far statements were applied: the readings after it wait for the stream, and are all kept."""
         self._lower_case = False
 
     def add(self, entry: CatalogEntry) -> None:
@@ -98,11 +100,13 @@ class Catalog:
     def restore(self, stored: SchemaVersion) -> None:
         """Take a version that was written by an earlier row mapper."""
         place = Position(stored.epoch, stored.log_file, stored.position)
+        self._reached = max(self._reached, place.order())
         self._put((stored.database, stored.table), _Version(place, stored.state, "history"))
 
     def apply(self, text: str, session: Session, place: Position, *, whole: bool) -> list[SchemaVersion]:
         """Apply a statement, and give the versions that come of it."""
         session = replace(session, lower_case_names=self._lower_case)
+        self._reached = max(self._reached, place.order())
         changes = apply(text, session, _Known(self, place), whole=whole)
         for key, state in changes.items():
             self._put(key, _Version(place, state, "history"))
@@ -123,7 +127,11 @@ class Catalog:
             self._forget(versions)
 
     def _forget(self, versions: list[_Version]) -> None:
-        if self._kept is not None and len(versions) > self._kept:
+        while (
+            self._kept is not None
+            and len(versions) > self._kept
+            and versions[2].place.order() <= self._reached
+        ):
             versions[:2] = [_Version(_BEGINNING, _FORGOTTEN, "history")]
 
     def _spelled(self, key: tuple[str, str]) -> tuple[str, str]:

@@ -72,3 +72,15 @@ def test_what_is_older_than_what_is_kept_is_not_known():
     assert [len(found(position).columns) for position in (75, 80, 1000)] == [7, 8, 8]
     assert isinstance(found(65), Unknown)
     assert isinstance(found(5), Unknown)
+
+
+def test_readings_ahead_of_the_stream_do_not_drive_out_what_holds_for_it():
+    """The reader may be many statements ahead of the row mapper."""
+    catalog = Catalog(kept=3)
+    session = Session("d", 0, Server.parse("8.0.15"))
+    for position in (100, 200, 300, 400, 500):
+        catalog.add(entry("t", 0, "bin.000001", position, str(position)))
+    catalog.apply("ALTER TABLE t ADD b INT", session, Position(0, "bin.000001", 150), whole=True)
+    for position, engine in ((120, "100"), (250, "200"), (450, "400"), (500, "500")):
+        found = catalog.find("d", "t", Position(0, "bin.000001", position))
+        assert found.definition.engine == engine
