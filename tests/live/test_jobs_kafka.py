@@ -141,10 +141,9 @@ def test_a_topic_that_is_not_there(spark: SparkSession, settings: KafkaSettings)
     assert caught.value.exit_code is ExitCode.KAFKA
 
 
-def test_a_kafka_that_is_not_there(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.common.kafka._CONNECT_TIMEOUT_S", 1)
+def test_a_kafka_that_is_not_there(spark: SparkSession) -> None:
     port = reserve_port()
-    options = kafka_options(KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}"))
+    options = kafka_options(KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}", connect_timeout_s=1))
     with pytest.raises(UserError) as caught:
         resolve_slice(spark, options, "shop.events")
     release_port(port)
@@ -158,7 +157,11 @@ def test_an_events_topic_of_another_registry(
     spark: SparkSession, settings: KafkaSettings, topic: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        list(_inputs(spark, kafka_options(settings), {topic.removesuffix(".events"): {}}, (None, None)))
+        list(
+            _inputs(
+                spark, kafka_options(settings), {topic.removesuffix(".events"): {}}, (None, None), raw=False
+            )
+        )
     assert caught.value.message == (
         f"the registry has no schema under {topic}-value; check that MILLRACE_REGISTRY_URL is the registry "
         "that the decoder uses"
