@@ -88,7 +88,7 @@ def _plain(world: RowsWorld, topic: str) -> list[Any]:
 
 def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out when the row was published."""
-    return {name: value for name, value in row.items() if name != "ts_ms"}
+    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
 
 
 class Runs:
