@@ -71,7 +71,7 @@ class SnapshotSettings(ServiceSettings):
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
     restart: bool = Field(
-        False, description="true to take a snapshot anew, whatever there is of one that was begun before"
+        False, description="true to start a snapshot over, whatever an earlier one has read"
     )
 
     @model_validator(mode="after")
