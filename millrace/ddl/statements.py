@@ -383,7 +383,7 @@ _SELECTS: Final = frozenset({"SELECT", "REPLACE", "IGNORE", "AS", "TABLE", "VALU
 
 
 def _table_options(tokens: Tokens, options: TableOptions) -> None:
-    """Read the options behind the columns of CREATE TABLE, up to its end."""
+    """Read the options after the columns of CREATE TABLE, up to its end."""
     while not tokens.at_end():
         if tokens.accept(",") or _option(tokens, options):
             continue
@@ -798,7 +798,7 @@ def _skip_to_end(tokens: Tokens) -> None:
 
 
 def _column(tokens: Tokens, name: str) -> ColumnSpec:
-    """Read the definition of a column from behind its name."""
+    """Read the definition of a column from after its name."""
     column = ColumnSpec(name)
     _type(tokens, column)
     while attribute := _ATTRIBUTES.get(tokens.word):
