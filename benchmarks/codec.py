@@ -15,14 +15,15 @@ from prometheus_client import CollectorRegistry
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer
 from millrace.avro.service_state import DecoderState, RowMapperState, TableTopic
+from millrace.avro.snapshots import SnapshotMerged
 from millrace.binlog.columns.metadata import columns_of
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_batch
 from millrace.binlog.events import RowsEvent, TableMapEvent
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.file import MAGIC, iter_events
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_batch
 from millrace.contract import Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
@@ -80,7 +81,7 @@ def measure_codec(log: Path) -> CodecResult:
     with log.open("rb") as file:
         events = [data for _, data in iter_events(file)]
     events_s, _ = _timed(events, None)
-    natural_s, rows = _timed(events, RowImages.natural)
+    natural_s, rows = _timed(events, RowImages.decode)
     avro_s, _ = _timed(events, lambda images, data: images.avro(data).rows)
     return CodecResult(len(events), rows, log.stat().st_size / 1e6, events_s, natural_s, avro_s)
 
@@ -272,9 +273,9 @@ class _Ports(Ports):
 
     events: _Topic
 
-    def known_topics(self) -> list[TableTopic]:
+    def noted(self) -> tuple[list[TableTopic], SnapshotMerged]:
         """No table was published before."""
-        return []
+        return [], SnapshotMerged("", 0)
 
     def records(self, start: int, stop: int) -> Iterator[Record]:
         """Read records of events a second time."""

@@ -31,6 +31,7 @@ from millrace.binlog.columns import Column, ColumnType
 from millrace.binlog.columns.column import LengthMetadata, NoMetadata
 from millrace.binlog.columns.metadata import DefaultCharset, OptionalMetadata, encode_optional_metadata
 from millrace.binlog.declaration import Event
+from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
     EVENTS,
     FormatDescriptionEvent,
@@ -43,9 +44,8 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.file import MAGIC
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, seal
 from millrace.local import LocalStack
 from millrace.local.database import DatabaseServer
 

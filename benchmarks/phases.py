@@ -32,7 +32,7 @@ _CALLS: Final = (
     ("compare records", "millrace.kafka.continuity", "ContinuityGuard.check_records"),
     ("claim the state", "millrace.kafka.producer", "TransactionalProducer.commit"),
     ("register own schemas", "millrace.avro.registry", "SchemaRegistry.register"),
-    ("read known topics", "services.rowmapper.app", "Ports.known_topics"),
+    ("read known topics", "services.rowmapper.app", "Ports.noted"),
     ("seek", "millrace.kafka.input", "InputReader.seek"),
     ("open the dump", "services.reader.live", "LiveSource.open"),
     ("read the catalogue", "services.reader.live", "read_catalog"),

@@ -17,7 +17,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "EventKey",
     "RawKey",
     "ServiceTopics",
+    "SourcePosition",
     "Topics",
     "escape_name",
     "key_number",
@@ -259,6 +260,21 @@ def log_number(log_file: str) -> tuple[str, int]:
     return (log_file, 0) if number is None else (log_file[: number.start()], int(number.group()))
 
 
+class SourcePosition(NamedTuple):
+    """A position in the logs of a source: the epoch, the log file and the offset in it."""
+
+    epoch: int
+    log_file: str
+    position: int
+
+    def order(self) -> tuple[int, int, int]:
+        """Return what rises along the stream: epoch, number of the log file, position."""
+        return self.epoch, log_number(self.log_file)[1], self.position
+
+    def __str__(self) -> str:
+        return f"{self.log_file}:{self.position}"
+
+
 @dataclass(frozen=True, slots=True)
 class RawKey:
     """Where an event starts: the originating server, the epoch, the log file and the offset in it."""
@@ -270,8 +286,8 @@ class RawKey:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What rises from record to record: epoch, number of the log file, position."""
-        return self.epoch, log_number(self.log_file)[1], self.position
+        """What rises from record to record: see :meth:`SourcePosition.order`."""
+        return SourcePosition(self.epoch, self.log_file, self.position).order()
 
     def encode(self) -> bytes:
         """Spell the key of a record in ``{source}.raw``."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.gtid import GtidSet, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
 from millrace.contract import Topics
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import configure_logging

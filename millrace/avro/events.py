@@ -33,15 +33,15 @@ from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subj
 from millrace.avro.schemas import NAMESPACE, load_schema, parsed_schema, schema_folder
 from millrace.binlog.declaration import DeclaredField, Event, declared_fields
 from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import EVENTS, StatusVariables, TableMapEvent, UnknownEvent
 from millrace.binlog.fields import FieldType
 from millrace.binlog.header import EventHeader
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType
 
 if TYPE_CHECKING:
-    from millrace.kernel.events import EventWriter
+    from millrace.kernel.events import EventRecordWriter
 
 __all__ = ["EventDeserializer", "EventRecord", "EventSerializer", "binlog_event_schema", "event_branches"]
 
@@ -314,15 +314,15 @@ class EventSerializer:
         self._branches = _branches()
         self._type_names = _type_names()
 
-    def compiled(self) -> "EventWriter | None":
+    def compiled(self) -> "EventRecordWriter | None":
         """Give the kernel's writer of the same records, from raw events; None where there is no kernel."""
         if not kernel.has("events"):
             return None
-        from millrace.kernel.events import EventWriter  # noqa: PLC0415 - only where it is built
+        from millrace.kernel.events import EventRecordWriter  # noqa: PLC0415 - only where it is built
 
         branches = {event_class: index for event_class, (index, _) in self._branches.items()}
         write_variables = _record_writer(StatusVariables)
-        return EventWriter(
+        return EventRecordWriter(
             self._prefix,
             lambda log_format: event_plans(log_format, branches, self._type_names),
             variable_plans(),

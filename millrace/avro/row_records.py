@@ -41,7 +41,7 @@ from millrace.binlog.columns.declaration import (
 )
 from millrace.binlog.errors import BinlogError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
-from millrace.binlog.rows import AvroRows, Row, RowImages, Values, present_ordinals
+from millrace.binlog.row_images import AvroRows, Row, RowImages, Values, present_ordinals
 from millrace.binlog.table import ResolvedTable
 from millrace.contract import escape_name
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
 
 __all__ = [
-    "EventPlace",
-    "EventWriter",
+    "EventMetadata",
     "Locate",
     "Record",
     "RowEncoder",
+    "RowsEventWriter",
     "TableSchemas",
     "has_this_envelope",
     "not_of_snapshot",
@@ -93,7 +93,7 @@ class TableSchemas:
 
 
 @dataclass(slots=True)
-class EventPlace:
+class EventMetadata:
     """What the envelope says of a rows event and of its transaction.
 
     ``ts_us``, when the change was made, and ``now_us``, the present time, are in microseconds;
@@ -255,7 +255,7 @@ class RowEncoder:
     ``key_id`` and ``value_id`` are the registry's ids of what :func:`table_schemas` made for the same table
     and options; ``record_limit`` is the largest value in bytes that the topic takes. With ``tombstones`` a
     deletion is followed by a record without a value, with ``key_headers`` both records of an update of the
-    key have the other's key in a header: see :meth:`EventWriter.marked`.
+    key have the other's key in a header: see :meth:`RowsEventWriter.marked`.
     """
 
     def __init__(
@@ -392,7 +392,7 @@ class RowEncoder:
         ordinals = present_ordinals(bitmap, len(self._codecs))
         return [ordinal in ordinals for ordinal in range(len(self._codecs))]
 
-    def start(self, place: EventPlace) -> bytes:
+    def start(self, place: EventMetadata) -> bytes:
         """Write the source block up to ``row``."""
         return _start(self.pack, self.origin, self.place, place)
 
@@ -435,7 +435,7 @@ def origin(version: str, connector: str, source: str) -> bytes:
     return string(version) + string(connector) + string(source)
 
 
-def truncation(prefix: bytes, begin: bytes, table: tuple[str, str], place: EventPlace) -> bytes:
+def truncation(prefix: bytes, begin: bytes, table: tuple[str, str], place: EventMetadata) -> bytes:
     """Write the record of a TRUNCATE (``t``); ``begin`` is what :func:`origin` gives.
 
     Its layout is the same for all tables, but for the schema that ``prefix`` names.
@@ -470,7 +470,7 @@ def _names(schema: Mapping[str, Any]) -> list[Any]:
     return [[field["name"] for field in source["type"]["fields"]], *(field["name"] for field in others)]
 
 
-def _start(pack: binary.Pack, origin: bytes, table: bytes, place: EventPlace) -> bytes:
+def _start(pack: binary.Pack, origin: bytes, table: bytes, place: EventMetadata) -> bytes:
     """Write the source block up to ``row``."""
     return pack(
         "blLLbblSsl",
@@ -487,7 +487,7 @@ def _start(pack: binary.Pack, origin: bytes, table: bytes, place: EventPlace) ->
     )
 
 
-class EventWriter:
+class RowsEventWriter:
     """Writes the rows of one event, in their order, into ``records``.
 
     The bitmaps say which columns the images have, lowest bit first, and are empty for a side that the event
@@ -500,7 +500,7 @@ class EventWriter:
     def __init__(
         self,
         encoder: RowEncoder,
-        place: EventPlace,
+        place: EventMetadata,
         before_present: bytes,
         after_present: bytes,
         locate: Locate,

@@ -36,24 +36,24 @@ from millrace.binlog.errors import (
     UnrepresentableError,
     UnsupportedError,
 )
+from millrace.binlog.event_codec import BinlogEvent, decode_batch, decode_event, encode_event, seal
 from millrace.binlog.events import *  # noqa: F403 - the names in its __all__
 from millrace.binlog.file import (
     MAGIC,
-    EventPiece,
+    EventSlice,
     check_magic,
     decode_file,
     is_in_use,
     iter_events,
-    iter_pieces,
+    iter_slices,
 )
 from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
-from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.binlog.header import EventHeader
 from millrace.binlog.load_data import LoadData, LoadDataAssembler
-from millrace.binlog.rows import AvroRows, Payloads, Row, RowImages, Values
+from millrace.binlog.row_images import AvroRows, Payloads, Row, RowImages, Values
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
-from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
 from millrace.binlog.table import (
     ColumnDefinition,
     ResolvedTable,
@@ -79,7 +79,7 @@ __all__ = [
     "ColumnDefinition",
     "ColumnType",
     "EventHeader",
-    "EventPiece",
+    "EventSlice",
     "EventType",
     "GtidSet",
     "HeaderFlag",
@@ -130,7 +130,7 @@ __all__ = [
     "encode_event",
     "is_in_use",
     "iter_events",
-    "iter_pieces",
+    "iter_slices",
     "json_text",
     "resolve_columns",
     "rows_event_of",

@@ -17,7 +17,7 @@ the rest follows as well.
 
 A post-header has the length that the log's format description gives. ``post_header_lengths`` lists the
 lengths for which a layout is known; a longer one than these has its excess kept beside the event (see
-:mod:`millrace.binlog.stream`), a shorter one than all of them is an error.
+:mod:`millrace.binlog.event_codec`), a shorter one than all of them is an error.
 """
 
 import dataclasses

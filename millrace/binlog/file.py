@@ -25,20 +25,20 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnsupportedError,
 )
+from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.types import EventType, HeaderFlag
 
 __all__ = [
     "MAGIC",
-    "EventPiece",
+    "EventSlice",
     "check_magic",
     "decode_file",
     "is_in_use",
     "iter_events",
-    "iter_pieces",
+    "iter_slices",
 ]
 
 MAGIC = b"\xfebin"
@@ -250,7 +250,7 @@ def _ignorable(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class EventPiece:
+class EventSlice:
     """A run of bytes of one event: ``data`` stands at ``offset`` in the event of ``event_size`` bytes."""
 
     position: int
@@ -264,9 +264,9 @@ class EventPiece:
         return self.offset + len(self.data) == self.event_size
 
 
-def iter_pieces(
+def iter_slices(
     stream: BinaryIO, piece_size: int, log_file: str | None = None, *, position: int = 0
-) -> Iterator[EventPiece]:
+) -> Iterator[EventSlice]:
     """Read a log as :func:`iter_events` does, but events in pieces of at most ``piece_size`` bytes.
 
     Memory is bounded by the size of a piece, whatever the size of the events. ``piece_size`` must hold a
@@ -288,7 +288,7 @@ def iter_pieces(
             if len(more) < wanted:
                 raise _cut_short(size, offset + len(data) + len(more), log_file, position)
             data += more
-            yield EventPiece(position, size, offset, data)
+            yield EventSlice(position, size, offset, data)
             offset, data = offset + len(data), b""
             if offset == size:
                 break

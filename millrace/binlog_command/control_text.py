@@ -22,7 +22,7 @@ from millrace.binlog.types import HeaderFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import GtidText
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.rows_text import RowsText
+from millrace.binlog_command.rows_event_text import RowsText
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import END, TextPage, Writers, clock
 

@@ -8,17 +8,17 @@ from typing import Final
 from millrace.binlog.declaration import Event
 from millrace.binlog.events import RowsEvent, RowsOperation
 from millrace.binlog.events.load import LoadDataEvent
-from millrace.binlog.gtid import GtidSet, MariadbGtid
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.statement import Statement
 from millrace.binlog.types import EventType
 
 __all__ = [
     "OPERATIONS",
     "Criteria",
+    "FilePosition",
     "GtidRange",
     "Gtids",
     "NamePattern",
-    "Place",
     "TablePattern",
     "operation_of",
     "parse_event_type",
@@ -29,14 +29,14 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """A position, in the log file of that name, else in the first (or last) one that is read."""
 
     position: int
     file: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "FilePosition":
         """Read ``position`` or ``file:position``; raises ValueError."""
         file, _, number = text.rpartition(":")
         if not re.fullmatch(r"\d+", number):
@@ -182,8 +182,8 @@ class Criteria:
     ``stop_time``. ``transaction`` is a GTID, or ``file:position`` of the first event of one without.
     """
 
-    start: Place | None = None
-    stop: Place | None = None
+    start: FilePosition | None = None
+    stop: FilePosition | None = None
     start_time: float | None = None
     stop_time: float | None = None
     include_gtids: Gtids | None = None

@@ -17,6 +17,7 @@ from typing import Final
 from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.declaration import Event
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     AppendBlockEvent,
@@ -42,10 +43,9 @@ from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement
-from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import RowsFlag
-from millrace.binlog_command.criteria import Criteria, Place, operation_of
+from millrace.binlog_command.criteria import Criteria, FilePosition, operation_of
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.unmatched import Unmatched
 
@@ -88,7 +88,7 @@ class Filter:
         self._given_any = False
 
     @property
-    def missed(self) -> Place | None:
+    def missed(self) -> FilePosition | None:
         """The place to begin at, as long as it has not been reached."""
         return None if self._started else self._criteria.start
 

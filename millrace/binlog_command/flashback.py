@@ -33,6 +33,7 @@ from millrace.binlog.columns.column import ABSENT
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError, UnrepresentableError
+from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
     ExecLoadEvent,
     ExecuteLoadQueryEvent,
@@ -48,17 +49,16 @@ from millrace.binlog.events import (
     TableMapEvent,
 )
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import Row, RowImages, Values
+from millrace.binlog.row_images import Row, RowImages, Values
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement, StatementKind
-from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 from millrace.binlog.types import EventType, RowsFlag
 from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
-from millrace.binlog_command.row_text import RowPrinter, comment_text
-from millrace.binlog_command.rows import RowReader
+from millrace.binlog_command.row_printer import RowPrinter, comment_text
+from millrace.binlog_command.row_reader import RowReader
 from millrace.binlog_command.session_text import DELIMITER
 from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.runtime.errors import UserError
@@ -344,7 +344,7 @@ class FlashbackOutput:
         written = []
         end = len(rows)
         for at in range((len(starts) - 1) // _TOGETHER * _TOGETHER, -1, -_TOGETHER):
-            read = images.natural(rows[starts[at] : end])
+            read = images.decode(rows[starts[at] : end])
             end = starts[at]
             written.append(turned.encode(_backwards(read), null_fill=null_fill))
         make: Any = EVENTS[_TYPES[max(event.version, 1), operation]].event_class

@@ -17,11 +17,11 @@ from millrace.binlog.events import (
     XaPrepareLogEvent,
 )
 from millrace.binlog.fields import encode_text
-from millrace.binlog.gtid import GtidSet
+from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import in_comment, sql_string
+from millrace.binlog_command.row_printer import in_comment, sql_string
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
 __all__ = ["COMMIT_ALTER", "GtidText", "xid_text"]

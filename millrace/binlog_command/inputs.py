@@ -16,10 +16,10 @@ from typing import BinaryIO, Final, cast
 
 from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import RotateEvent
 from millrace.binlog.file import MAGIC, is_in_use, iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType
 from millrace.binlog_command.records import RawEvent, unpacked_limit
 from millrace.binlog_command.seeking import Seeker

@@ -23,11 +23,11 @@ from millrace.binlog.columns.strings import CompressedValue, claimed_size
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.declaration import Event, declared_fields
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.fields import encode_text
 from millrace.binlog.inflate import Room
-from millrace.binlog.rows import Row, Values
-from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.row_images import Row, Values
 from millrace.binlog.table import ResolvedTable
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.row_kernel import (
@@ -38,7 +38,7 @@ from millrace.binlog_command.row_kernel import (
     rows_by_kernel,
     value_of,
 )
-from millrace.binlog_command.rows import Bitmaps, RowReader, TableCache, TableRows
+from millrace.binlog_command.row_reader import Bitmaps, RowReader, TableCache, TableRows
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable_json
 

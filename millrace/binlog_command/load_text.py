@@ -16,7 +16,7 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.load_files import LoadFiles
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import quoted_name, sql_string
+from millrace.binlog_command.row_printer import quoted_name, sql_string
 from millrace.binlog_command.session_text import ended
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextPage, Writers

@@ -12,9 +12,9 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import RowsOperation
 from millrace.binlog_command.criteria import (
     Criteria,
+    FilePosition,
     Gtids,
     NamePattern,
-    Place,
     TablePattern,
     parse_event_type,
     parse_gtids,
@@ -46,8 +46,8 @@ class Options:
     skip_gtids: bool
     rewrite_db: tuple[str, ...]
     local_load: str | None
-    start_position: Place | None
-    stop_position: Place | None
+    start_position: FilePosition | None
+    stop_position: FilePosition | None
     start_datetime: float | None
     stop_datetime: float | None
     include_gtids: Gtids | None
@@ -159,7 +159,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 
             self.fail(str(error), param, ctx)
 
 
-PLACE = Parsed("[file:]position", Place.parse)
+PLACE = Parsed("[file:]position", FilePosition.parse)
 TIME = Parsed("time", parse_time)
 GTIDS = Parsed("gtids", parse_gtids)
 EVENT_TYPE = Parsed("type", parse_event_type)

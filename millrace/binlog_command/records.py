@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from millrace.binlog.errors import BinlogError, ChecksumError, TooLargeError
+from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import MAGIC
 from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.grammar import GTIDS
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.binlog.types import EventType
 

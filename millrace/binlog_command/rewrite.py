@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
+from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, seal
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 

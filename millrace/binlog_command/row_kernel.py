@@ -1,8 +1,8 @@
 """The rows of events by the kernel: what it needs to know of a table to write, check or count them.
 
-It stands in for :class:`~millrace.binlog.rows.RowImages` and for what the outputs do with each value, and
-gives the same bytes. It writes ordinary values itself; the others it hands to a function of their column. An
-event with a row that cannot be read is left to the reference from that row on.
+It stands in for :class:`~millrace.binlog.row_images.RowImages` and for what the outputs do with each
+value, and gives the same bytes. It writes ordinary values itself; the others it hands to a function of their
+column. An event with a row that cannot be read is left to the reference from that row on.
 """
 
 import struct
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from millrace import kernel
 from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, NativeKind
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.rows import present_ordinals
+from millrace.binlog.row_images import present_ordinals
 
 if TYPE_CHECKING:
     from millrace.kernel.text import RowText

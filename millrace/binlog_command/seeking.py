@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 from millrace.binlog.file import MAGIC
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.types import EventType
-from millrace.binlog_command.criteria import Criteria, Place
+from millrace.binlog_command.criteria import Criteria, FilePosition
 
 __all__ = ["Seeker"]
 
@@ -81,7 +81,7 @@ class Seeker:
             return start.position if start is not None and self._is_first else _EVERYWHERE
         if start.file != file:
             return _NOWHERE
-        self._start = Place(start.position)  # the logs that follow are as if there was none
+        self._start = FilePosition(start.position)  # the logs that follow are as if there was none
         return start.position
 
     def _stops(self, position: int, timestamp: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from millrace.binlog.errors import InvalidValueError
-from millrace.binlog.gtid import GtidSet
+from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent, too_large
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity

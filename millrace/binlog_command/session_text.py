@@ -16,7 +16,7 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog.types import HeaderFlag, QueryFlag2
 from millrace.binlog_command.generation import Generation
-from millrace.binlog_command.row_text import quoted_name, sql_string
+from millrace.binlog_command.row_printer import quoted_name, sql_string
 
 __all__ = ["DELIMITER", "SessionText", "charset_name", "collation_name", "ended"]
 

@@ -19,7 +19,7 @@ from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import COMMIT_ALTER, GtidText, xid_text
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import quoted_name
+from millrace.binlog_command.row_printer import quoted_name
 from millrace.binlog_command.session_text import charset_name, collation_name, ended
 from millrace.binlog_command.text_page import END, TextPage, Writers
 

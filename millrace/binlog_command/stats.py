@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
 from millrace.binlog.statement import StatementKind
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.transaction import TransactionStep
 from millrace.binlog.types import EventType
 from millrace.binlog_command.json_output import dump
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_kernel import counting
-from millrace.binlog_command.rows import RowReader
+from millrace.binlog_command.row_reader import RowReader
 from millrace.text import printable
 
 __all__ = ["StatsOutput"]

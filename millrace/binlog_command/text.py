@@ -11,7 +11,7 @@ We differ where the text could not be loaded otherwise, or would lose something:
   keeps them for the next statement that is none);
 - a real user variable has all its digits where 14 are not enough;
 - ``### …`` lines never stand inside a BINLOG statement;
-- values that mysqlbinlog prints wrongly are printed right: see :mod:`millrace.binlog_command.row_text`.
+- values that mysqlbinlog prints wrongly are printed right: see :mod:`millrace.binlog_command.row_printer`.
 
 All output is bytes: the text of a statement is in its client's character set.
 """
@@ -19,6 +19,7 @@ All output is bytes: the text of a statement is in its client's character set.
 from typing import BinaryIO
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import (
     AnonymousGtidLogEvent,
     FormatDescriptionEvent,
@@ -33,15 +34,14 @@ from millrace.binlog.events import (
     StopEvent,
     UserVarEvent,
 )
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.types import ChecksumAlgorithm, HeaderFlag
 from millrace.binlog_command.control_text import ControlText
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import GtidText
 from millrace.binlog_command.load_text import LoadText
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import comment_text
-from millrace.binlog_command.rows_text import RowsText, with_checksum
+from millrace.binlog_command.row_printer import comment_text
+from millrace.binlog_command.rows_event_text import RowsText, with_checksum
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextOptions, TextPage, Writers
 

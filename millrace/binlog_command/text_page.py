@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from millrace.binlog.declaration import Event
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.header import EventHeader
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.types import ChecksumAlgorithm, EventType
 from millrace.binlog_command.generation import Generation, generation_of, version_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
-from millrace.binlog_command.row_text import in_comment
+from millrace.binlog_command.row_printer import in_comment
 from millrace.binlog_command.session_text import DELIMITER, SessionText, ended
 from millrace.binlog_command.spool import Spool
 

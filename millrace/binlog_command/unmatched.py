@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events.load import LoadDataEvent
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.statement import Statement
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.types import EventType
 from millrace.binlog_command.criteria import OPERATIONS, Criteria, operation_of
 from millrace.binlog_command.records import LogRecord

@@ -17,6 +17,7 @@ from typing import Any, Final
 from millrace.binlog.columns.declaration import ColumnCodec, NativeKind
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MissingStateError, UnsupportedError
+from millrace.binlog.event_codec import BinlogEvent, encode_event
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     RotateEvent,
@@ -27,9 +28,8 @@ from millrace.binlog.events import (
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.file import MAGIC, is_in_use
 from millrace.binlog.header import V1_HEADER_LENGTH, EventHeader
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.stream import BinlogEvent, encode_event
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_kernel import (
@@ -40,7 +40,7 @@ from millrace.binlog_command.row_kernel import (
     rows_by_kernel,
     value_of,
 )
-from millrace.binlog_command.rows import RowReader, TableRows
+from millrace.binlog_command.row_reader import RowReader, TableRows
 from millrace.text import printable
 
 __all__ = ["VerifyOutput"]

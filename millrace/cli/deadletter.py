@@ -25,7 +25,7 @@ from millrace.cli.frame import (
     topic_options,
 )
 from millrace.contract import Topics
-from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
+from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.state import read_state
@@ -89,7 +89,7 @@ def list_letters(
         aside = _Aside(_quarantined(settings))
         printed = 0
         with SchemaRegistry(settings.registry) as registry:
-            for letter in read_letters(settings.kafka, registry, settings.source):
+            for letter in read_dead_letters(settings.kafka, registry, settings.source):
                 waits = aside.waits(letter)
                 if (limit is None or printed < limit) and _fits(letter, **filters) and (waits or not waiting):
                     printed += 1
@@ -129,7 +129,7 @@ def show(
         )
         check_topics(settings, Topics(settings.source).deadletter)
         with SchemaRegistry(settings.registry) as registry:
-            letter = next(read_letters(settings.kafka, registry, settings.source, start=offset), None)
+            letter = next(read_dead_letters(settings.kafka, registry, settings.source, start=offset), None)
         topic = Topics(settings.source).deadletter
         if letter is None or letter.offset != offset:
             raise UserError(
@@ -234,9 +234,9 @@ class _Aside:
         self._entries = {entry.name: entry for entry in quarantined}
         self._counts = dict.fromkeys(self._entries, 0)
 
-    def waits(self, letter: Letter | Unreadable) -> bool:
+    def waits(self, letter: DeadLetterRecord | Unreadable) -> bool:
         """Whether a letter waits to be given back."""
-        name = letter.content.table if isinstance(letter, Letter) else None
+        name = letter.content.table if isinstance(letter, DeadLetterRecord) else None
         entry = self._entries.get(name or "")
         if entry is None or name is None or isinstance(letter, Unreadable):
             return False
@@ -245,7 +245,7 @@ class _Aside:
         self._counts[name] += 1
         return True
 
-    def may_wait(self, letter: Letter) -> bool:
+    def may_wait(self, letter: DeadLetterRecord) -> bool:
         """Whether a letter waits, without having seen those before it."""
         entry = self._entries.get(letter.content.table or "")
         if entry is None:
@@ -263,7 +263,7 @@ class _Aside:
 
 
 def _fits(
-    letter: Letter | Unreadable,
+    letter: DeadLetterRecord | Unreadable,
     *,
     service: str | None,
     table: str | None,
@@ -308,7 +308,7 @@ def _one_line(text: str) -> str:
     return plain if len(plain) <= _ERROR_WIDTH else plain[: _ERROR_WIDTH - 1] + "…"
 
 
-def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
+def _as_line(letter: DeadLetterRecord | Unreadable, *, waits: bool) -> str:
     if isinstance(letter, Unreadable):
         service, table, error = "?", "-", letter.error
         key = letter.key
@@ -321,7 +321,7 @@ def _as_line(letter: Letter | Unreadable, *, waits: bool) -> str:
     return f"{head}  {_key(key)}  {_one_line(table)}  {_one_line(error)}"
 
 
-def _as_json(letter: Letter | Unreadable, *, waits: bool, whole: bool = False) -> str:
+def _as_json(letter: DeadLetterRecord | Unreadable, *, waits: bool, whole: bool = False) -> str:
     head = {"letter": letter.offset, "time": _time(letter.timestamp_ms)}
     if isinstance(letter, Unreadable):
         head |= {"key": _key(letter.key), "unreadable": letter.error}
@@ -335,7 +335,7 @@ def _as_json(letter: Letter | Unreadable, *, waits: bool, whole: bool = False) -
     return printable_json(json.dumps(head | record, ensure_ascii=False))
 
 
-def _show(letter: Letter) -> None:
+def _show(letter: DeadLetterRecord) -> None:
     content = letter.content
     fields = {
         "letter": letter.offset,

@@ -12,10 +12,10 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.cli.frame import check_topics, errors_in_words, kafka_option, setting_values, source_option
-from millrace.contract import Topics
+from millrace.contract import SourcePosition, Topics
 from millrace.ddl import Unknown
 from millrace.kafka.read import read_topic
-from millrace.rowmapper.catalog import Catalog, Found, Position
+from millrace.rowmapper.catalog import Catalog, Found
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
@@ -90,12 +90,12 @@ def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
 
 def _find(history: Catalog, table: str, at: str | None) -> Found | None:
     database, _, name = table.partition(".")
-    place = Position(_LAST, "", 0)
+    place = SourcePosition(_LAST, "", 0)
     if at is not None:
         match = _PLACE.fullmatch(at)
         if match is None:
             raise UserError(f"{at} is no place in a log: give FILE:POSITION", ExitCode.SETTINGS)
-        place = Position(int(match[1] or 0), match[2], int(match[3]))
+        place = SourcePosition(int(match[1] or 0), match[2], int(match[3]))
     return history.find(database, name, place)
 
 

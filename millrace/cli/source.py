@@ -33,8 +33,8 @@ from millrace.runtime.settings import load_settings
 from millrace.text import printable
 from services.reader.gtids import GtidProgress
 from services.reader.history import missing
-from services.reader.place import seconds_of
 from services.reader.settings import ReaderSettings, checked_start
+from services.reader.start_position import seconds_of
 
 __all__ = ["source"]
 

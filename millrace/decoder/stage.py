@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.avro.records import DeadLetter
 from millrace.avro.service_state import DecoderState, LogScope
 from millrace.binlog.errors import BinlogError, MissingStateError, TooLargeError
+from millrace.binlog.event_codec import BinlogEvent, decode_beginning, decode_event
 from millrace.binlog.events.rows import TableMapEvent
 from millrace.binlog.events.transaction import (
     LargeInnerEvent,
@@ -35,7 +36,6 @@ from millrace.binlog.events.transaction import (
 )
 from millrace.binlog.file import MAGIC
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_beginning, decode_event
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.contract import (
     ABANDONED,
@@ -62,7 +62,7 @@ from millrace.stage import Output, OutputRecord, Record
 if TYPE_CHECKING:
     from millrace.avro.events import EventSerializer
     from millrace.avro.records import RecordSerializer
-    from millrace.kernel.events import EventWriter
+    from millrace.kernel.events import EventRecordWriter
 
 __all__ = ["DecoderStage", "Format"]
 
@@ -124,7 +124,7 @@ class DecoderStage:
         state: DecoderState,
         *,
         reread: Reread,
-        write_events: "EventWriter | None" = None,
+        write_events: "EventRecordWriter | None" = None,
         held_bytes: int = HELD_BYTES,
     ) -> None:
         self.output = Output()

@@ -3,15 +3,15 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from millrace.binlog.declaration import Event
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.transaction import Standing, TransactionEnd
 
 OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, int, Sequence[tuple[str, bytes]] | None]
 """As millrace.stage has it."""
 
-class EventWriter:
+class EventRecordWriter:
     taken_bytes: int
     written_bytes: int
     def __init__(

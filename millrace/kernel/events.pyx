@@ -1,6 +1,6 @@
 """Events, compiled: from the bytes of an event to the value of its record in ``{source}.events``, and back.
 
-:class:`EventWriter` does in one go what decode_event, TransactionTracker and EventSerializer do one after the
+:class:`EventRecordWriter` does in one go what decode_event, TransactionTracker and EventSerializer do one after the
 other, for the events of which logs consist; :class:`HeadReader` reads records as EventDeserializer does, the
 head at once and the event when it is asked for. Both are driven by plans that :mod:`millrace.avro.plans` makes
 of the declarations. :class:`RawTaker` makes the reader's records of events that it need not look into.
@@ -40,7 +40,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.grammar import TRANSITIONS, Effect, Mode, Role
 from millrace.binlog.transaction import CONTROL_HEADS, STATEMENT_ROLES
 
-__all__ = ["EventHead", "EventWriter", "HeadReader", "RawTaker", "RecordReader"]
+__all__ = ["EventHead", "EventRecordWriter", "HeadReader", "RawTaker", "RecordReader"]
 
 cdef enum:
     HEADER_LENGTH = 19
@@ -252,7 +252,7 @@ cdef struct Step:
     int mode
 
 
-cdef class EventWriter:
+cdef class EventRecordWriter:
     """Makes records of the events topic of raw events, as long as these are of the ordinary kinds.
 
     ``plans(log_format)`` gives what is needed to read a log of that format: per type code None, or (layout,

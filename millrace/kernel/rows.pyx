@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=True, cdivision=True
-"""Row images to the records of row topics: what ``RowImages.avro`` and ``EventWriter.write`` do, in one pass.
+"""Row images to the records of row topics: what ``RowImages.avro`` and ``RowsEventWriter.write`` do, in one pass.
 
 A :class:`RowsKernel` holds a plan: one small struct per column, made from the column's declaration
 (``ColumnCodec.native``). It reads the rows of an event and writes Avro's binary form into one buffer, from
-which the records are cut. The layout of rows is that of :mod:`millrace.binlog.rows`, that of the records that
+which the records are cut. The layout of rows is that of :mod:`millrace.binlog.row_images`, that of the records that
 of :mod:`millrace.avro.row_records`; both stay the reference. What a plan does not cover is left to them: a type
 without a native form is converted by the reference's functions, and a row with a value that its Avro type
 cannot hold, without its whole key, or too large for a record is handed back whole. Bytes that are no rows end

@@ -4,7 +4,7 @@
 A :class:`RowText` knows of each column how its values are cut out and written, and what stands around them;
 what it does not write itself, a function of the column does, value by value. So does a value that is unusual:
 a date of no calendar, a string that is not plain text. The layout of rows is that of
-:mod:`millrace.binlog.rows`, which stays the reference, also for a row that reaches past the end.
+:mod:`millrace.binlog.row_images`, which stays the reference, also for a row that reaches past the end.
 
 No byte is read or written but through :func:`take` and :func:`room`, which prove that it is there.
 """

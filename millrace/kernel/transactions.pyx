@@ -634,7 +634,7 @@ cdef class TransactionWriter:
 
     cdef int _write_frames(self, TableWriter table, Images images, const Source* source, const Head* head, int use,
                            Frame* frames) except -1:
-        """Write what the records of an event have around images and numbers: see RowEncoder.start, EventWriter."""
+        """Write what the records of an event have around images and numbers: see RowEncoder.start, RowsEventWriter."""
         cdef Output* out = &self._out
         cdef Py_ssize_t rest, ends
         cdef Py_ssize_t end[3]

@@ -12,7 +12,7 @@
     │   ├── AnonymousError        a transaction without GTID, which gtid_mode=ON keeps the server from sending
     │   ├── PurgedError           the log that we need is no longer, or was never, on this server
     │   └── PositionRefusedError  the log is there, our place in it is not: another log, or one cut short
-    ├── OtherLogError             it is not the log that was read so far, and cannot be gone on with
+    ├── LogMismatchError             it is not the log that was read so far, and reading cannot continue in it
     └── GapError                  what arrived does not join what came before: bytes are missing
 
 ``RetriableError`` at the very first attempt is a user's mistake as well (a wrong host name); who calls
@@ -27,7 +27,7 @@ __all__ = [
     "DuplicateReplicaError",
     "GapError",
     "LinkLostError",
-    "OtherLogError",
+    "LogMismatchError",
     "PositionRefusedError",
     "ProtocolError",
     "PurgedError",
@@ -82,7 +82,7 @@ class PositionRefusedError(RefusedError):
     """The server has no such place in its log."""
 
 
-class OtherLogError(SourceError):
+class LogMismatchError(SourceError):
     """The server's log is not the one that was read so far, nor does its history hold what was read."""
 
 

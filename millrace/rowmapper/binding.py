@@ -25,9 +25,9 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.column_values import ColumnValues
 from millrace.avro.registry import key_subject, value_subject, wire_prefix
 from millrace.avro.row_records import (
-    EventPlace,
-    EventWriter,
+    EventMetadata,
     RowEncoder,
+    RowsEventWriter,
     TableSchemas,
     has_this_envelope,
     origin,
@@ -41,12 +41,12 @@ from millrace.binlog.columns import AvroOptions
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefinition, resolve_columns
-from millrace.contract import Topics, metric_name
+from millrace.contract import SourcePosition, Topics, metric_name
 from millrace.ddl import Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
-from millrace.rowmapper.catalog import Catalog, Found, Position
+from millrace.rowmapper.catalog import Catalog, Found
 from millrace.rowmapper.selection import RowFilter, Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.value_offsets import locate_value
@@ -64,7 +64,7 @@ _MAX_IMAGES: Final = 256
 
 Content = tuple[Any, ...]
 
-Seen = tuple[TableMapEvent, Position, str | None]
+Seen = tuple[TableMapEvent, SourcePosition, str | None]
 """A table map, where it stands, and the server's version there."""
 
 
@@ -96,7 +96,7 @@ class BoundTable:
     def __post_init__(self) -> None:
         self.name = self.table.database, self.table.table
 
-    def write(self, event: RowsEvent, writer: EventWriter) -> None:
+    def write(self, event: RowsEvent, writer: RowsEventWriter) -> None:
         """Write the rows of an event; raises BinlogError where its images are malformed or lack the key."""
         kind = (type(event), event.columns_before_image, event.columns_after_image)
         bound = self._images.get(kind)
@@ -110,7 +110,7 @@ class BoundTable:
         else:
             self._write_chosen(self.filter, event, bound[0], writer)
 
-    def write_by_row(self, event: RowsEvent, writer: EventWriter) -> list[int]:
+    def write_by_row(self, event: RowsEvent, writer: RowsEventWriter) -> list[int]:
         """Write rows by the reference alone; give how many records there were before each row.
 
         Raises as :meth:`write` does.
@@ -122,7 +122,7 @@ class BoundTable:
 
     @staticmethod
     def _write_chosen(
-        chosen_by: RowFilter, event: RowsEvent, images: RowImages, writer: EventWriter
+        chosen_by: RowFilter, event: RowsEvent, images: RowImages, writer: RowsEventWriter
     ) -> list[int]:
         if writer.left_out & chosen_by.ordinals:
             raise TooLargeError("a value by which MILLRACE_ROWS_FILTER selects rows is too large to be held")
@@ -258,7 +258,7 @@ class Binder:
 
     # -- the catalogue --------------------------------------------------------------------------------
 
-    def is_transactional(self, database: str, table: str, place: Position) -> bool:
+    def is_transactional(self, database: str, table: str, place: SourcePosition) -> bool:
         """Say whether a rollback undoes the rows of a table; so it is unless its engine is known not to."""
         self._look()
         found = self._catalog.find(database, table, place)
@@ -273,7 +273,9 @@ class Binder:
         self._look_due = True
         self._must_look |= must
 
-    def define(self, text: str, session: Session, place: Position, *, whole: bool) -> list[SchemaVersion]:
+    def define(
+        self, text: str, session: Session, place: SourcePosition, *, whole: bool
+    ) -> list[SchemaVersion]:
         """Apply a DDL statement at ``place``; give what is known of tables from there on."""
         self.look_again(must=True)
         self._look()
@@ -302,7 +304,7 @@ class Binder:
         for entry in self._read_catalog():
             self._catalog.add(entry)
 
-    def _find(self, table_map: TableMapEvent, place: Position, version: str | None) -> Found | None:
+    def _find(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> Found | None:
         """Give the definition that holds; with ``trust_later`` the first one from there on that agrees."""
         if not self.trust_later:
             return self._catalog.find(table_map.database, table_map.table, place)
@@ -336,7 +338,7 @@ class Binder:
         return any(content not in self._bound and content not in self._failed for content in contents)
 
     def find(
-        self, table_map: TableMapEvent, place: Position, version: str | None
+        self, table_map: TableMapEvent, place: SourcePosition, version: str | None
     ) -> tuple[BoundTable, bool] | None:
         """Return what :meth:`bind` gives, if it is bound and noted, and whether it is so further on.
 
@@ -353,7 +355,7 @@ class Binder:
         since = self._catalog.since(table_map.database, table_map.table, place)
         return bound, not any(found.later for found in since)
 
-    def bind(self, table_map: TableMapEvent, place: Position, version: str | None) -> BoundTable:
+    def bind(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> BoundTable:
         """Return the table of a table map; raises BinlogError where it cannot be bound.
 
         ``place`` is where its rows stand, ``version`` that of the last format description before them.
@@ -396,7 +398,7 @@ class Binder:
                 assert isinstance(value_id, int)
                 self._bound[content] = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
 
-    def _resolve(self, table_map: TableMapEvent, place: Position, version: str | None) -> _Resolved:
+    def _resolve(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> _Resolved:
         found = self._find(table_map, place, version)
         definition = None if found is None else found.definition
         known = definition if isinstance(definition, TableDefinition) else None
@@ -546,7 +548,7 @@ class Binder:
             one.filter,
         )
 
-    def truncation(self, database: str, table: str, place: EventPlace) -> tuple[str, bytes] | None:
+    def truncation(self, database: str, table: str, place: EventMetadata) -> tuple[str, bytes] | None:
         """Give topic and record of a TRUNCATE; None for a table of which there are no rows.
 
         It is written with the schema of the last row, which may be that of another version.

@@ -14,9 +14,10 @@ from typing import Final, Literal, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
+from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, Session, State, Unknown, apply
 
-__all__ = ["Catalog", "Found", "Position"]
+__all__ = ["Catalog", "Found"]
 
 _NUMBER: Final = re.compile(r"\d+$")
 
@@ -26,20 +27,7 @@ _KEPT: Final = 20
 _FORGOTTEN: Final = Unknown("it is older than what is kept of the schema history")
 
 
-class Position(NamedTuple):
-    """A place in the logs of a source, ordered as the logs are: by epoch, number of the file, offset."""
-
-    epoch: int
-    log_file: str
-    position: int
-
-    def order(self) -> tuple[int, int, str, int]:
-        """Return what sorts places; ``bin.1000000`` comes after ``bin.999999``."""
-        number = _NUMBER.search(self.log_file)
-        return self.epoch, int(number.group()) if number else 0, self.log_file, self.position
-
-
-_BEGINNING: Final = Position(-1, "", 0)
+_BEGINNING: Final = SourcePosition(-1, "", 0)
 
 
 class Found(NamedTuple):
@@ -54,12 +42,12 @@ class Found(NamedTuple):
 class _Version:
     """What is known of a table from a place on."""
 
-    place: Position
+    place: SourcePosition
     state: State
     origin: Literal["catalog", "history"]
 
     @property
-    def order(self) -> tuple[tuple[int, int, str, int], bool]:
+    def order(self) -> tuple[tuple[int, int, int], bool]:
         """What sorts versions: where a reading and a statement have one place, the statement comes after."""
         return self.place.order(), self.origin == "history"
 
@@ -86,7 +74,7 @@ class Catalog:
         self._lower_case |= entry.lower_case_names
         state, key = entry.definition, (entry.definition.database, entry.definition.table)
         versions = self._versions[self._spelled(key)]
-        version = _Version(Position(entry.epoch, entry.log_file, entry.position), state, "catalog")
+        version = _Version(SourcePosition(entry.epoch, entry.log_file, entry.position), state, "catalog")
         at = bisect_right(versions, version.order, key=_order)
         if _is_forgotten(versions, at):
             return
@@ -99,11 +87,13 @@ class Catalog:
 
     def restore(self, stored: SchemaVersion) -> None:
         """Take a version that was written by an earlier row mapper."""
-        place = Position(stored.epoch, stored.log_file, stored.position)
+        place = SourcePosition(stored.epoch, stored.log_file, stored.position)
         self._reached = max(self._reached, place.order())
         self._put((stored.database, stored.table), _Version(place, stored.state, "history"))
 
-    def apply(self, text: str, session: Session, place: Position, *, whole: bool) -> list[SchemaVersion]:
+    def apply(
+        self, text: str, session: Session, place: SourcePosition, *, whole: bool
+    ) -> list[SchemaVersion]:
         """Apply a statement, and give the versions that come of it."""
         session = replace(session, lower_case_names=self._lower_case)
         self._reached = max(self._reached, place.order())
@@ -137,7 +127,7 @@ class Catalog:
     def _spelled(self, key: tuple[str, str]) -> tuple[str, str]:
         return (key[0].lower(), key[1].lower()) if self._lower_case else key
 
-    def find(self, database: str, table: str, place: Position, *, before: bool = False) -> Found | None:
+    def find(self, database: str, table: str, place: SourcePosition, *, before: bool = False) -> Found | None:
         """Return what holds at ``place``; None where nothing is known of the table.
 
         Where nothing was known of it by then, that is the first definition, if it was read. ``before`` asks
@@ -152,7 +142,7 @@ class Catalog:
             return Found(first.state, later=True) if first.origin == "catalog" else None
         return Found(versions[index - 1].state, later=False, origin=versions[index - 1].origin)
 
-    def since(self, database: str, table: str, place: Position) -> list[Found]:
+    def since(self, database: str, table: str, place: SourcePosition) -> list[Found]:
         """Return what :meth:`find` returns, and all definitions that came later."""
         versions = self._versions.get(self._spelled((database, table)), ())
         index = bisect_right(versions, (place.order(), True), key=_order)
@@ -162,7 +152,7 @@ class Catalog:
             for at, version in enumerate(versions[first:], first)
         ]
 
-    def tables(self, database: str, place: Position) -> Iterator[str]:
+    def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
         """Give the tables that a database has at ``place``, as far as is known."""
         for name, table in list(self._versions):
             if name == database and table:
@@ -174,7 +164,7 @@ class Catalog:
 class _Known:
     """What is known before a statement."""
 
-    def __init__(self, catalog: Catalog, place: Position) -> None:
+    def __init__(self, catalog: Catalog, place: SourcePosition) -> None:
         self._catalog, self._place = catalog, place
 
     def state(self, database: str, table: str) -> State | None:
@@ -192,7 +182,7 @@ def _is_forgotten(versions: list[_Version], at: int) -> bool:
     return at == 1 and len(versions) > 1 and versions[0].state is _FORGOTTEN
 
 
-def _order(version: _Version) -> tuple[tuple[int, int, str, int], bool]:
+def _order(version: _Version) -> tuple[tuple[int, int, int], bool]:
     return version.order
 
 

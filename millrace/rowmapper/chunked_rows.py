@@ -12,7 +12,7 @@ from typing import Final
 from millrace.binlog.columns import Column, codec_of
 from millrace.binlog.errors import InvalidValueError, TrailingBytesError, TruncatedError
 from millrace.binlog.events.rows import RowsEvent
-from millrace.binlog.rows import present_ordinals
+from millrace.binlog.row_images import present_ordinals
 from millrace.kafka.chunks import LargeValue, Reread, between
 
 __all__ = ["LargeEvent", "RowBatch", "locate_in_pieces", "row_batches"]
@@ -64,8 +64,8 @@ def row_batches(
 ) -> Iterator[RowBatch]:
     """Cut rows that come in pieces into batches; leave out values of more than ``keep`` bytes.
 
-    The layout is that of :mod:`millrace.binlog.rows`, without partial JSON. Raises MalformedError where the
-    rows end in the middle of one.
+    The layout is that of :mod:`millrace.binlog.row_images`, without partial JSON. Raises MalformedError
+    where the rows end in the middle of one.
     """
     images = _images(columns, event)
     window = _Window(pieces)

@@ -16,9 +16,8 @@ from millrace.binlog.events import (
     TransactionPayloadEvent,
 )
 from millrace.binlog.events.rows import CompressedRowsEvent, PartialUpdateRowsEvent, PlainRowsEvent
-from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey
+from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey, SourcePosition
 from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread
-from millrace.rowmapper.catalog import Position
 from millrace.rowmapper.chunked_rows import LargeEvent
 from millrace.runtime.logging import get_logger
 from millrace.stage import Record
@@ -59,9 +58,9 @@ class Incoming:
     large: LargeEvent | None = None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> SourcePosition:
         """Where the event stands in the logs."""
-        return Position(self.event.epoch, self.event.log_file, self.event.position)
+        return SourcePosition(self.event.epoch, self.event.log_file, self.event.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,13 @@ class Unreadable:
     error: Exception
 
     @property
-    def position(self) -> Position:
+    def position(self) -> SourcePosition:
         """Where the event stands in the logs, as its key says; the very beginning where that says nothing."""
         try:
             key = EventKey.parse(self.key)
         except ValueError:
-            return Position(0, "", 0)
-        return Position(key.epoch, key.log_file, key.position)
+            return SourcePosition(0, "", 0)
+        return SourcePosition(key.epoch, key.log_file, key.position)
 
 
 @dataclass(frozen=True, slots=True)

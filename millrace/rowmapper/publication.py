@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
-from millrace.avro.row_records import EventPlace, EventWriter
+from millrace.avro.row_records import EventMetadata, RowsEventWriter
 from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
 from millrace.avro.transactions import transaction_writer
 from millrace.binlog.declaration import EVENTS, Event
@@ -438,7 +438,7 @@ class Publication:
             if resumed:
                 self._put_rest(incoming, event, bound, query)
             else:
-                writer = EventWriter(
+                writer = RowsEventWriter(
                     bound.encoder,
                     self._place(incoming, bound, query),
                     event.columns_before_image,
@@ -506,7 +506,7 @@ class Publication:
         # Of the records of the batch so many are published: they may have been others when they were made.
         before = 0
         while True:
-            writer = EventWriter(
+            writer = RowsEventWriter(
                 bound.encoder,
                 self._place(incoming, bound, query, before),
                 event.columns_before_image,
@@ -525,7 +525,12 @@ class Publication:
             self._done = _Coordinate(incoming.offset, batch.first_row + len(starts), done.records + count)
 
     def _put_rows(
-        self, incoming: Incoming, bound: BoundTable, event: RowsEvent, writer: EventWriter, before: int = 0
+        self,
+        incoming: Incoming,
+        bound: BoundTable,
+        event: RowsEvent,
+        writer: RowsEventWriter,
+        before: int = 0,
     ) -> int:
         """Write the records of a writer but those ``before``; give their number, without tombstones."""
         records = writer.records[before:] if before else writer.records
@@ -571,10 +576,12 @@ class Publication:
         key = self._transaction.id.encode(errors="backslashreplace")
         publisher.output.add(publisher.topics.transactions, key, value, incoming.timestamp_ms, self._headers)
 
-    def _place(self, incoming: Incoming, bound: BoundTable, query: str | None, before: int = 0) -> EventPlace:
+    def _place(
+        self, incoming: Incoming, bound: BoundTable, query: str | None, before: int = 0
+    ) -> EventMetadata:
         """Say where rows stand; ``before`` of their records are counted already."""
         record = incoming.event
-        return EventPlace(
+        return EventMetadata(
             self._transaction.committed_us or record.timestamp * 1_000_000,
             record.server_id,
             self._gtid,
@@ -709,7 +716,7 @@ class Publication:
             if (database, table) in publisher.quarantine:
                 continue
             at = incoming.event
-            place = EventPlace(
+            place = EventMetadata(
                 self._transaction.committed_us or at.timestamp * 1_000_000,
                 at.server_id,
                 self._gtid,

@@ -13,7 +13,7 @@ from millrace.binlog.columns import ABSENT, Column, ColumnType, codec_of
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.errors import MissingStateError, UnsupportedError
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ResolvedTable
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError

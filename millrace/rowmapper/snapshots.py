@@ -21,17 +21,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from millrace.avro.registry import WIRE_PREFIX_SIZE
-from millrace.avro.row_records import EventPlace, EventWriter
+from millrace.avro.row_records import EventMetadata, RowsEventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
 from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.events.rows import WriteRowsEvent
-from millrace.contract import HEADER_CHUNK
+from millrace.contract import HEADER_CHUNK, SourcePosition
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.rowmapper.binding import BoundTable
-from millrace.rowmapper.catalog import Position
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.publication import Publisher
 from millrace.runtime.errors import StopRequestedError, UserError
@@ -57,13 +56,13 @@ class SnapshotPort(Protocol):
     def records(self, start: int) -> Iterator[Record]:
         """Give the records of the snapshot topic from an offset to its end."""
 
-    def first_event(self, place: Position) -> tuple[int, Position | None]:
+    def first_event(self, place: SourcePosition) -> tuple[int, SourcePosition | None]:
         """Give offset and place of the first event at a place or after it; the end and None if none is."""
 
-    def end_before(self, offset: int) -> Position | None:
+    def end_before(self, offset: int) -> SourcePosition | None:
         """Give the end of the last event before an offset of the events topic."""
 
-    def quiet_end(self, offset: int) -> Position | None:
+    def quiet_end(self, offset: int) -> SourcePosition | None:
         """Give the place to which the reader has come, if all of it is before an offset of the events topic.
 
         None as well where that was asked a moment ago.
@@ -95,14 +94,14 @@ class _Chunk:
     content: SnapshotChunk
 
     @property
-    def low(self) -> Position:
+    def low(self) -> SourcePosition:
         content = self.content
-        return Position(content.epoch, content.low_file, content.low_position)
+        return SourcePosition(content.epoch, content.low_file, content.low_position)
 
     @property
-    def high(self) -> Position:
+    def high(self) -> SourcePosition:
         content = self.content
-        return Position(content.epoch, content.high_file, content.high_position)
+        return SourcePosition(content.epoch, content.high_file, content.high_position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +132,9 @@ class SnapshotMerger:
         # Offsets of chunks of tables without a key that were read again from their beginning.
         self._begun_again: set[int] = set()
         # Where transactions ended, and the offset after each; only while a snapshot is taken.
-        self._crumbs: deque[tuple[Position, int]] = deque(maxlen=_CRUMBS)
+        self._crumbs: deque[tuple[SourcePosition, int]] = deque(maxlen=_CRUMBS)
 
-    def merge(self, stand: int, end: Callable[[], Position | None], *, idle: bool) -> Iterator[None]:
+    def merge(self, stand: int, end: Callable[[], SourcePosition | None], *, idle: bool) -> Iterator[None]:
         """Publish what can be: no transaction is open, and all events before offset ``stand`` are published.
 
         ``end`` gives the end of the last of them, if that is known; ``idle`` says that no event waits to be
@@ -205,7 +204,7 @@ class SnapshotMerger:
 
     # -- when -----------------------------------------------------------------------------------------
 
-    def _is_due(self, chunk: _Chunk, place: Position) -> bool:
+    def _is_due(self, chunk: _Chunk, place: SourcePosition) -> bool:
         """Tell whether the stream has come to a chunk's place, and whether all of its table is there."""
         if place.epoch == chunk.high.epoch:
             if place.order() < chunk.high.order():
@@ -246,7 +245,7 @@ class SnapshotMerger:
 
     # -- publishing -----------------------------------------------------------------------------------
 
-    def _publish(self, chunks: Sequence[_Chunk], stand: int, place: Position) -> None:
+    def _publish(self, chunks: Sequence[_Chunk], stand: int, place: SourcePosition) -> None:
         """Write the rows of chunks, and that they are merged."""
         mapped, refused = [], 0
         for chunk in chunks:
@@ -304,7 +303,7 @@ class SnapshotMerger:
         count = table_map.column_count
         present = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
         event = WriteRowsEvent(table_map.table_id, 1, b"", count, b"", present, content.rows)
-        place = EventPlace(
+        place = EventMetadata(
             content.read_ms * 1000,
             0,
             None,
@@ -326,7 +325,7 @@ class SnapshotMerger:
         def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
             return bound.locate(event, row, side, ordinal)
 
-        writer = EventWriter(bound.encoder, place, b"", present, locate)
+        writer = RowsEventWriter(bound.encoder, place, b"", present, locate)
         bound.write(event, writer)
         return _Mapped(chunk, bound, writer.records)
 
@@ -341,10 +340,10 @@ class SnapshotMerger:
                 lows.append(one.chunk.low)
         if not lows:
             return Changes({})
-        start = self._offset_of(min(lows, key=Position.order))
+        start = self._offset_of(min(lows, key=SourcePosition.order))
         return self._find_changes(start, stand, wanted) if start < stand else Changes({})
 
-    def _offset_of(self, low: Position) -> int:
+    def _offset_of(self, low: SourcePosition) -> int:
         """Give an offset before which all events are before a place."""
         for place, offset in reversed(self._crumbs):
             if place.order() <= low.order():

@@ -12,9 +12,9 @@ from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
 from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.transaction import TransactionEnd
+from millrace.contract import SourcePosition
 from millrace.rowmapper.assembly import Assembler, Step, Transaction
 from millrace.rowmapper.binding import Seen
-from millrace.rowmapper.catalog import Position
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.publication import Publication, Publisher
 from millrace.runtime.errors import UserError
@@ -47,7 +47,7 @@ class RowMapperStage:
         replay: Replay,
         *,
         buffer_bytes: int,
-        end_of: Callable[[Record], Position | None] = lambda _: None,
+        end_of: Callable[[Record], SourcePosition | None] = lambda _: None,
     ) -> None:
         self.snapshots: SnapshotMerger | None = None
         """What merges snapshots, if anything does."""
@@ -55,7 +55,7 @@ class RowMapperStage:
         """XA transactions that were decided, and prepared before the first event."""
         self._end_of = end_of
         self._last: Record | None = None
-        self._end: Position | None = None
+        self._end: SourcePosition | None = None
         self.output = publisher.output
         self.next_offset = state.input_offset
         self.counters = publisher.counters
@@ -128,13 +128,13 @@ class RowMapperStage:
         if self.snapshots is not None and self._assembler.is_between and self._progress is None:
             yield from self.snapshots.merge(self._resume_at, self._stands_at, idle=idle)
 
-    def _stands_at(self) -> Position | None:
+    def _stands_at(self) -> SourcePosition | None:
         """Give the end of the last event that was taken, as far as that is known."""
         if self._last is not None:
             self._end, self._last = self._end_of(self._last) or self._end, None
         return self._end
 
-    def begin_at(self, end: Position | None) -> None:
+    def begin_at(self, end: SourcePosition | None) -> None:
         """Take note of where the last event before the first record ends."""
         self._end = end
 
@@ -203,7 +203,7 @@ class RowMapperStage:
             return None, True
         if name in self._quarantine or self._selection.ignored_operations(*name):
             return None
-        place = Position(epoch, log_file, position)
+        place = SourcePosition(epoch, log_file, position)
         found = self._binder.find(table_map, place, self._assembler.server_version)
         return None if found is None or found[0].filter is not None else (found[0].compiled(), found[1])
 

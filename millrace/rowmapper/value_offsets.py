@@ -17,7 +17,7 @@ def locate_value(
     """Return the offsets in ``event.rows`` of a value's first byte, behind its length, and past its last.
 
     ``row`` counts from 0; ``side`` is 0 for the image before and 1 for the image after. The layout is that of
-    :mod:`millrace.binlog.rows`. Raises :class:`InvalidValueError` where there is no such value.
+    :mod:`millrace.binlog.row_images`. Raises :class:`InvalidValueError` where there is no such value.
     """
     rows = event.rows
     codecs = [codec_of(column) for column in columns]

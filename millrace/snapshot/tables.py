@@ -12,7 +12,7 @@ from millrace.mysql.catalog import read_definition
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RetriableError, SourceError
 from millrace.snapshot.images import SelectedTable, quoted_name
-from millrace.snapshot.watermarks import LogPlace, Watermarks, Within
+from millrace.snapshot.watermarks import LogPosition, Watermarks, Within
 
 __all__ = ["Chunk", "TableGoneError", "TableRows", "split_key"]
 
@@ -37,8 +37,8 @@ class Chunk:
     """Rows of a table, cut into pieces of images; ``last_key`` are literals, empty where it has no rows."""
 
     epoch: int
-    low: LogPlace
-    high: LogPlace
+    low: LogPosition
+    high: LogPosition
     read_ms: int
     table: SelectedTable
     pieces: Sequence[tuple[int, bytes]]
@@ -127,7 +127,7 @@ class TableRows:
             cutter.rows < limit,
         )
 
-    def whole(self, check: "Callable[[Within, LogPlace], None]") -> Iterator[Chunk]:
+    def whole(self, check: "Callable[[Within, LogPosition], None]") -> Iterator[Chunk]:
         """Read all rows in one transaction, piece by piece; the last piece is empty.
 
         ``check`` is given what tells whether a transaction is in the rows, and the place, and may raise.

@@ -21,21 +21,21 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from millrace.avro.service_state import ReaderState
-from millrace.binlog.gtid import GtidSet
+from millrace.binlog.gtid_set import GtidSet
 from millrace.contract import log_number
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.names import log_file_name
 from millrace.mysql.status import log_status
 
-__all__ = ["LogPlace", "Method", "Watermarks", "Within", "choose_method"]
+__all__ = ["LogPosition", "Method", "Watermarks", "Within", "choose_method"]
 
 _DOING: Final = "find the place of a snapshot"
 _RETRY_S: Final = 0.05
 _PATIENCE_S: Final = 600.0
 
 
-class LogPlace(NamedTuple):
+class LogPosition(NamedTuple):
     """A place in the logs of one epoch."""
 
     log_file: str
@@ -49,7 +49,7 @@ class LogPlace(NamedTuple):
         return f"{self.log_file}:{self.position}"
 
 
-Within = Callable[[str | None, LogPlace], bool]
+Within = Callable[[str | None, LogPosition], bool]
 """Tells of a transaction, by its GTID and by its place, whether a snapshot sees it."""
 
 
@@ -89,7 +89,7 @@ class Watermarks:
         method: Method,
         states: Callable[[], list[ReaderState]],
         wait: Callable[[float], None] = time.sleep,
-        begins: tuple[int, LogPlace] | None = None,
+        begins: tuple[int, LogPosition] | None = None,
     ) -> None:
         self.method = method
         self._connection = connection
@@ -97,7 +97,7 @@ class Watermarks:
         self._wait = wait
         self._begins = begins
         # Nothing of before it is in the events topic.
-        self._first = LogPlace("", 0)
+        self._first = LogPosition("", 0)
         self._epoch = -1
 
     @property
@@ -106,11 +106,11 @@ class Watermarks:
         return " LOCK IN SHARE MODE" if self.method is Method.SHARED_LOCK else ""
 
     @contextmanager
-    def transaction(self) -> Iterator[tuple[int, LogPlace, LogPlace | None]]:
+    def transaction(self) -> Iterator[tuple[int, LogPosition, LogPosition | None]]:
         """Open a transaction for reading; give the epoch, the low watermark, the high one if it is known."""
         query = self._connection.query
         epoch, low = self._low_before()
-        high: LogPlace | None = None
+        high: LogPosition | None = None
         if self.method is Method.CONSISTENT_SNAPSHOT:
             low = high = self._consistent_snapshot()
         else:
@@ -122,7 +122,7 @@ class Watermarks:
             query("COMMIT", doing=_DOING)
 
     @contextmanager
-    def exact_transaction(self) -> Iterator[tuple[int, LogPlace, Within]]:
+    def exact_transaction(self) -> Iterator[tuple[int, LogPosition, Within]]:
         """Open a transaction that sees the tables as of one place, which it holds for all that is read in it.
 
         Gives the epoch, the place, and what tells whether a transaction, by GTID and place, is in it.
@@ -154,10 +154,10 @@ class Watermarks:
             f"taken between two of them within {_PATIENCE_S:g} s"
         )
 
-    def high(self) -> LogPlace:
+    def high(self) -> LogPosition:
         """Give the end of the log: what was seen until now is before it."""
         found = log_status(self._connection)
-        return LogPlace(found.log_file, found.position)
+        return LogPosition(found.log_file, found.position)
 
     def _gtids(self, mark: str) -> GtidSet | None:
         return GtidSet.parse(mark) if self.method is Method.GTID else None
@@ -170,7 +170,7 @@ class Watermarks:
             return self._executed()
         return str(self._log_status()) if self.method is Method.LOG_STATUS else ""
 
-    def _low_before(self) -> tuple[int, LogPlace | None]:
+    def _low_before(self) -> tuple[int, LogPosition | None]:
         """Give the epoch, and the low watermark of a SELECT that begins from now on."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -178,7 +178,7 @@ class Watermarks:
             newest = states[0]
             if newest.epoch != self._epoch:
                 self._epoch = newest.epoch
-                self._first = LogPlace(newest.log_file, newest.position)
+                self._first = LogPosition(newest.log_file, newest.position)
                 if self._begins is not None and self._begins[0] == newest.epoch:
                     self._first = self._begins[1]
             low = self._try_low([state for state in states if state.epoch == newest.epoch])
@@ -192,13 +192,13 @@ class Watermarks:
                 )
             self._wait(_RETRY_S)
 
-    def _try_low(self, states: list[ReaderState]) -> LogPlace | None:
+    def _try_low(self, states: list[ReaderState]) -> LogPosition | None:
         match self.method:
             case Method.GTID:
                 executed = GtidSet.parse(self._executed())
                 for state in states:
                     if state.open_gtid is None and executed.contains_set(GtidSet.parse(state.gtid_set)):
-                        return LogPlace(state.log_file, state.position)
+                        return LogPosition(state.log_file, state.position)
                 return None
             case Method.LOG_STATUS:
                 return self._covered(self._log_status())
@@ -207,7 +207,7 @@ class Watermarks:
             case _:
                 return None
 
-    def _covered(self, place: LogPlace) -> LogPlace | None:
+    def _covered(self, place: LogPosition) -> LogPosition | None:
         """Give a place, unless there are changes between it and what the reader read first."""
         return place if place.order() >= self._first.order() else None
 
@@ -215,7 +215,7 @@ class Watermarks:
         row = self._connection.row("SELECT @@GLOBAL.gtid_executed AS executed", doing=_DOING)
         return row.text("executed").replace("\n", "")
 
-    def _log_status(self) -> LogPlace:
+    def _log_status(self) -> LogPosition:
         row = self._connection.row("SELECT LOCAL AS found FROM performance_schema.log_status", doing=_DOING)
         try:
             found = json.loads(row.text("found"))
@@ -224,9 +224,9 @@ class Watermarks:
             raise ProtocolError(
                 f"{self._connection.address}: performance_schema.log_status has no place of the log"
             ) from None
-        return LogPlace(log_file_name(str(name), row.where), position)
+        return LogPosition(log_file_name(str(name), row.where), position)
 
-    def _consistent_snapshot(self) -> LogPlace:
+    def _consistent_snapshot(self) -> LogPosition:
         """Open a consistent snapshot of MariaDB, and give its place."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -238,7 +238,7 @@ class Watermarks:
             file, position = (status.get(f"binlog_snapshot_{name}", Row()) for name in ("file", "position"))
             if not file or not position or not file["Value"]:
                 raise RefusedError(f"{self._connection.address}: the binary log is off")
-            place = LogPlace(log_file_name(file.text("Value"), file.where), position.number("Value"))
+            place = LogPosition(log_file_name(file.text("Value"), file.where), position.number("Value"))
             if self._covered(place) is not None:
                 return place
             self._connection.query("COMMIT", doing=_DOING)
@@ -250,7 +250,7 @@ class Watermarks:
             self._wait(_RETRY_S)
 
 
-def _is_within(executed: GtidSet | None, low: LogPlace, gtid: str | None, at: LogPlace) -> bool:
+def _is_within(executed: GtidSet | None, low: LogPosition, gtid: str | None, at: LogPosition) -> bool:
     if executed is not None and gtid is not None:
         return executed.contains(gtid)
     return at.order() < low.order()

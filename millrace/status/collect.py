@@ -14,7 +14,7 @@ from millrace.avro.registry import RegistryError, SchemaRegistry
 from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
-from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
+from millrace.contract import HEADER_CHUNK, EventKey, RawKey, SourcePosition, Topics
 from millrace.kafka.client import Message, connect
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.read import read_topic, topic_names
@@ -26,7 +26,7 @@ from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, ServiceSettings
 from millrace.status.lag import Lag, count, event_step, gtids_between, raw_step
 
-__all__ = ["Hop", "Place", "ServerStatus", "Service", "SourceStatus", "StatusSettings", "collect", "sources"]
+__all__ = ["Hop", "ServerStatus", "Service", "SourceStatus", "StatusSettings", "collect", "sources"]
 
 _DEAD_LETTERS_LIMIT: Final = 100_000
 
@@ -57,15 +57,6 @@ class StatusSettings(BaseSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the log of an epoch."""
-
-    epoch: int
-    log_file: str
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class ServerStatus:
     """The end of a server's log, or why it cannot be told."""
 
@@ -87,7 +78,7 @@ class Service:
     name: str
     owner: str
     written_ms: int
-    place: Place | None
+    place: SourcePosition | None
     input_offset: int | None = None
     gtid_set: str | None = None
     error: str = ""
@@ -162,7 +153,7 @@ def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | N
     except SingleObjectError as error:
         status.services.append(Service("reader", stored.owner, stored.written_ms, None, error=str(error)))
         return None
-    place = Place(state.epoch, state.log_file, state.position)
+    place = SourcePosition(state.epoch, state.log_file, state.position)
     if state.reset is not None:
         status.problems.append(
             f"the source was moved: the reader starts at {state.reset} the next time, in a new epoch"
@@ -229,7 +220,7 @@ def _decoder(
     if first is not None:
         place = _place(RawKey, first)
     elif reader is not None:
-        place = Place(reader.epoch, reader.log_file, reader.position)
+        place = SourcePosition(reader.epoch, reader.log_file, reader.position)
     if stored is not None:
         status.services.append(
             Service("decoder", stored.owner, stored.written_ms, place, offset, error=error)
@@ -293,10 +284,10 @@ def _pending(kafka: KafkaSettings, topic: str, offset: int) -> tuple[Message | N
     return first, messages if first is None else chain([first], messages)
 
 
-def _place(kind: type[RawKey] | type[EventKey], message: Message) -> Place | None:
+def _place(kind: type[RawKey] | type[EventKey], message: Message) -> SourcePosition | None:
     key = message.key()
     try:
         found = kind.parse(key if isinstance(key, bytes) else b"")
     except ValueError:
         return None
-    return Place(found.epoch, found.log_file, found.position)
+    return SourcePosition(found.epoch, found.log_file, found.position)

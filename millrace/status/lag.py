@@ -12,7 +12,7 @@ from typing import Final
 
 from millrace.avro.events import EventDeserializer
 from millrace.binlog.grammar import GTIDS, Role
-from millrace.binlog.gtid import GtidSet
+from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from millrace.status.collect import Place, SourceStatus
+from millrace.contract import SourcePosition
+from millrace.status.collect import SourceStatus
 from millrace.status.lag import Lag
 from millrace.text import printable
 
@@ -34,7 +35,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
         },
         "services": {
             service.name: {
-                "place": None if service.place is None else asdict(service.place),
+                "place": None if service.place is None else service.place._asdict(),
                 "input_offset": service.input_offset,
                 "gtid_set": service.gtid_set or None,
                 "owner": service.owner,
@@ -93,7 +94,7 @@ def _cells(lag: Lag) -> Iterator[str]:
     yield "" if lag.records is None else f"{least}{lag.records:,}"
 
 
-def _placed(place: Place | None) -> str:
+def _placed(place: SourcePosition | None) -> str:
     return _UNKNOWN if place is None else f"{place.log_file}:{place.position} (epoch {place.epoch})"
 
 

@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
-from millrace.contract import Topics
+from millrace.contract import SourcePosition, Topics
 from millrace.kafka.read import read_topic
 from millrace.kafka.state import newest_offset, oldest_offset, read_state
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
@@ -24,29 +24,11 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.tables import Records
 
-__all__ = ["Place", "later_transactions", "take_snapshot", "wait_until_mapped"]
+__all__ = ["later_transactions", "take_snapshot", "wait_until_mapped"]
 
 _POLL_S: Final = 0.3
 _FIRST_STRIDE: Final = 500
 _NUMBER: Final = re.compile(r"\d+$")
-
-
-class Place(NamedTuple):
-    """A place in the logs of a source; places are ordered as the logs are."""
-
-    epoch: int
-    number: int
-    log_file: str
-    position: int
-
-    @classmethod
-    def of(cls, epoch: int, log_file: str, position: int) -> "Place":
-        """Make a place of what keys and records hold."""
-        number = _NUMBER.search(log_file)
-        return cls(epoch, int(number.group()) if number else 0, log_file, position)
-
-    def __str__(self) -> str:
-        return f"{self.log_file}:{self.position}"
 
 
 def take_snapshot(connection: MysqlConnection, *, idle: bool) -> tuple[str, int]:
@@ -96,9 +78,9 @@ class _Services:
             )
         return stored.value
 
-    def reader(self) -> Place:
+    def reader(self) -> SourcePosition:
         state = ReaderState.from_bytes(self.state("reader"))
-        return Place.of(state.epoch, state.log_file, state.position)
+        return SourcePosition(state.epoch, state.log_file, state.position)
 
 
 def wait_until_mapped(
@@ -109,7 +91,7 @@ def wait_until_mapped(
     *,
     timeout_s: float,
     say: Callable[[str], None],
-) -> Place:
+) -> SourcePosition:
     """Wait until all that the log holds before a place is in the row topics; return the place with its epoch.
 
     Raises :class:`UserError` with the service that does not get there within ``timeout_s`` seconds.
@@ -131,7 +113,10 @@ def wait_until_mapped(
                 )
             time.sleep(_POLL_S)
 
-    wait("reader", lambda: services.reader() >= Place.of(services.reader().epoch, file, position))
+    wait(
+        "reader",
+        lambda: services.reader().order() >= SourcePosition(services.reader().epoch, file, position).order(),
+    )
     epoch = services.reader().epoch
     last_raw = _last_offset(kafka, topics.raw)
     wait("decoder", lambda: DecoderState.from_bytes(services.state("decoder")).input_offset > last_raw)
@@ -140,7 +125,7 @@ def wait_until_mapped(
         "row mapper",
         lambda: RowMapperState.from_bytes(services.state("rowmapper")).input_offset > last_event,
     )
-    return Place.of(epoch, file, position)
+    return SourcePosition(epoch, file, position)
 
 
 def _last_offset(kafka: KafkaSettings, topic: str) -> int:
@@ -159,7 +144,7 @@ def _last_offset(kafka: KafkaSettings, topic: str) -> int:
 
 
 def later_transactions(
-    kafka: KafkaSettings, registry: SchemaRegistry, source: str, start: int, place: Place
+    kafka: KafkaSettings, registry: SchemaRegistry, source: str, start: int, place: SourcePosition
 ) -> set[str]:
     """Name the transactions that were committed at ``place`` or behind it.
 
@@ -169,6 +154,9 @@ def later_transactions(
     found = set()
     for message in read_topic(kafka, Topics(source).transactions, start=start):
         record = records.value_of(message)
-        if record is not None and Place.of(record["epoch"], record["file"], record["pos"]) >= place:
+        if (
+            record is not None
+            and SourcePosition(record["epoch"], record["file"], record["pos"]).order() >= place.order()
+        ):
             found.add(str(record["id"]))
     return found

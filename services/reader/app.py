@@ -23,7 +23,7 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.mysql.errors import (
     DuplicateReplicaError,
     GapError,
-    OtherLogError,
+    LogMismatchError,
     RefusedError,
     RetriableError,
     SourceError,
@@ -158,7 +158,7 @@ def _source_errors() -> Iterator[None]:
         yield
     except (RetriableError, RefusedError) as error:
         raise UserError(str(error), ExitCode.SOURCE) from error
-    except OtherLogError as error:
+    except LogMismatchError as error:
         raise UserError(str(error), ExitCode.DATA) from error
     except GapError as error:
         raise UserError(

@@ -17,9 +17,9 @@ from millrace.mysql.errors import GapError, RefusedError
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.runtime.logging import get_logger
 from services.reader.metrics import ReaderMetrics
-from services.reader.place import PlaceFinder, moved_on_purpose, seconds_of
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
+from services.reader.start_position import StartPositionFinder, moved_on_purpose, seconds_of
 
 if TYPE_CHECKING:
     import io
@@ -340,7 +340,7 @@ def _place_of(paths: Sequence[Path], since: int, beat: Callable[[], None]) -> tu
 def _find(paths: Sequence[Path], index: int, since: int | None, beat: Callable[[], None]) -> tuple[Path, int]:
     """Walk from a file on, or from as many before it as the transaction that is found began in."""
     while True:
-        finder = PlaceFinder(since)
+        finder = StartPositionFinder(since)
         found = _walk(paths[index:], finder, beat)
         if not finder.begun_before or not index:
             return found
@@ -358,7 +358,7 @@ def _begun(path: Path) -> int:
     raise RefusedError(f"{path} has no events")
 
 
-def _walk(paths: Sequence[Path], finder: PlaceFinder, beat: Callable[[], None]) -> tuple[Path, int]:
+def _walk(paths: Sequence[Path], finder: StartPositionFinder, beat: Callable[[], None]) -> tuple[Path, int]:
     """Walk over the events of files, in their order, until a place is found; else return the end of all."""
     end = 0
     for path in paths:

@@ -6,7 +6,7 @@ from millrace.binlog.declaration import Event
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.gtid import GtidTaggedLogEvent, PreviousGtidsLogEvent
 from millrace.binlog.events.mariadb import MariadbGtidListEvent
-from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from services.reader.progress import Gtid
 
 __all__ = ["GtidProgress", "encode_gtids", "gtid_text"]

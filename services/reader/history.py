@@ -11,11 +11,11 @@ the lost end, is proof.
 """
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.gtid import PreviousGtidsLogEvent
 from millrace.binlog.events.mariadb import MariadbGtidListEvent
-from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.identity import LogHead
 

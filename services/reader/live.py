@@ -19,7 +19,7 @@ from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import (
     AnonymousError,
     DuplicateReplicaError,
-    OtherLogError,
+    LogMismatchError,
     ProtocolError,
     PurgedError,
     RefusedError,
@@ -36,12 +36,12 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, encode_gtids
 from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
-from services.reader.other_log import OtherLog, another_log
-from services.reader.place import Place, moved_on_purpose, seconds_of
+from services.reader.log_identity import LogMismatch, log_mismatch
+from services.reader.log_scan import creation_time, gtids_before_position, start_position_at
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
+from services.reader.start_position import StartPosition, moved_on_purpose, seconds_of
 from services.reader.statements import touched
-from services.reader.walk import begun, gtids_before_place, place_of_time
 
 __all__ = ["LiveSource"]
 
@@ -152,7 +152,7 @@ class LiveSource:
             state = self._stage.state()
             if state is None or state.reset is not None:
                 return
-            other = another_log(connection, None, server_names(connection), state, self._beat)
+            other = log_mismatch(connection, None, server_names(connection), state, self._beat)
             if other is not None and self._has_gtids(connection, state, other):
                 self._check_history(connection, state, other.reason, executed(connection))
 
@@ -167,7 +167,7 @@ class LiveSource:
         if state.reset is not None:
             self._start(connection, names, state.reset, moved_on_purpose(state))
             return
-        other = another_log(connection, self._replica, names, state, self._beat)
+        other = log_mismatch(connection, self._replica, names, state, self._beat)
         if other is None:
             self._go_on(connection, names, state)
         else:
@@ -291,12 +291,12 @@ class LiveSource:
             self._after_gtids(connection, names, gtids, gone, moved, gap=moved is not None)
             return
         if start == "earliest":
-            place = Place(_logs(connection)[0].name, _FIRST_POSITION, None)
+            place = StartPosition(_logs(connection)[0].name, _FIRST_POSITION, None)
         elif start == "latest":
             status = log_status(connection)
-            place = Place(status.log_file, status.position, status.gtid_set)
+            place = StartPosition(status.log_file, status.position, status.gtid_set)
         elif start.startswith("time:"):
-            place = self._place_of_time(connection, start.removeprefix("time:"))
+            place = self._start_position_at(connection, start.removeprefix("time:"))
         else:
             log_file, _, number = start.rpartition(":")
             place = self._with_gtids(connection, log_file, int(number))
@@ -312,24 +312,24 @@ class LiveSource:
                 ExitCode.SETTINGS,
             )
 
-    def _place_of_time(self, connection: MysqlConnection, time_text: str) -> Place:
+    def _start_position_at(self, connection: MysqlConnection, time_text: str) -> StartPosition:
         """Find where to start for a time; logs of that time must not have been purged."""
         since, logs = seconds_of(time_text), _logs(connection)
         oldest = logs[0].name
-        if begun(connection, self._replica, logs[0], self._beat) > since and not _is_first(oldest):
+        if creation_time(connection, self._replica, logs[0], self._beat) > since and not _is_first(oldest):
             words = f"what was written between {time_text} and the oldest log, {oldest}, is purged"
             self._gap_allowed(connection, words, oldest)
             _LOG.error("changes are missing", reason=words)
-        return place_of_time(connection, self._replica, logs, since, self._beat)
+        return start_position_at(connection, self._replica, logs, since, self._beat)
 
-    def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> Place:
+    def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> StartPosition:
         """Find out which GTIDs lie before a place, so that another server can be gone on with from there."""
         there = log_file in [log.name for log in binary_logs(connection)]
         if position == _FIRST_POSITION or not there:
             # The file's own head will tell; or the server, that it does not have it.
-            return Place(log_file, position, None)
-        gtids = gtids_before_place(connection, self._replica, log_file, position, self._beat)
-        return Place(log_file, position, gtids)
+            return StartPosition(log_file, position, None)
+        gtids = gtids_before_position(connection, self._replica, log_file, position, self._beat)
+        return StartPosition(log_file, position, gtids)
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Go on where the state says, in the log that it speaks of; the server may be told that place."""
@@ -347,7 +347,7 @@ class LiveSource:
         self._dump_at(connection, names, state.log_file, position, None)
 
     def _change(
-        self, connection: MysqlConnection, names: ServerNames, state: ReaderState, other: OtherLog
+        self, connection: MysqlConnection, names: ServerNames, state: ReaderState, other: LogMismatch
     ) -> None:
         """Go on in another log, which only GTIDs can do; raise where they say that we cannot."""
         if not self._has_gtids(connection, state, other):
@@ -363,7 +363,7 @@ class LiveSource:
         self._check_history(connection, state, other.reason, history)
         self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
 
-    def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: OtherLog) -> bool:
+    def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: LogMismatch) -> bool:
         """Tell whether there are GTIDs to go on by; raise where there is no other way."""
         without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
         if state.gtid_set and not without_gtids:
@@ -371,7 +371,7 @@ class LiveSource:
         if other.purged and not other.other_server:
             return False
         why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
-        raise OtherLogError(
+        raise LogMismatchError(
             f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
             f"({other.reason}), and as {why}, nobody can tell where to go on in it. {_BRING_BACK}"
         )
@@ -382,7 +382,7 @@ class LiveSource:
         """Raise where the history of a server does not hold what was read."""
         lost = lacking(state.gtid_set, history)
         if lost:
-            raise OtherLogError(
+            raise LogMismatchError(
                 f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
                 f"({reason}), and its history does not hold {lost}, which was read. {_BRING_BACK}"
             )

@@ -6,9 +6,9 @@ from typing import Final
 
 from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.control import FormatDescriptionEvent
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.types import ChecksumAlgorithm
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import ServiceSettings, TopicsSettings
-from services.reader.place import seconds_of
+from services.reader.start_position import seconds_of
 
 __all__ = ["MysqlSettings", "ReaderSettings", "checked_start"]
 

@@ -28,6 +28,7 @@ from millrace.avro.registry import (
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
+from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
 from millrace.binlog.errors import BinlogError
 from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
@@ -217,6 +218,7 @@ def make_stage(
     """
     settings, topics, infos = ports.settings, ports.topics, ports.infos
     catalog = _CatalogTopic(ports, topics.catalog)
+    known, merged = ports.noted()
     serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
     publisher = Publisher(
         topics,
@@ -227,7 +229,7 @@ def make_stage(
             schema=ports.registry.schema,
             read_catalog=catalog.read,
             catalog_grew=catalog.grew,
-            known=ports.known_topics(),
+            known=known,
             refused=refused,
             catalog=ports.history() if history is None else history,
         ),
@@ -260,7 +262,9 @@ def make_stage(
         buffer_bytes=buffer_bytes,
         end_of=partial(end_of, deserialize),
     )
-    snapshots = SnapshotTopic(settings.kafka, ports.admin, settings.source, deserialize, ports.leave)
+    snapshots = SnapshotTopic(
+        settings.kafka, ports.admin, settings.source, deserialize, ports.leave, merged=merged
+    )
     stage.begin_at(snapshots.end_before(state.input_offset))
     stage.snapshots = merger_of(
         publisher,
@@ -353,12 +357,15 @@ class Ports:
                     raise
                 self.tick()
 
-    def known_topics(self) -> list[TableTopic]:
-        """Read what earlier row mappers noted of the topics of tables."""
+    def noted(self) -> tuple[list[TableTopic], SnapshotMerged]:
+        """Read what earlier row mappers noted: the topics of tables, and how far snapshots are merged."""
         known: dict[bytes, TableTopic] = {}
+        merged = SnapshotMerged("", 0)
         for message in read_topic(self.settings.kafka, self.topics.state):
             key, value = message.key(), message.value()
-            if isinstance(key, bytes) and key.startswith(TABLE_TOPIC_PREFIX):
+            if key == MERGED_KEY and value:
+                merged = SnapshotMerged.from_bytes(value)
+            elif isinstance(key, bytes) and key.startswith(TABLE_TOPIC_PREFIX):
                 known.pop(key, None)
                 if value is not None:
                     try:
@@ -368,7 +375,9 @@ class Ports:
                             "a note of a table's topic cannot be read", key=repr(key), reason=str(error)
                         )
         found = list(known.values())
-        return found if self._still_registered(found) else [_without_schemas(topic) for topic in found]
+        if not self._still_registered(found):
+            found = [_without_schemas(topic) for topic in found]
+        return found, merged
 
     def history(self, catalog: Catalog | None = None) -> Catalog:
         """Read what statements made of definitions so far, into ``catalog`` where one is given."""

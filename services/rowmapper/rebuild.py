@@ -21,7 +21,7 @@ from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import Rebuilt, RowMapperState
 from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
-from millrace.deadletter.letters import Letter, read_letters
+from millrace.dead_letters import DeadLetterRecord, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets, source_topics
@@ -116,8 +116,12 @@ class _Rebuild:
     def _find_redriven(self) -> dict[str, tuple[_Order, int | None]]:
         """Give by table how far its dead letters were redriven, and the first that waits, if any."""
         letters: dict[str, list[tuple[_Order, int]]] = {}
-        for letter in read_letters(self._settings.kafka, self._registry, self._settings.source):
-            if isinstance(letter, Letter) and letter.content.service == "rowmapper" and letter.content.table:
+        for letter in read_dead_letters(self._settings.kafka, self._registry, self._settings.source):
+            if (
+                isinstance(letter, DeadLetterRecord)
+                and letter.content.service == "rowmapper"
+                and letter.content.table
+            ):
                 order = EventKey.parse(letter.content.key).raw.order
                 letters.setdefault(letter.content.table, []).append((order, letter.offset))
         if not letters:

@@ -30,7 +30,7 @@ from millrace.avro.service_state import (
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_REDRIVEN, Topics
-from millrace.deadletter.letters import Letter, Unreadable, is_first_waiting, read_letters
+from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.exactly_once import Committer
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import read_state
@@ -172,9 +172,9 @@ def _dead_letters_of(
     committer: Committer[RowMapperState],
 ) -> Iterator[WaitingDeadLetter]:
     settings = service.settings
-    found = read_letters(settings.kafka, parts.registry, settings.source, start=entry.dead_letter or 0)
+    found = read_dead_letters(settings.kafka, parts.registry, settings.source, start=entry.dead_letter or 0)
 
-    def watched() -> Iterator[Letter | Unreadable]:
+    def watched() -> Iterator[DeadLetterRecord | Unreadable]:
         """Those of other tables may be many: no Kafka transaction waits for all of them."""
         for letter in found:
             committer.tick()
@@ -184,7 +184,7 @@ def _dead_letters_of(
 
 
 def waiting_dead_letters(
-    letters: Iterator[Letter | Unreadable],
+    letters: Iterator[DeadLetterRecord | Unreadable],
     entry: QuarantinedTable,
     deserialize: EventDeserializer,
     topic: str,
@@ -232,7 +232,7 @@ def _unreadable(offset: int, topic: str, reason: str, entry: QuarantinedTable) -
     )
 
 
-def _waiting_rows(letter: Letter, deserialize: EventDeserializer) -> WaitingRows:
+def _waiting_rows(letter: DeadLetterRecord, deserialize: EventDeserializer) -> WaitingRows:
     """Make the events of a dead letter; their offsets are that of the dead letter in its topic."""
     content = letter.content
     assert content.context is not None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, cast
 from millrace.avro.events import EventDeserializer
 from millrace.avro.registry import WIRE_PREFIX_SIZE
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
-from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
+from millrace.avro.snapshots import SnapshotMerged
 from millrace.binlog.errors import BinlogError
-from millrace.contract import HEADER_CHUNK, EventKey, Topics
+from millrace.contract import HEADER_CHUNK, EventKey, SourcePosition, Topics
 from millrace.kafka.client import AdminClient
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, InputLostError
@@ -20,7 +20,6 @@ from millrace.kafka.input import InputReader
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, records_between
 from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
-from millrace.rowmapper.catalog import Position
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
@@ -54,6 +53,8 @@ class SnapshotTopic:
         source: str,
         deserialize: EventDeserializer,
         leave: ExitStack,
+        *,
+        merged: SnapshotMerged,
     ) -> None:
         self.topic_id = ""
         self._settings = settings
@@ -65,16 +66,8 @@ class SnapshotTopic:
         self._leave = leave
         self._reader: InputReader | None = None
         self._look_at = self._scan_at = self._quiet_at = 0.0
-        self._known = self.merged()
-
-    def merged(self) -> SnapshotMerged:
-        """Read how far an earlier process has merged the topic."""
-        found = last_record(self._settings, self._topics.state, lambda record: record.key == MERGED_KEY)
-        return (
-            SnapshotMerged("", 0)
-            if found is None or not found.value
-            else SnapshotMerged.from_bytes(found.value)
-        )
+        self.merged = merged
+        """How far an earlier process has merged the topic."""
 
     def read(self, offset: int) -> Sequence[Record]:
         """Give some records that have come; of another topic than before, from its beginning."""
@@ -98,7 +91,7 @@ class SnapshotTopic:
         if found is None:
             return False
         reader = self._leave.enter_context(InputReader(self._settings, topic, self._group))
-        known = self.topic_id or self._known.topic_id
+        known = self.topic_id or self.merged.topic_id
         try:
             reader.seek(offset if found == known else oldest_offset(self._settings, topic))
         except InputLostError as error:
@@ -113,7 +106,7 @@ class SnapshotTopic:
             yield from map(record_of, read_topic(self._settings, self._topics.snapshot, start=start))
             self._scan_at = time.monotonic() + _SCAN_EVERY_S
 
-    def first_event(self, place: Position) -> tuple[int, Position | None]:
+    def first_event(self, place: SourcePosition) -> tuple[int, SourcePosition | None]:
         """Search the events topic by halves."""
         settings, topic = self._settings, self._topics.events
 
@@ -126,7 +119,7 @@ class SnapshotTopic:
         found = next(records_between(settings, topic, offset, ends.stop), None)
         return offset, None if found is None else _start_of(found)
 
-    def quiet_end(self, offset: int) -> Position | None:
+    def quiet_end(self, offset: int) -> SourcePosition | None:
         """Ask the states of reader and decoder."""
         now = time.monotonic()
         if now < self._quiet_at:
@@ -144,9 +137,9 @@ class SnapshotTopic:
         if last is not None and last.offset >= offset:
             return None
         place = ReaderState.from_bytes(reader.value)
-        return Position(place.epoch, place.log_file, place.position)
+        return SourcePosition(place.epoch, place.log_file, place.position)
 
-    def end_before(self, offset: int) -> Position | None:
+    def end_before(self, offset: int) -> SourcePosition | None:
         """Read the last records before an offset."""
         settings, topic = self._settings, self._topics.events
         first = max(oldest_offset(settings, topic), offset - _BACK)
@@ -156,15 +149,15 @@ class SnapshotTopic:
         return None if last is None else end_of(self._deserialize, last)
 
 
-def _start_of(record: Record) -> Position | None:
+def _start_of(record: Record) -> SourcePosition | None:
     try:
         key = EventKey.parse(record.key or b"")
     except ValueError:
         return None
-    return Position(key.epoch, key.log_file, key.position)
+    return SourcePosition(key.epoch, key.log_file, key.position)
 
 
-def end_of(deserialize: EventDeserializer, record: Record) -> Position | None:
+def end_of(deserialize: EventDeserializer, record: Record) -> SourcePosition | None:
     """Say where an event ends; where that does not show, where it starts."""
     start = _start_of(record)
     if start is None or HEADER_CHUNK in dict(record.headers or ()):
@@ -215,7 +208,7 @@ def merger_of(
                 return changes
             start = max(first, start - 4 * (stop - start) - _EVENTS)
 
-    return SnapshotMerger(publisher, port, port.merged(), find_changes)
+    return SnapshotMerger(publisher, port, port.merged, find_changes)
 
 
 def _note_keys(

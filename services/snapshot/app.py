@@ -34,7 +34,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
 from millrace.snapshot.images import SESSION
 from millrace.snapshot.tables import Chunk, TableGoneError, TableRows, key_columns, split_key
-from millrace.snapshot.watermarks import LogPlace, Method, Watermarks, Within, choose_method
+from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, Within, choose_method
 from millrace.stage import Output
 from millrace.verify.snapshot import wait_until_mapped
 from millrace.verify.tables import Records
@@ -101,13 +101,13 @@ class _ReaderStates(threading.Thread):
         self._stop.set()
 
 
-def _beginning(settings: SnapshotSettings) -> tuple[int, LogPlace] | None:
+def _beginning(settings: SnapshotSettings) -> tuple[int, LogPosition] | None:
     """Give epoch and place of the first record of the raw topic."""
     for message in read_topic(settings.kafka, Topics(settings.source).raw):
         key = message.key()
         with suppress(ValueError):
             place = RawKey.parse(key if isinstance(key, bytes) else b"")
-            return place.epoch, LogPlace(place.log_file, place.position)
+            return place.epoch, LogPosition(place.log_file, place.position)
         break
     return None
 
@@ -271,12 +271,12 @@ class _Readers:
         if self._states.get()[0].epoch != chunk.epoch:
             raise RetriableError("the reader reads another log from here on")
 
-    def _check_of(self, task: _Task) -> Callable[[Within, LogPlace], None]:
+    def _check_of(self, task: _Task) -> Callable[[Within, LogPosition], None]:
         """Give what raises TableGoneError where a row topic has rows that the snapshot has too."""
         settings, topics = self._settings, Topics(self._settings.source)
         name = f"{task.table.database}.{task.table.table}"
 
-        def check(within: Within, place: LogPlace) -> None:
+        def check(within: Within, place: LogPosition) -> None:
             wait_until_mapped(
                 settings.kafka,
                 settings.source,
@@ -298,7 +298,7 @@ class _Readers:
                 source = None if record is None else record["source"]
                 if record is None or source is None:
                     continue
-                if record["op"] == "r" or within(source["gtid"], LogPlace(source["file"], source["pos"])):
+                if record["op"] == "r" or within(source["gtid"], LogPosition(source["file"], source["pos"])):
                     raise TableGoneError(
                         f"{name} has no key, and {topic} has rows of it that the snapshot has too: they "
                         "would count twice; delete that topic first"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.registry import split_wire_format
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.stage import OutputRecord, Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.files import ParquetFiles, WrittenFile

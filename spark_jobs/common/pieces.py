@@ -16,12 +16,12 @@ from pyspark.sql import functions as sf
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import XaPrepareLogEvent
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.grammar import Role
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify, xid_text
-from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER

@@ -16,7 +16,7 @@ from millrace.binlog.columns.column import ABSENT
 from millrace.binlog.columns.metadata import columns_of, decode_optional_metadata
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
-from millrace.binlog.rows import Row, RowImages, Values
+from millrace.binlog.row_images import Row, RowImages, Values
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import DIGESTS, digest
 from spark_jobs.common.events import TABLE_MAP_POST_HEADER, arrow_schema
@@ -96,7 +96,7 @@ class TableRows:
         """Return the rows of an event; where they cannot be read, their bytes as if they were one row."""
         before, after, type_, images = event
         try:
-            return self.images(definition, before, after, type_).natural(images)
+            return self.images(definition, before, after, type_).decode(images)
         except BinlogError:
             return [images]
 

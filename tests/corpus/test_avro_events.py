@@ -9,9 +9,9 @@ import pytest
 
 from millrace.avro.events import EventDeserializer, EventSerializer, binlog_event_schema
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event, encode_event
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event, encode_event
 from millrace.binlog.transaction import TransactionTracker
 from tests.corpus.conftest import CorpusFile
 

@@ -11,12 +11,12 @@ import pytest
 from millrace.binlog.columns import ABSENT, ColumnCodec, codec_of
 from millrace.binlog.columns.json_binary import JsonValue, text_of_json
 from millrace.binlog.columns.json_diffs import JsonDiffs
+from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import decode_file
-from millrace.binlog.rows import RowImages, Values
+from millrace.binlog.row_images import RowImages, Values
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.table import (
     ColumnDefinition,
     ResolvedTable,
@@ -171,7 +171,7 @@ def test_images_are_rebuilt_from_their_values(sample: Path) -> None:
         )
         table = resolve_columns(table_map, definition, server_version=VERSIONS[sample.name])
         images = images_of(table, event)
-        naturals = images.natural(event.rows)
+        naturals = images.decode(event.rows)
         assert images.encode(naturals, null_fill=images.null_fill(event.rows)) == event.rows
         assert images.count(event.rows) == len(naturals) == len(images.avro(event.rows).rows)
         events += 1
@@ -277,7 +277,7 @@ def test_rows_fold_to_the_tables(sample: Path) -> None:
             continue
         table = resolve_columns(table_map, definitions[name], server_version=VERSIONS[sample.name])
         one = folded.setdefault(name, Folded(table))
-        for before, after in images_of(table, event).natural(event.rows):
+        for before, after in images_of(table, event).decode(event.rows):
             one.apply(before, after)
     compared = Counter[str]()
     differences = []

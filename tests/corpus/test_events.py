@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from millrace.binlog.errors import BinlogError, ChecksumError, TruncatedError
+from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event
 from millrace.binlog.events import TransactionPayloadEvent, UnknownEvent
-from millrace.binlog.file import iter_events, iter_pieces
+from millrace.binlog.file import iter_events, iter_slices
 from millrace.binlog.load_data import LoadDataAssembler
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event, encode_event
 from tests.corpus.conftest import CorpusFile
 
 # What is wrong with the damaged files, and the position where it is met.
@@ -267,7 +267,7 @@ def test_pieces_join_to_the_file(corpus: list[CorpusFile]) -> None:
     for file in corpus[:20]:
         raw = file.path.read_bytes()
         with file.path.open("rb") as stream:
-            pieces = list(iter_pieces(stream, 50, file.name))
+            pieces = list(iter_slices(stream, 50, file.name))
         assert b"\xfebin" + b"".join(piece.data for piece in pieces) == raw
         assert max(len(piece.data) for piece in pieces) <= 50
         with file.path.open("rb") as stream:

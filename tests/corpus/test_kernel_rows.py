@@ -7,11 +7,11 @@ import pytest
 
 from millrace import kernel
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, TableMapEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event
 from millrace.binlog.table import resolve_columns
 from tests.corpus.conftest import CorpusFile
 from tests.unit.kernel.both_rows import NOT_BUILT, Way, ways

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TransactionPayloadEvent, XidEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import TransactionTracker
 from tests.corpus.conftest import CorpusFile
 

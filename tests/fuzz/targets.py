@@ -13,6 +13,7 @@ from millrace.binlog.columns.json_binary import JsonValue
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event
 from millrace.binlog.events import (
     PartialRowDataEvent,
     PartialUpdateRowsEvent,
@@ -22,13 +23,12 @@ from millrace.binlog.events import (
     TableMapEvent,
     TransactionPayloadEvent,
 )
-from millrace.binlog.file import decode_file, iter_events, iter_pieces
+from millrace.binlog.file import decode_file, iter_events, iter_slices
 from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.load_data import LoadDataAssembler
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import classify
-from millrace.binlog.stream import BinlogEvent, decode_event, encode_event
 from millrace.binlog.table import ResolvedTable, resolve_columns
 from millrace.binlog.transaction import TransactionTracker
 from tests.unit.binlog.cases import state_of
@@ -77,7 +77,7 @@ def check_log(log: bytes) -> None:
                     _look_into(decode_event(whole, state.for_payload()), state)
         _look_into(decoded, state)
     _compare_with_kernel(log)
-    read = b"".join(piece.data for piece in _until_damaged(iter_pieces(io.BytesIO(log), 64)))
+    read = b"".join(piece.data for piece in _until_damaged(iter_slices(io.BytesIO(log), 64)))
     assert log[4:].startswith(read)
     for keys in KEYS.values():
         for _ in _until_damaged(decode_file(io.BytesIO(log), keys=keys)):
@@ -166,7 +166,7 @@ def _read_rows(table_map: TableMapEvent, event: RowsEvent, state: StreamState) -
     with contextlib.suppress(BinlogError):
         images.avro(rows)
     _compare_rows_with_kernel(table, event, rows)
-    natural = images.natural(rows)
+    natural = images.decode(rows)
     codecs = [codec_of(column) for column in images.columns]
     for values in (image for row in natural for image in row if image is not None):
         for codec, value in zip(codecs, values, strict=True):
@@ -179,5 +179,5 @@ def _read_rows(table_map: TableMapEvent, event: RowsEvent, state: StreamState) -
                 elif not isinstance(value, JsonDiffs):
                     codec.sql_literal(value)
     # A bitmap's unused bits are lost, so the bytes may differ; the values must not. As text: NaN is not NaN.
-    again = images.natural(images.encode(natural))
+    again = images.decode(images.encode(natural))
     assert repr(again) == repr(natural)

@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaRegistry
+from millrace.binlog.event_codec import encode_event
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import encode_event
 from millrace.contract import ABANDONED, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.table import resolve_columns
 from millrace.local import MariaDB, MySQL
 from millrace.mysql.catalog import read_catalog, read_definitions

@@ -43,7 +43,7 @@ _COM_PING = 0x0E
 KEY = b"1:0:bin.000001:4:0"
 
 
-class Place:
+class World:
     """A source of which a test writes the topics itself."""
 
     def __init__(self, kafka: Kafka, registry: Registry, source: str) -> None:
@@ -83,12 +83,12 @@ class Place:
 
 
 @pytest.fixture
-def place(kafka: Kafka, registry: Registry, source_name: str) -> Place:
-    return Place(kafka, registry, source_name)
+def place(kafka: Kafka, registry: Registry, source_name: str) -> World:
+    return World(kafka, registry, source_name)
 
 
 @pytest.fixture
-def letter(place: Place) -> Iterator[bytes]:
+def letter(place: World) -> Iterator[bytes]:
     """A dead letter as the decoder writes it."""
     with SchemaRegistry(RegistrySettings(url=place.registry_url)) as registry:
         serialize = RecordSerializer(registry, place.topics.deadletter, "DeadLetter")
@@ -110,7 +110,7 @@ def letter(place: Place) -> Iterator[bytes]:
         )
 
 
-def test_records_that_are_no_dead_letters(place: Place, letter: bytes) -> None:
+def test_records_that_are_no_dead_letters(place: World, letter: bytes) -> None:
     topic = place.topics.deadletter
     place.write(
         topic,
@@ -162,7 +162,7 @@ def test_records_that_are_no_dead_letters(place: Place, letter: bytes) -> None:
     assert topic in missing.split()
 
 
-def test_services_that_have_never_run(place: Place, mysql: MySQL) -> None:
+def test_services_that_have_never_run(place: World, mysql: MySQL) -> None:
     source, server = place.topics.source, {"MILLRACE_MYSQL_HOST": mysql.host}
     said = place.command("verify", "raw", "/", code=2).output
     assert said == f"error: the reader of {source} has no state: has it ever run?\n"
@@ -189,7 +189,7 @@ def test_services_that_have_never_run(place: Place, mysql: MySQL) -> None:
     mysql.execute(f"DROP DATABASE {database}")
 
 
-def test_states_that_cannot_be_read(place: Place, mysql: MySQL) -> None:
+def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
     topic = place.topics.state
     place.write(topic, *((name, b"nonsense", None) for name in (b"reader", b"decoder", b"rowmapper")))
     server = {"MILLRACE_MYSQL_HOST": mysql.host, "MILLRACE_MYSQL_PORT": str(mysql.port)}
@@ -216,7 +216,7 @@ def test_states_that_cannot_be_read(place: Place, mysql: MySQL) -> None:
         assert f"{name}State: 6e6f is not c3 01, the start of an Avro single object" in status
 
 
-def test_a_definition_that_cannot_be_read(place: Place) -> None:
+def test_a_definition_that_cannot_be_read(place: World) -> None:
     place.write(place.topics.catalog, (b"shop.t", b"nonsense", None))
     with pytest.raises(UserError) as caught:
         list(
@@ -239,7 +239,7 @@ def test_a_definition_that_cannot_be_read(place: Place) -> None:
     assert caught.value.exit_code is ExitCode.DATA
 
 
-def test_records_that_nobody_can_read(place: Place, letter: bytes, mysql: MySQL) -> None:
+def test_records_that_nobody_can_read(place: World, letter: bytes, mysql: MySQL) -> None:
     """Beside them others are read; where all are needed, the first one is named."""
     database, topics = place.topics.source.replace("-", "_"), place.topics
     rows = topics.table(database, "t")
@@ -275,7 +275,7 @@ def test_records_that_nobody_can_read(place: Place, letter: bytes, mysql: MySQL)
             assert caught.value.exit_code is ExitCode.DATA
 
 
-def test_a_raw_record_without_a_place(place: Place, tmp_path: Path) -> None:
+def test_a_raw_record_without_a_place(place: World, tmp_path: Path) -> None:
     place.write(place.topics.raw, (b"nonsense", b"event", None))
     said = place.command("verify", "raw", str(tmp_path), "--epoch", "0", code=7).output
     assert said.startswith(f"error: offset 0 of {place.topics.raw}: b'nonsense' is no raw key")
@@ -284,7 +284,7 @@ def test_a_raw_record_without_a_place(place: Place, tmp_path: Path) -> None:
     assert said == f"error: there is no topic nobody.raw at {place.settings.bootstrap_servers}\n"
 
 
-def test_a_raw_event_of_which_chunks_are_missing(place: Place) -> None:
+def test_a_raw_event_of_which_chunks_are_missing(place: World) -> None:
     place.write(
         place.topics.raw,
         (b"1:0:bin.000001:4", b"first", "0/2"),
@@ -295,7 +295,7 @@ def test_a_raw_event_of_which_chunks_are_missing(place: Place) -> None:
     assert "error: 1:0:bin.000001:4 at 0: the last chunks of this event are missing\n" in said
 
 
-def test_topics_that_are_not_made(place: Place, source_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_are_not_made(place: World, source_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=count(0, 60).__next__)
     monkeypatch.setattr(kafka_topics, "time", clock)
     with pytest.raises(BrokerError) as caught:
@@ -306,7 +306,7 @@ def test_topics_that_are_not_made(place: Place, source_name: str, monkeypatch: p
 
 
 def test_a_demo_that_stands_still(
-    place: Place, mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: World, mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_run, "_STALL_S", 1)
     server = mysql.address
@@ -319,7 +319,7 @@ def test_a_demo_that_stands_still(
         mysql.execute(f"DROP DATABASE {demo.database}")
 
 
-def test_a_server_and_what_is_asked_of_it(place: Place, mysql: MySQL, tmp_path: Path) -> None:
+def test_a_server_and_what_is_asked_of_it(place: World, mysql: MySQL, tmp_path: Path) -> None:
     url = f"mysql://{mysql.user}:{mysql.password}@{mysql.host}:{mysql.port}"
     shown = f"{mysql.host}:{mysql.port}"
     first, last = mysql.binlog_files[0].name, mysql.binlog_files[-1].name
@@ -357,7 +357,7 @@ def test_a_connection_that_is_gone(mysql: MySQL) -> None:
     assert str(closed.value) == f"{address}: the connection is closed"
 
 
-def test_a_log_that_cannot_be_read_on(place: Place, mysql: MySQL, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_on(place: World, mysql: MySQL, tmp_path: Path) -> None:
     content = mysql.binlog_files[0].read_bytes()
     damaged = tmp_path / mysql.binlog_files[0].name
     damaged.write_bytes(content + bytes(100))
@@ -376,7 +376,7 @@ def test_a_kafka_whose_storage_cannot_be_made() -> None:
     assert "log.segment.bytes" in str(caught.value)
 
 
-def test_giving_back_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_giving_back_is_interrupted(place: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_settings: object, _tables: object, _say: object, stop: Event) -> list[object]:
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Message
 
 from millrace.avro.events import EventDeserializer
+from millrace.binlog.event_codec import encode_event
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import encode_event
 from millrace.contract import HEADER_CHUNK
 from millrace.kafka.chunks import HELD_BYTES, ChunkJoiner
 from millrace.local import Kafka, MariaDB, Registry

@@ -60,14 +60,14 @@ def test_row_images(database: MySQL | MariaDB, image: str) -> None:
             assert state.format is not None
             resolved = resolve_columns(decoded.table_map, server_version=state.format.origin.server_version)
             images = RowImages.of_event(resolved.columns, event)
-            for before, after in images.natural(event.rows):
+            for before, after in images.decode(event.rows):
                 fold(table, before, after)
                 absent += sum(
                     value is ABSENT for side in (before, after) if side is not None for value in side
                 )
                 rows += 1
             filled = images.null_fill(event.rows)
-            assert images.encode(images.natural(event.rows), null_fill=filled) == event.rows
+            assert images.encode(images.decode(event.rows), null_fill=filled) == event.rows
     assert rows == 10
     assert [table[key] for key in sorted(table)] == expected
     assert (absent == 0) == (image == "FULL")

@@ -13,7 +13,7 @@ from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.status import binary_logs
 from millrace.runtime.errors import StopRequestedError
-from services.reader.walk import place_of_time
+from services.reader.log_scan import start_position_at
 
 from .proxy import Proxy
 from .reader_world import (
@@ -99,7 +99,7 @@ def test_the_search_for_a_place_can_be_stopped(database: Server) -> None:
     with MysqlConnection(address) as connection:
         replica, logs = ReplicaIdentity(77, str(uuid.uuid4())), binary_logs(connection)
         with pytest.raises(StopRequestedError):
-            place_of_time(connection, replica, logs, int(time.time()) + 3600, beat)
+            start_position_at(connection, replica, logs, int(time.time()) + 3600, beat)
 
 
 @pytest.mark.parametrize(

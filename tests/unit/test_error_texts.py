@@ -422,7 +422,7 @@ GONE = (
 def purged(monkeypatch: pytest.MonkeyPatch, act: Callable[[LiveSource], object]) -> str:
     """What is said where the oldest log of a server is the seventh."""
     monkeypatch.setattr(live, "binary_logs", lambda _: [LATER])
-    monkeypatch.setattr(live, "begun", lambda *_: 2**32)
+    monkeypatch.setattr(live, "creation_time", lambda *_: 2**32)
     with pytest.raises(PurgedError) as caught:
         act(live_source("earliest"))
     said, mark, advice = str(caught.value).partition(GONE)
@@ -444,7 +444,7 @@ def test_what_is_purged(monkeypatch: pytest.MonkeyPatch) -> None:
         "db:3306: the server has purged logs that were not read, with the transactions "
         f"{READ.gtid_set.replace('1-5', '6-9')}"
     )
-    assert purged(monkeypatch, lambda source: source._place_of_time(SERVER, "2026-01-31T12:00:00Z")) == (
+    assert purged(monkeypatch, lambda source: source._start_position_at(SERVER, "2026-01-31T12:00:00Z")) == (
         "db:3306: what was written between 2026-01-31T12:00:00Z and the oldest log, bin.000007, is purged"
     )
 

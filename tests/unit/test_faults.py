@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
+from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
     GtidLogEvent,
     RotateEvent,
@@ -33,7 +34,6 @@ from millrace.binlog.events import (
     XidEvent,
 )
 from millrace.binlog.header import EventHeader
-from millrace.binlog.stream import BinlogEvent, seal
 from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module

@@ -248,7 +248,7 @@ def test_a_breach_is_found(module: str, source: str) -> None:
         ("services.reader.app", "from services.reader.settings import ReaderSettings"),
         (
             "spark_jobs.analytics",
-            "from millrace.binlog.stream import decode_event\nfrom pyspark.sql import types",
+            "from millrace.binlog.event_codec import decode_event\nfrom pyspark.sql import types",
         ),
         ("millrace.cli", "from services.reader.app import main"),
     ],

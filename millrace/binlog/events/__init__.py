@@ -1,11 +1,6 @@
 """Every event type, declared once each: importing this package fills ``EVENTS``."""
 
 from millrace.binlog.declaration import EVENTS, Event
-from millrace.binlog.events.context import (
-    IntvarEvent,
-    RandEvent,
-    UserVarEvent,
-)
 from millrace.binlog.events.control import (
     FormatDescriptionEvent,
     HeartbeatLogEvent,
@@ -91,6 +86,11 @@ from millrace.binlog.events.rows import (
     WriteRowsCompressedEventV1,
     WriteRowsEvent,
     WriteRowsEventV1,
+)
+from millrace.binlog.events.statement_events import (
+    IntvarEvent,
+    RandEvent,
+    UserVarEvent,
 )
 from millrace.binlog.events.transaction import (
     PayloadField,

@@ -6,7 +6,7 @@ PARTIAL_UPDATE_ROWS_EVENT (39) belongs. MariaDB compresses the images of its *_R
 (166-171). Where the format description gives a post-header of 6 bytes, the table id has 4 (MySQL 5.1.4).
 Format: ``libs/mysql/binlog/event/rows_event.h`` of MySQL, ``sql/log_event.h`` of MariaDB.
 
-What the images hold is said by the table map: see :mod:`millrace.binlog.rows`.
+What the images hold is said by the table map: see :mod:`millrace.binlog.row_images`.
 """
 
 from collections.abc import Callable

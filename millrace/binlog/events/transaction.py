@@ -175,7 +175,7 @@ def payload_events(pieces: Iterable[bytes], max_size: int = MAX_UNPACKED) -> Ite
     """Unpack the events inside a TRANSACTION_PAYLOAD that is itself too large to be held.
 
     ``pieces`` are those of the whole event, one after the other, header and checksum included, as
-    :func:`millrace.binlog.file.iter_pieces` gives them; the first must hold the event's head, which takes
+    :func:`millrace.binlog.file.iter_slices` gives them; the first must hold the event's head, which takes
     less than 100 bytes. Else as :meth:`TransactionPayloadEvent.events`.
     """
     source = iter(pieces)

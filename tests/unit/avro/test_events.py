@@ -9,9 +9,9 @@ from millrace import kernel
 from millrace.avro.events import EventDeserializer, EventSerializer, binlog_event_schema
 from millrace.avro.schemas import load_schema, schema_folder
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import IntvarEvent, QueryEvent, StatusVariables, TableMapEvent, XidEvent
 from millrace.binlog.header import EventHeader
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 
 

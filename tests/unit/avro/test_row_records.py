@@ -6,16 +6,16 @@ import fastavro
 import pytest
 
 from millrace.avro.registry import split_wire_format
-from millrace.avro.row_records import EventPlace, EventWriter, RowEncoder, table_schemas
+from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter, table_schemas
 from millrace.binlog.columns import ABSENT, AvroOptions, Column
 from millrace.binlog.columns.column import BlobMetadata, LengthMetadata, NoMetadata
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
-from millrace.binlog.rows import AvroRows, RowImages
+from millrace.binlog.row_images import AvroRows, RowImages
 from millrace.binlog.table import ResolvedTable
 
-PLACE = EventPlace(
+PLACE = EventMetadata(
     ts_us=1_700_000_000_000_123,
     server_id=7,
     gtid="uuid:5",
@@ -87,7 +87,7 @@ class Written:
             value_id=12,
             record_limit=limit,
         )
-        writer = EventWriter(
+        writer = RowsEventWriter(
             encoder,
             PLACE,
             b"" if operation is RowsOperation.WRITE else before,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.declaration import Event
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import (
     CertificationItem,
     CreateFileEvent,
@@ -29,7 +30,6 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.control import UnknownEvent
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.stream import decode_event
 from tests.unit.binlog.vectors import FORMATS, REAL
 
 __all__ = ["CASES", "SOURCES", "Case", "make_event", "state_of"]

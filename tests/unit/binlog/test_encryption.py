@@ -24,10 +24,10 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnsupportedError,
 )
+from millrace.binlog.event_codec import decode_event, encode_event
 from millrace.binlog.events import AnnotateRowsEvent, StartEncryptionEvent, XidEvent
 from millrace.binlog.file import MAGIC, decode_file, iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event, encode_event
 from tests.unit.binlog.cases import MYSQL_97, make_event, state_of
 from tests.unit.binlog.streams import Trickle
 from tests.unit.binlog.vectors import FORMATS

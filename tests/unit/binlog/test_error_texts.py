@@ -12,6 +12,7 @@ from millrace.binlog.cursor import Cursor
 from millrace.binlog.declaration import Event
 from millrace.binlog.encryption import _cipher
 from millrace.binlog.errors import BinlogError, TruncatedError, UnsupportedError
+from millrace.binlog.event_codec import decode_beginning, decode_event
 from millrace.binlog.events import (
     CreateFileEvent,
     FormatDescriptionEvent,
@@ -56,7 +57,6 @@ from millrace.binlog.fields import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.stream import decode_beginning, decode_event
 from millrace.binlog.types import EventType
 from tests.unit.binlog.cases import CASES, MARIADB_118, MYSQL_97, make_event, state_of
 

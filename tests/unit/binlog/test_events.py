@@ -14,6 +14,7 @@ from millrace.binlog.errors import (
     UnrepresentableError,
     UnsupportedError,
 )
+from millrace.binlog.event_codec import BinlogEvent, decode_batch, decode_event, encode_event, seal
 from millrace.binlog.events import (
     EVENTS,
     AutoIncrement,
@@ -40,7 +41,6 @@ from millrace.binlog.events import (
 from millrace.binlog.events.query import VARIABLES
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_batch, decode_event, encode_event, seal
 from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 from tests.unit.binlog.cases import CASES, MYSQL_97, Case, make_event, state_of
 from tests.unit.binlog.vectors import FORMATS

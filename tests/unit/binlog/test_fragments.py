@@ -4,11 +4,11 @@ import pytest
 
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event
 from millrace.binlog.events import PartialRowDataEvent, TableMapEvent, WriteRowsEventV1
 from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import RowImages
-from millrace.binlog.stream import BinlogEvent, decode_event, encode_event
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import resolve_columns
 from tests.unit.binlog.cases import MARIADB_118, make_event, state_of
 
@@ -43,7 +43,7 @@ def test_fragments_join_to_the_event(size: int) -> None:
     assert rows.table_map == TABLE_MAP
     assert rows_event_of(whole) == ROWS
     images = RowImages(resolve_columns(TABLE_MAP).columns, None, ROWS.columns_after_image)
-    assert images.natural(ROWS.rows) == [(None, (n,)) for n in range(100)]
+    assert images.decode(ROWS.rows) == [(None, (n,)) for n in range(100)]
 
 
 def test_size_in_the_header_is_put_right() -> None:

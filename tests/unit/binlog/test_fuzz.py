@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import EVENTS
 from millrace.binlog.file import MAGIC
 from millrace.binlog.statement import classify
-from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import TransactionTracker
 from tests.fuzz.__main__ import FINDINGS, Input, Mutator, run, seeds
 from tests.fuzz.targets import check_event, check_log

@@ -20,7 +20,7 @@ from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import pack_lenenc
 from millrace.binlog.file import MAGIC, iter_events
 from millrace.binlog.inflate import MAX_UNPACKED
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify
 
@@ -218,7 +218,7 @@ def test_columns_without_compression_have_no_bound() -> None:
     images = RowImages((column,), None, b"\1")
     rows = [(None, (number,)) for number in range(2000)]
     encoded = images.encode(rows)
-    assert images.avro(encoded).rows == images.natural(encoded) == list(images.each(encoded)) == rows
+    assert images.avro(encoded).rows == images.decode(encoded) == list(images.each(encoded)) == rows
     assert list(images.starts(encoded)) == list(range(0, 10_000, 5))
     assert images.count(encoded) == 2000
 
@@ -239,7 +239,7 @@ def test_rows_that_come_again_are_read_once() -> None:
         assert len({id(row) for row in found}) == 5
         assert images.encode(found) == encoded
         starts = list(images.starts(encoded))
-        assert [images.natural(encoded[a:b]) for a, b in pairwise(starts[2999:])] == [
+        assert [images.decode(encoded[a:b]) for a, b in pairwise(starts[2999:])] == [
             [row] for row in rows[2999:-1]
         ]
         assert len(starts) == images.count(encoded) == len(list(images.payloads(encoded))) == len(rows)

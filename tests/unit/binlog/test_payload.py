@@ -11,11 +11,11 @@ import pytest
 import zstandard
 
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TransactionPayloadEvent, payload_events
 from millrace.binlog.events.transaction import inner_events
 from millrace.binlog.fields import pack_lenenc
-from millrace.binlog.file import MAGIC, iter_events, iter_pieces
-from millrace.binlog.stream import decode_event
+from millrace.binlog.file import MAGIC, iter_events, iter_slices
 from tests.shared import PROJECT
 from tests.unit.binlog.cases import CASES, MYSQL_97, make_event, state_of
 
@@ -33,7 +33,7 @@ def log_with(event: TransactionPayloadEvent) -> bytes:
 
 def payload_pieces(log: bytes, size: int) -> Iterator[bytes]:
     """The pieces of the log's first event."""
-    for piece in iter_pieces(io.BytesIO(log), size):
+    for piece in iter_slices(io.BytesIO(log), size):
         yield piece.data
         if piece.is_last:
             return

@@ -10,6 +10,7 @@ from pathlib import Path
 from millrace.binlog.columns import Column, ColumnType
 from millrace.binlog.columns.column import LengthMetadata, NoMetadata
 from millrace.binlog.declaration import Event
+from millrace.binlog.event_codec import BinlogEvent, decode_event, seal
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     QueryEvent,
@@ -19,9 +20,8 @@ from millrace.binlog.events import (
 from millrace.binlog.events.control import has_checksum_algorithm
 from millrace.binlog.file import iter_events
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import Row, RowImages
+from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event, seal
 from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
 from millrace.binlog_command.text import TextOptions, TextOutput
 

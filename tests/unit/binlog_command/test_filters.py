@@ -9,6 +9,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
+from millrace.binlog.event_codec import BinlogEvent, decode_event, seal
 from millrace.binlog.events import (
     DeleteRowsEvent,
     RowsOperation,
@@ -19,12 +20,11 @@ from millrace.binlog.events import (
 from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event, seal
 from millrace.binlog.types import EventType
 from millrace.binlog_command.criteria import (
     Criteria,
+    FilePosition,
     NamePattern,
-    Place,
     TablePattern,
     parse_event_type,
     parse_gtids,
@@ -94,8 +94,8 @@ def test_positions_of_named_logs() -> None:
     )
     assert [line["file"] for line in both] == ["mysql.000001"]
     with pytest.raises(ValueError, match="neither a position nor file:position"):
-        Place.parse("mysql.000001:")
-    assert Place.parse("a:b:7") == Place(7, "a:b")
+        FilePosition.parse("mysql.000001:")
+    assert FilePosition.parse("a:b:7") == FilePosition(7, "a:b")
 
 
 def test_a_place_that_is_not_reached_is_said() -> None:

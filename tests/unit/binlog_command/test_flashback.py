@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from millrace.binlog.columns.column import ABSENT
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import (
     DeleteRowsEvent,
     ExecuteLoadQueryEvent,
@@ -23,9 +24,8 @@ from millrace.binlog.events import (
     XaPrepareLogEvent,
     XidEvent,
 )
-from millrace.binlog.rows import Row, RowImages
+from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog_command.flashback import FlashbackOptions, FlashbackOutput
 from millrace.binlog_command.records import LogDecoder
 from millrace.binlog_command.rewrite import DatabaseRewrite
@@ -57,7 +57,7 @@ def _undone(text: str) -> list[tuple[str, list[Row]]]:
                 images = RowImages(
                     COLUMNS, event.columns_before_image or None, event.columns_after_image or None
                 )
-                found.append((event.operation.value, images.natural(event.rows)))
+                found.append((event.operation.value, images.decode(event.rows)))
     return found
 
 

@@ -13,6 +13,7 @@ from millrace.binlog.columns.column import BlobMetadata, Column, PackMetadata, R
 from millrace.binlog.columns.declaration import codec_of
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import (
     GtidTaggedLogEvent,
     QueryEvent,
@@ -24,7 +25,6 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog_command.json_output import JsonOutput, _conversion, dump, event_fields
 from millrace.binlog_command.records import LogRecord
 from millrace.cli import main

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from millrace.binlog.columns import Column, ColumnType, codec_of
 from millrace.binlog.columns.column import BlobMetadata, LengthMetadata, RealMetadata
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import RowsEvent
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
-from millrace.binlog_command import json_output, row_text, verify
+from millrace.binlog_command import json_output, row_printer, verify
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.records import RawEvent
@@ -135,9 +135,9 @@ def test_values_are_written_as_the_functions_of_their_columns_do(column: Column)
         fast = written(column, text, payload, json_output._ESCAPES)
         assert fast == written(column, slowly(text), payload, json_output._ESCAPES), payload.hex()
     for generation in GENERATIONS:
-        line = row_text._Line(column, 2, generation)
-        text = TextColumn(row_text._value(codec, line.write, generation), row_text._safely(line.write))
-        escapes = [row_text._escape_of_byte(bytes((code,)), generation) for code in range(256)]
+        line = row_printer._Line(column, 2, generation)
+        text = TextColumn(row_printer._value(codec, line.write, generation), row_printer._safely(line.write))
+        escapes = [row_printer._escape_of_byte(bytes((code,)), generation) for code in range(256)]
         for payload in payloads_of(column):
             assert written(column, text, payload, escapes) == written(column, slowly(text), payload, escapes)
 
@@ -165,9 +165,11 @@ def test_documents_are_written_as_the_reference_does(document: bytes, change: tu
     assert written(column, text, document, json_output._ESCAPES) == written(
         column, slowly(text), document, json_output._ESCAPES
     )
-    line = row_text._Line(column, 2, Generation.MYSQL_8_0)
-    text = TextColumn(row_text._value(codec, line.write, Generation.MYSQL_8_0), row_text._safely(line.write))
-    escapes = [row_text._escape_of_byte(bytes((code,)), Generation.MYSQL_8_0) for code in range(256)]
+    line = row_printer._Line(column, 2, Generation.MYSQL_8_0)
+    text = TextColumn(
+        row_printer._value(codec, line.write, Generation.MYSQL_8_0), row_printer._safely(line.write)
+    )
+    escapes = [row_printer._escape_of_byte(bytes((code,)), Generation.MYSQL_8_0) for code in range(256)]
     assert written(column, text, document, escapes) == written(column, slowly(text), document, escapes)
 
 

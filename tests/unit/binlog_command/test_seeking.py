@@ -10,7 +10,7 @@ import pytest
 
 from millrace.binlog.file import MAGIC
 from millrace.binlog.types import EventType
-from millrace.binlog_command.criteria import Criteria, Place
+from millrace.binlog_command.criteria import Criteria, FilePosition
 from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
@@ -42,9 +42,9 @@ def known(record: LogRecord) -> tuple[Any, ...]:
     return (*record[:5], str(record.event), record.gtid, record.transaction)
 
 
-def places(names: Sequence[str]) -> list[Place]:
+def places(names: Sequence[str]) -> list[FilePosition]:
     return [
-        Place(position, file)
+        FilePosition(position, file)
         for event in raw_events(names)
         for position in (event.position, event.position + 1)
         for file in (None, event.file)
@@ -54,8 +54,8 @@ def places(names: Sequence[str]) -> list[Place]:
 @pytest.mark.parametrize("names", [*([name] for name in FILES), FILES], ids=len)
 @pytest.mark.parametrize("context", [True, False])
 def test_the_same_is_shown_from_every_place(names: list[str], context: bool) -> None:
-    for start in [*places(names)[::3], Place(10**9), Place(4, "other")]:
-        for stop in (None, Place(2000)):
+    for start in [*places(names)[::3], FilePosition(10**9), FilePosition(4, "other")]:
+        for stop in (None, FilePosition(2000)):
             criteria = Criteria(start=start, stop=stop)
             with_seeking = shown(names, criteria, seeks=True, context=context)
             assert with_seeking == shown(names, criteria, seeks=False, context=context), (start, stop)
@@ -65,7 +65,7 @@ def test_the_same_is_shown_from_every_place(names: list[str], context: bool) -> 
 def test_the_same_is_shown_from_every_time(names: list[str]) -> None:
     times = sorted({int.from_bytes(event.data[:4], "little") for event in raw_events(names)})
     for time in [*times, times[-1] + 1]:
-        for more in ({}, {"stop_time": times[len(times) // 2]}, {"start": Place(1000)}):
+        for more in ({}, {"stop_time": times[len(times) // 2]}, {"start": FilePosition(1000)}):
             criteria = Criteria(start_time=time, **more)
             with_seeking = shown(names, criteria, seeks=True, context=True)
             assert with_seeking == shown(names, criteria, seeks=False, context=True), criteria
@@ -75,7 +75,7 @@ def test_the_same_is_shown_from_every_time(names: list[str]) -> None:
 def test_of_what_lies_before_only_the_transaction_is_read(name: str) -> None:
     every = raw_events([name])
     last = every[-1].position
-    read = [event.position for event in raw_events([name], Criteria(start=Place(last)))]
+    read = [event.position for event in raw_events([name], Criteria(start=FilePosition(last)))]
     assert (read[0], read[-1]) == (len(MAGIC), last)
     assert len(read) < len(every) // 2
     assert raw_events([name], Criteria()) == every
@@ -84,7 +84,7 @@ def test_of_what_lies_before_only_the_transaction_is_read(name: str) -> None:
 def test_a_compressed_file_is_read_whole(tmp_path: Path) -> None:
     packed = tmp_path / "mysql.000001.gz"
     packed.write_bytes(gzip.compress(Path(FILES[0]).read_bytes()))
-    assert len(raw_events([str(packed)], Criteria(start=Place(10**9)))) == len(raw_events(FILES[:1]))
+    assert len(raw_events([str(packed)], Criteria(start=FilePosition(10**9)))) == len(raw_events(FILES[:1]))
 
 
 @pytest.mark.parametrize("damage", ["cut", "size", "joined", "format"])

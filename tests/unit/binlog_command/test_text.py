@@ -10,6 +10,7 @@ import pytest
 
 from millrace.binlog.columns import ColumnType
 from millrace.binlog.columns.numbers import DecimalFormat
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import (
     AnonymousGtidLogEvent,
     AppendBlockEvent,
@@ -51,7 +52,6 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.compressed import decompress_record
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.rewrite import DatabaseRewrite

@@ -3,8 +3,9 @@
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
 from millrace.cli.schema import lines_of
+from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session
-from millrace.rowmapper.catalog import Catalog, Position
+from millrace.rowmapper.catalog import Catalog
 
 
 def test_a_table_as_of_places_in_the_log() -> None:
@@ -20,10 +21,10 @@ def test_a_table_as_of_places_in_the_log() -> None:
     for number, statement in enumerate(
         ("ALTER TABLE t ADD v CHAR(2) INVISIBLE", "ALTER TABLE t ADD x WHAT", "DROP TABLE t"), 2
     ):
-        catalog.apply(statement, session, Position(0, "bin.000001", 100 * number), whole=True)
+        catalog.apply(statement, session, SourcePosition(0, "bin.000001", 100 * number), whole=True)
 
     def shown(position: int) -> list[str]:
-        return list(lines_of(catalog.find("d", "t", Position(0, "bin.000001", position))))
+        return list(lines_of(catalog.find("d", "t", SourcePosition(0, "bin.000001", position))))
 
     before = [
         "d.t: read from the server",
@@ -39,4 +40,4 @@ def test_a_table_as_of_places_in_the_log() -> None:
     assert after[3] == "  v char(2), character set latin1, null, invisible"
     assert shown(350)[0].startswith("its definition is not known: a statement is not understood")
     assert shown(450) == ["there is no such table: it was dropped, or has another name"]
-    assert list(lines_of(catalog.find("d", "other", Position(0, "", 0)))) == ["nothing is known of it"]
+    assert list(lines_of(catalog.find("d", "other", SourcePosition(0, "", 0)))) == ["nothing is known of it"]

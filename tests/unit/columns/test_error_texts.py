@@ -26,7 +26,7 @@ from millrace.binlog.columns.temporals import Date, DateTime
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
-from millrace.binlog.rows import RowImages, present_ordinals
+from millrace.binlog.row_images import RowImages, present_ordinals
 
 INT = Column(0, ColumnType.LONG, NoMetadata(), name="n")
 TEXT = Column(0, ColumnType.VARCHAR, LengthMetadata(80), name="t", charset="latin1")
@@ -134,16 +134,16 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: RowImages([INT], None, None), "rows have a before image, an after image or both"),
     (
-        lambda: PARTIAL.natural(b"\x00\x04\x00\x00\x00\x00\x00\x00\x00"),
+        lambda: PARTIAL.decode(b"\x00\x04\x00\x00\x00\x00\x00\x00\x00"),
         "the options of a partial row image are missing",
     ),
     (
-        lambda: PARTIAL.natural(b"\x00\x00\x00\x00\x00\x07"),
+        lambda: PARTIAL.decode(b"\x00\x00\x00\x00\x00\x07"),
         "options 0x7 of a partial row image are not known",
     ),
-    (lambda: PARTIAL.natural(b"\x00\x00\x00\x00\x00\x01"), "a bitmap of partial columns needs 1 bytes"),
+    (lambda: PARTIAL.decode(b"\x00\x00\x00\x00\x00\x01"), "a bitmap of partial columns needs 1 bytes"),
     (
-        lambda: RowImages([JSON], None, b"\x01", partial_json=True).natural(b"\x00"),
+        lambda: RowImages([JSON], None, b"\x01", partial_json=True).decode(b"\x00"),
         "partial rows are updates: they have both images",
     ),
     (

@@ -21,7 +21,7 @@ from millrace.binlog.errors import (
     UnrepresentableError,
 )
 from millrace.binlog.events import TableMapEvent
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 
 DOCUMENTS = [  # MySQL 9.7.4; the texts are those of SELECT
     ("0400", "null"),
@@ -246,7 +246,7 @@ def diff(operation: int, path: str, value: str = "") -> bytes:
 def test_diffs_are_applied_to_the_before_image(diffs: bytes, text: str) -> None:
     images = RowImages(COLUMNS, b"\x03", b"\x03", partial_json=True)
     data = images.encode([((1, JsonValue(BEFORE)), (1, JsonDiffs(diffs)))])
-    assert images.natural(data) == [((1, JsonValue(BEFORE)), (1, JsonDiffs(diffs)))]
+    assert images.decode(data) == [((1, JsonValue(BEFORE)), (1, JsonDiffs(diffs)))]
     assert images.count(data) == 1
     result = images.avro(data)
     assert result.rows[0][1] == (1, text)
@@ -258,11 +258,11 @@ def test_whole_documents_need_no_bitmap() -> None:
     rows = [((1, ABSENT), (ABSENT, JsonValue(b"\x04\x01"))), ((2, ABSENT), (ABSENT, None))]
     data = images.encode(rows)
     assert data == bytes.fromhex("00 01000000 00 00 02000000 0401 00 02000000 00 01".replace(" ", ""))
-    assert images.natural(data) == rows
+    assert images.decode(data) == rows
     for size in range(1, len(data)):
         if size != 13:
             with pytest.raises(TruncatedError):
-                images.natural(data[:size])
+                images.decode(data[:size])
 
 
 def test_diffs_without_the_document_are_kept() -> None:

@@ -23,7 +23,7 @@ from millrace.binlog.columns.column import (
     RealMetadata,
 )
 from millrace.binlog.errors import TruncatedError
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 
 
 class Lost:
@@ -1394,7 +1394,7 @@ def image_of(vector: Vector) -> bytes:
 @EVERY
 def test_natural_value_gives_the_bytes_back(vector: Vector) -> None:
     images = RowImages([vector.column], None, b"\x01")
-    ((before, after),) = images.natural(image_of(vector))
+    ((before, after),) = images.decode(image_of(vector))
     assert before is None
     assert images.encode([(None, after)]) == image_of(vector)
     assert codec_of(vector.column).text(after[0]) == vector.text
@@ -1418,7 +1418,7 @@ def test_a_truncated_value_raises(vector: Vector) -> None:
     images = RowImages([vector.column], None, b"\x01")
     image = image_of(vector)
     for size in range(1, len(image)):
-        for read in (images.natural, images.avro, images.count):
+        for read in (images.decode, images.avro, images.count):
             with pytest.raises(TruncatedError):
                 read(image[:size])
 

@@ -11,6 +11,7 @@ from millrace import kernel
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.service_state import DecoderState
 from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.event_codec import BinlogEvent, encode_event, seal
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     AppendBlockEvent,
@@ -32,7 +33,6 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, encode_event, seal
 from millrace.binlog.types import EventType
 from millrace.contract import (
     ABANDONED,

@@ -6,18 +6,18 @@ from unittest.mock import patch
 
 from millrace import kernel
 from millrace.avro.column_values import ColumnValues
-from millrace.avro.row_records import EventPlace, EventWriter, RowEncoder
+from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import RowsOperation
-from millrace.binlog.rows import AvroRows, RowImages
+from millrace.binlog.row_images import AvroRows, RowImages
 from millrace.binlog.table import ResolvedTable
 
 __all__ = ["NOT_BUILT", "Way", "everything", "ways"]
 
 NOT_BUILT = "the kernel for rows is not built (make kernel): the reference is tested alone"
 
-PLACE = EventPlace(
+PLACE = EventMetadata(
     1_700_000_000_000_123,
     7,
     "u:5",
@@ -90,7 +90,7 @@ class Way:
             self.native = self.encoder.kernel(self.before, self.after)
 
     def __call__(self, rows: bytes) -> list[tuple[bytes | None, bytes]] | type[Exception]:
-        writer = EventWriter(
+        writer = RowsEventWriter(
             self.encoder,
             PLACE,
             self.before or b"",

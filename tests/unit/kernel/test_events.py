@@ -16,6 +16,7 @@ from millrace.avro.plans import Layout
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent, decode_event, seal
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     GtidLogEvent,
@@ -33,7 +34,6 @@ from millrace.binlog.events.query import VARIABLES
 from millrace.binlog.fields import pack_lenenc
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, decode_event, seal
 from millrace.binlog.transaction import TransactionTracker
 from millrace.stage import Record
 from tests.unit.binlog.cases import CASES, Case, make_event

@@ -14,7 +14,7 @@ from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
 from millrace.binlog.columns.column import BlobMetadata, DecimalMetadata, LengthMetadata, NoMetadata
 from millrace.binlog.errors import UnsupportedError
 from millrace.binlog.events.rows import RowsOperation
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ResolvedTable
 from millrace.selection.columns import ColumnAction, ColumnRule
 

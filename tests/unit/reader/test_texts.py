@@ -22,9 +22,9 @@ from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output
-from services.reader import app, live, other_log
+from services.reader import app, live, log_identity
+from services.reader.log_identity import _difference, _is_other_server
 from services.reader.metrics import ReaderMetrics
-from services.reader.other_log import _difference, _is_other_server
 from services.reader.settings import ReaderSettings
 from services.reader.stage import BadChecksumError
 
@@ -210,9 +210,9 @@ def test_what_could_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_log_that_ends_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_log, "binary_logs", lambda _: [LogFile("log.000001", 100)])
+    monkeypatch.setattr(log_identity, "binary_logs", lambda _: [LogFile("log.000001", 100)])
     state = ReaderState(0, "log.000001", 200)
-    found = other_log.another_log(
+    found = log_identity.log_mismatch(
         cast("MysqlConnection", None),
         ReplicaIdentity(7, "u", "s"),
         ServerNames(None, None),

@@ -11,11 +11,11 @@ from millrace.avro.records import RecordSerializer, TransactionSerializer, deser
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState, TableTopic
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TransactionPayloadEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import EventKey, Topics
 from millrace.kafka.chunks import HELD_BYTES, split

@@ -7,6 +7,7 @@ from millrace.binlog.columns.metadata import (
     OptionalMetadata,
     encode_optional_metadata,
 )
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import (
     DeleteRowsEvent,
     GtidLogEvent,
@@ -21,8 +22,7 @@ from millrace.binlog.events import (
     XidEvent,
 )
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import RowImages
-from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.row_images import RowImages
 
 COLUMNS = (
     Column(0, ColumnType.LONG, NoMetadata(), name="id", key_position=0),

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import TableDefinition
+from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session, Unknown
-from millrace.rowmapper.catalog import Catalog, Position
+from millrace.rowmapper.catalog import Catalog
 
 
 def entry(name, epoch, log_file, position, engine):
@@ -20,7 +21,7 @@ def test_definition_of_the_position():
         catalog.add(entry("t", epoch, file, position, str(order)))
 
     def found(epoch, log_file, position):
-        answer = catalog.find("d", "t", Position(epoch, log_file, position))
+        answer = catalog.find("d", "t", SourcePosition(epoch, log_file, position))
         return answer.definition.engine, answer.later
 
     assert found(0, "bin.999999", 499) == ("0", True)
@@ -29,7 +30,7 @@ def test_definition_of_the_position():
     assert found(0, "bin.1000000", 4) == ("1", False)
     assert found(0, "bin.1000001", 4) == ("1", False)
     assert found(1, "bin.000001", 900) == ("2", False)
-    assert catalog.find("d", "other", Position(0, "bin.000001", 4)) is None
+    assert catalog.find("d", "other", SourcePosition(0, "bin.000001", 4)) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from("abc")), max_size=30))
@@ -41,10 +42,10 @@ def test_readings_that_say_the_same_change_nothing_and_are_not_kept(read):
         entries.append(new)
     for position in range(-1, 10):
         before = [one for one in entries if one.position <= position]
-        found = catalog.find("d", "t", Position(0, "bin.000001", position))
+        found = catalog.find("d", "t", SourcePosition(0, "bin.000001", position))
         if entries:
             assert found[:2] == ((before or entries[:1])[-1].definition, not before)
-        since = catalog.since("d", "t", Position(0, "bin.000001", position))
+        since = catalog.since("d", "t", SourcePosition(0, "bin.000001", position))
         assert any(one.later for one in since) == (len(before) < len(entries))
 
 
@@ -52,7 +53,7 @@ def test_a_thousand_starts_of_the_reader_are_two_readings():
     catalog = Catalog()
     for position in range(1000):
         catalog.add(entry("t", 0, "bin.000001", position, "InnoDB"))
-    kept = catalog.since("d", "t", Position(0, "bin.000001", 0))
+    kept = catalog.since("d", "t", SourcePosition(0, "bin.000001", 0))
     assert [one.later for one in kept] == [False, True]
 
 
@@ -61,13 +62,13 @@ def test_what_is_older_than_what_is_kept_is_not_known():
     catalog.add(entry("t", 0, "bin.000001", 0, "InnoDB"))
     session = Session("d", 0, Server.parse("8.0.15"))
     for number in range(1, 9):
-        place = Position(0, "bin.000001", 10 * number)
+        place = SourcePosition(0, "bin.000001", 10 * number)
         assert catalog.apply(f"ALTER TABLE t ADD c{number} INT", session, place, whole=True)
     # Readings come again when a row mapper starts.
     catalog.add(entry("t", 0, "bin.000001", 0, "InnoDB"))
 
     def found(position):
-        return catalog.find("d", "t", Position(0, "bin.000001", position)).definition
+        return catalog.find("d", "t", SourcePosition(0, "bin.000001", position)).definition
 
     assert [len(found(position).columns) for position in (75, 80, 1000)] == [7, 8, 8]
     assert isinstance(found(65), Unknown)
@@ -80,7 +81,7 @@ def test_readings_ahead_of_the_stream_do_not_drive_out_what_holds_for_it():
     session = Session("d", 0, Server.parse("8.0.15"))
     for position in (100, 200, 300, 400, 500):
         catalog.add(entry("t", 0, "bin.000001", position, str(position)))
-    catalog.apply("ALTER TABLE t ADD b INT", session, Position(0, "bin.000001", 150), whole=True)
+    catalog.apply("ALTER TABLE t ADD b INT", session, SourcePosition(0, "bin.000001", 150), whole=True)
     for position, engine in ((120, "100"), (250, "200"), (450, "400"), (500, "500")):
-        found = catalog.find("d", "t", Position(0, "bin.000001", position))
+        found = catalog.find("d", "t", SourcePosition(0, "bin.000001", position))
         assert found.definition.engine == engine

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.binlog.events import WriteRowsEvent
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from tests.stages import CrashError
 
 from .harness import EventsTopic, World

@@ -7,7 +7,7 @@ import pytest
 from millrace.avro.service_state import RowsContext
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import PartialRowDataEvent, WriteRowsEvent, XidEvent
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.rowmapper.chunked_rows import locate_in_pieces, row_batches
 from millrace.rowmapper.publication import WaitingRows
 from millrace.rowmapper.value_offsets import locate_value

@@ -5,10 +5,10 @@ import zlib
 import pytest
 
 from millrace.avro.registry import RegistryError
-from millrace.avro.row_records import EventWriter
+from millrace.avro.row_records import RowsEventWriter
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import QueryCompressedEvent, StatusVariables, WriteRowsCompressedEventV1
-from millrace.binlog.rows import RowImages
+from millrace.binlog.row_images import RowImages
 from millrace.rowmapper.binding import TableRefusedError
 from millrace.runtime.errors import UserError
 
@@ -63,7 +63,7 @@ def test_the_registry_refuses_a_schema(subject):
 
 @pytest.mark.parametrize("raised", [KeyError("id"), UnicodeEncodeError("utf-8", "\udc80", 0, 1, "why")])
 def test_a_value_raises_what_nobody_foresaw(raised, monkeypatch):
-    write = EventWriter.write_bytes
+    write = RowsEventWriter.write_bytes
 
     def fail(self, operation, rows, images, native):
         if self._place.transaction.endswith(":1") and len(self._encoder.names) == 2 and self._is_of("a"):
@@ -71,9 +71,9 @@ def test_a_value_raises_what_nobody_foresaw(raised, monkeypatch):
         write(self, operation, rows, images, native)
 
     monkeypatch.setattr(
-        EventWriter, "_is_of", lambda self, table: f"\x02{table}".encode() in self._start, False
+        RowsEventWriter, "_is_of", lambda self, table: f"\x02{table}".encode() in self._start, False
     )
-    monkeypatch.setattr(EventWriter, "write_bytes", fail)
+    monkeypatch.setattr(RowsEventWriter, "write_bytes", fail)
     result = World(made().topic)
     result.run()
     assert_only_a_waits(result, str(raised))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import DeadLetter, deserialize
 from millrace.avro.service_state import QuarantinedTable, RowsContext
-from millrace.deadletter.letters import Letter, Unreadable
+from millrace.dead_letters import DeadLetterRecord, Unreadable
 from millrace.kafka.chunks import ChunkJoiner
 from millrace.runtime.errors import UserError
 from services.rowmapper.redrive import Redrive, Redriven, waiting_dead_letters
@@ -33,7 +33,7 @@ def letters(made_world, start=0):
         at = offset if joiner.first_offset is None else joiner.first_offset
         whole = value if headers is None else joiner.feed(key, dict(headers)["chunk"], value, offset)
         if whole is not None and at >= start:
-            yield Letter(at, 1, DeadLetter(**deserialize(made_world.registry, whole)))
+            yield DeadLetterRecord(at, 1, DeadLetter(**deserialize(made_world.registry, whole)))
 
 
 def redriven(made_world, found=None):
@@ -259,14 +259,14 @@ def test_a_dead_letter_that_cannot_be_read():
 def test_a_dead_letter_whose_bytes_are_damaged(part):
     def damaged(found):
         content = dataclasses.replace(found[0].content, **{part: getattr(found[0].content, part)[:-30]})
-        return [Letter(0, 1, content)]
+        return [DeadLetterRecord(0, 1, content)]
 
     assert "the record at offset 0 of t.deadletter cannot be read" in refused(damaged)
 
 
 def test_a_dead_letter_without_context():
     def old(found):
-        return [Letter(0, 1, dataclasses.replace(found[0].content, context=None))]
+        return [DeadLetterRecord(0, 1, dataclasses.replace(found[0].content, context=None))]
 
     assert "has no table map with it" in refused(old)
 

@@ -6,8 +6,8 @@ from millrace.avro.records import deserialize
 from millrace.avro.registry import WIRE_PREFIX_SIZE
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition
 from millrace.kafka.chunks import split
-from millrace.rowmapper.catalog import Position
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.snapshot.images import SelectedTable
 from millrace.stage import Record
@@ -18,7 +18,7 @@ LOG = "bin.000003"
 
 
 def place(position, epoch=0):
-    return Position(epoch, LOG, position)
+    return SourcePosition(epoch, LOG, position)
 
 
 class Port:

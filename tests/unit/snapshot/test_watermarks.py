@@ -5,7 +5,7 @@ import pytest
 from millrace.avro.service_state import ReaderState
 from millrace.mysql.connection import Flavour, Row
 from millrace.mysql.errors import RefusedError
-from millrace.snapshot.watermarks import LogPlace, Method, Watermarks, choose_method
+from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, choose_method
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -68,8 +68,8 @@ def test_the_newest_place_whose_transactions_are_all_executed():
     connection = Connection(executed=[f"{UUID}:1-6"], end=[("bin.000001", 700)])
     watermarks = Watermarks(connection, Method.GTID, lambda: states)
     with watermarks.transaction() as (epoch, low, high):
-        assert (epoch, low, high) == (0, LogPlace("bin.000001", 600), None)
-    assert watermarks.high() == LogPlace("bin.000001", 700)
+        assert (epoch, low, high) == (0, LogPosition("bin.000001", 600), None)
+    assert watermarks.high() == LogPosition("bin.000001", 700)
     assert connection.statements == ["START", "COMMIT"]
 
 
@@ -93,7 +93,7 @@ def test_places_of_another_epoch_are_none():
     states = [state(4, f"{UUID}:1-9", epoch=1), state(600, f"{UUID}:1-5")]
     connection = Connection(executed=[f"{UUID}:1-8", f"{UUID}:1-9"])
     with Watermarks(connection, Method.GTID, lambda: states, wait).transaction() as found:
-        assert found[:2] == (1, LogPlace("bin.000001", 4))
+        assert found[:2] == (1, LogPosition("bin.000001", 4))
     assert len(count) == 1
 
 
@@ -104,18 +104,18 @@ def test_what_the_reader_has_not_read_is_waited_for(method):
     status = [f'{{"binary_log_file": "{file}", "binary_log_position": {at}}}' for file, at in places]
     connection = Connection(log_status=status, end=places)
     with Watermarks(connection, method, lambda: [state(600)], wait).transaction() as (_, low, high):
-        assert (low, high) == (LogPlace("bin.000001", 700), None)
+        assert (low, high) == (LogPosition("bin.000001", 700), None)
     assert len(count) == 1
 
 
 def test_mariadb_tells_the_place_of_its_snapshot():
     connection = Connection(Flavour.MARIADB, snapshot=[("bin.000002", 350)])
-    begins = 0, LogPlace("bin.000001", 4)
+    begins = 0, LogPosition("bin.000001", 4)
     watermarks = Watermarks(
         connection, Method.CONSISTENT_SNAPSHOT, lambda: [state(400, file="bin.000002")], begins=begins
     )
     with watermarks.transaction() as (_, low, high):
-        assert low == high == LogPlace("bin.000002", 350)
+        assert low == high == LogPosition("bin.000002", 350)
 
 
 def test_an_exact_place_lies_between_two_commits():
@@ -124,8 +124,8 @@ def test_an_exact_place_lies_between_two_commits():
     watermarks = Watermarks(connection, Method.GTID, lambda: [state(600, f"{UUID}:1-6")])
     with watermarks.exact_transaction() as (_, place, within):
         assert place.position == 800
-        assert within(f"{UUID}:7", LogPlace("bin.000001", 900))
-        assert not within(f"{UUID}:8", LogPlace("bin.000001", 500))
+        assert within(f"{UUID}:7", LogPosition("bin.000001", 900))
+        assert not within(f"{UUID}:8", LogPosition("bin.000001", 500))
     assert connection.statements == ["START", "COMMIT", "START", "COMMIT"]
 
 

@@ -15,6 +15,7 @@ from millrace.binlog.columns.metadata import (
 )
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.declaration import EVENTS, Event
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import (
     DeleteRowsEvent,
     GtidLogEvent,
@@ -26,8 +27,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.query import StatusVariables
 from millrace.binlog.header import EventHeader
-from millrace.binlog.rows import Row, RowImages
-from millrace.binlog.stream import BinlogEvent
+from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import EventKey
 from spark_jobs.common.events import decode_events

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.avro.columnar import AvroColumns
 from millrace.binlog.file import iter_events
-from millrace.binlog.gtid import GtidSet
+from millrace.binlog.gtid_set import GtidSet
 from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept
 from spark_jobs.common.outcome import Outcome, PieceWriter

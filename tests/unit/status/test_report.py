@@ -5,7 +5,8 @@ import time
 import click
 
 from millrace.avro.service_state import QuarantinedTable
-from millrace.status.collect import Hop, Place, ServerStatus, Service, SourceStatus
+from millrace.contract import SourcePosition
+from millrace.status.collect import Hop, ServerStatus, Service, SourceStatus
 from millrace.status.lag import Lag
 from millrace.status.report import as_lines
 
@@ -23,7 +24,7 @@ def test_all_that_may_be_wrong() -> None:
         "shop",
         ServerStatus("db:3306", error="db:3306: cannot connect"),
         [
-            Service("reader", "process 7 on here", written, Place(1, "bin.000007", 4)),
+            Service("reader", "process 7 on here", written, SourcePosition(1, "bin.000007", 4)),
             Service("decoder", "process 8 on here", written, None, error="DecoderState: 6e6f is not c3 01"),
         ],
         [Hop("raw", "events", Lag(None, None, None, 20_000, exact=False))],
@@ -55,7 +56,10 @@ def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
     status = SourceStatus(
         "shop",
         ServerStatus(evil, error=evil),
-        [Service("reader", evil, 0, Place(1, evil, 4)), Service("decoder", evil, 0, None, error=evil)],
+        [
+            Service("reader", evil, 0, SourcePosition(1, evil, 4)),
+            Service("decoder", evil, 0, None, error=evil),
+        ],
         quarantined=(aside,),
         problems=[evil],
     )

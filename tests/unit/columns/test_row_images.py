@@ -20,7 +20,7 @@ from millrace.binlog.columns.column import (
     RealMetadata,
 )
 from millrace.binlog.errors import BinlogError, InvalidValueError, TrailingBytesError, TruncatedError
-from millrace.binlog.rows import RowImages, present_ordinals
+from millrace.binlog.row_images import RowImages, present_ordinals
 
 
 def tiny_columns(count: int) -> list[Column]:
@@ -43,18 +43,18 @@ def test_null_bitmaps(count: int) -> None:
     ]
     for fill in (False, True):
         data = images.encode(rows, null_fill=fill)
-        assert images.natural(data) == rows
+        assert images.decode(data) == rows
         assert images.avro(data).rows == rows
         assert images.count(data) == 4
         assert images.null_fill(data) is (fill and count % 8 != 0)
-        assert images.encode(images.natural(data), null_fill=images.null_fill(data)) == data
+        assert images.encode(images.decode(data), null_fill=images.null_fill(data)) == data
 
 
 def test_many_patterns_of_nulls_use_bounded_memory() -> None:
     columns = tiny_columns(11)
     images = RowImages(columns, None, all_present(11))
     rows = [(None, tuple(None if bits >> bit & 1 else bit for bit in range(11))) for bits in range(1 << 11)]
-    assert images.natural(images.encode(rows)) == rows
+    assert images.decode(images.encode(rows)) == rows
     assert images._after is not None
     assert len(images._after.plans) <= 1024
 
@@ -65,35 +65,35 @@ def test_before_and_after_have_bitmaps_of_their_own() -> None:
     rows = [((1, ABSENT, ABSENT), (ABSENT, 2, None)), ((3, ABSENT, ABSENT), (ABSENT, None, None))]
     data = images.encode(rows)
     assert data == bytes((0, 1, 2, 2, 0, 3, 3))
-    assert images.natural(data) == rows
+    assert images.decode(data) == rows
     assert images.avro(data).rows == rows
 
 
 def test_an_update_may_change_nothing() -> None:
     images = RowImages(tiny_columns(1), b"\x01", b"\x01")
-    assert images.natural(bytes((0, 5, 0, 5))) == [((5,), (5,))]
+    assert images.decode(bytes((0, 5, 0, 5))) == [((5,), (5,))]
 
 
 def test_deletes_have_no_after_image() -> None:
     images = RowImages(tiny_columns(1), b"\x01", None)
-    assert images.natural(bytes((0, 5))) == [((5,), None)]
+    assert images.decode(bytes((0, 5))) == [((5,), None)]
     assert images.encode([((5,), None)]) == bytes((0, 5))
 
 
 def test_an_image_without_columns_is_one_row() -> None:
     images = RowImages(tiny_columns(2), None, b"\x00")
-    assert images.natural(b"") == [(None, (ABSENT, ABSENT))]
+    assert images.decode(b"") == [(None, (ABSENT, ABSENT))]
     assert images.avro(b"").rows == [(None, (ABSENT, ABSENT))]
     assert images.count(b"") == 1
     assert images.encode([(None, (ABSENT, ABSENT))]) == b""
-    for read in (images.natural, images.avro, images.count):
+    for read in (images.decode, images.avro, images.count):
         with pytest.raises(TrailingBytesError):
             read(b"\x00")
 
 
 def test_no_bytes_are_no_rows_where_columns_are_present() -> None:
     images = RowImages(tiny_columns(2), None, b"\x03")
-    assert images.natural(b"") == []
+    assert images.decode(b"") == []
     assert images.avro(b"").rows == []
     assert images.count(b"") == 0
     assert images.null_fill(b"") is False
@@ -127,11 +127,11 @@ def test_a_string_that_reaches_past_the_end_is_truncated() -> None:
     columns = [Column(0, ColumnType.VARCHAR, LengthMetadata(300), charset="utf8mb4")]
     images = RowImages(columns, None, b"\x01")
     good = images.encode([(None, ("日本",)), (None, ("x" * 290,))])
-    assert images.natural(good) == [(None, ("日本",)), (None, ("x" * 290,))]
+    assert images.decode(good) == [(None, ("日本",)), (None, ("x" * 290,))]
     for size in range(1, len(good)):
         if size == 9:
             continue  # the first row is whole there
-        for read in (images.natural, images.avro, images.count):
+        for read in (images.decode, images.avro, images.count):
             with pytest.raises(TruncatedError):
                 read(good[:size])
 
@@ -274,7 +274,7 @@ def test_any_bytes_come_back_or_are_refused(one: tuple[Column, bytes]) -> None:
     ((_, (plain,)),) = result.rows
     assert (plain is None) == bool(result.unrepresentable)
     try:
-        rows = images.natural(image)
+        rows = images.decode(image)
     except InvalidValueError:
         assert plain is None
         return
@@ -296,6 +296,6 @@ def test_foreign_bytes_raise_nothing_but_binlog_errors(ones: list[tuple[Column, 
         Column(i, column.type, column.metadata, charset=column.charset) for i, (column, _) in enumerate(ones)
     ]
     images = RowImages(columns, all_present(len(columns)), all_present(len(columns)))
-    for read in (images.natural, images.avro, images.count):
+    for read in (images.decode, images.avro, images.count):
         with suppress(BinlogError):
             read(data)

@@ -207,7 +207,7 @@ class _Image:
             raise TruncatedError(f"a row image reaches past the end of its {len(data)} bytes")
         return position
 
-    def natural(self, data: bytes, position: int) -> tuple[Values, int]:
+    def decode(self, data: bytes, position: int) -> tuple[Values, int]:
         """Read one image as natural values."""
         values, plan, position = self.payloads(data, position)
         for index, convert in plan.natural:
@@ -340,7 +340,7 @@ class RowImages:
             partial_json=isinstance(event, PartialUpdateRowsEvent),
         )
 
-    def natural(self, rows: bytes) -> list[Row]:
+    def decode(self, rows: bytes) -> list[Row]:
         """Read all rows as natural values: those that :meth:`encode` makes the same bytes of.
 
         Raise :class:`TruncatedError` where a row reaches past the end, and other :class:`MalformedError`
@@ -349,7 +349,7 @@ class RowImages:
         return list(self.each(rows))
 
     def each(self, rows: bytes) -> Iterator[Row]:
-        """Read the rows one by one, as :meth:`natural` does.
+        """Read the rows one by one, as :meth:`decode` does.
 
         A short row that comes again and again is read once, and is the same object each time.
         """
@@ -362,14 +362,14 @@ class RowImages:
         assert one is not None
         while position < end or (not end and not count and self._empty_row):
             start = position
-            first, position = one.natural(rows, position)
+            first, position = one.decode(rows, position)
             row: Row
             if before is None:
                 row = None, first
             elif after is None:
                 row = first, None
             else:
-                second, position = after.natural(rows, position)
+                second, position = after.decode(rows, position)
                 row = first, second
             yield row
             if position - start <= short and (more := _again(rows, start, position)):
@@ -383,7 +383,7 @@ class RowImages:
         """Cut rows from ``position`` on into the payloads of their columns, without reading what these mean.
 
         A payload is what :meth:`ColumnCodec.decode` takes; None stands for NULL and ``ABSENT`` for a column
-        that the image leaves out. A partial JSON value is a :class:`JsonDiffs`. Raise as :meth:`natural`
+        that the image leaves out. A partial JSON value is a :class:`JsonDiffs`. Raise as :meth:`decode`
         does where a row reaches past the end. A short row that comes again is the same object.
         """
         end, count, short = len(rows), 0, self._short
@@ -443,7 +443,7 @@ class RowImages:
         return result
 
     def starts(self, rows: bytes) -> Iterator[int]:
-        """Give the offset at which each row starts, without reading values; raise as :meth:`natural` does."""
+        """Give the offset at which each row starts, without reading values; raise as :meth:`decode` does."""
         before, after, partial = self._before, self._after, self.partial_json
         position, end, count = 0, len(rows), 0
         while position < end or (not end and not count and self._empty_row):
@@ -464,7 +464,7 @@ class RowImages:
                 self._refuse_bytes_without_columns(end)
 
     def count(self, rows: bytes) -> int:
-        """Count the rows without reading their values; raise as :meth:`natural` does."""
+        """Count the rows without reading their values; raise as :meth:`decode` does."""
         return sum(1 for _ in self.starts(rows))
 
     def null_fill(self, rows: bytes) -> bool:
@@ -489,7 +489,7 @@ class RowImages:
         return False
 
     def encode(self, rows: Iterable[Row], *, null_fill: bool = False) -> bytes:
-        """Write rows of natural values; the inverse of :meth:`natural`.
+        """Write rows of natural values; the inverse of :meth:`decode`.
 
         ``null_fill`` is what :meth:`null_fill` gave. Raise :class:`InvalidValueError` where a value does
         not fit its column, or is ABSENT where the column is present, or the reverse.
@@ -555,9 +555,9 @@ class RowImages:
             raise InvalidValueError("partial rows are updates: they have both images")
         position = 0
         while position < len(rows):
-            first, position = before.natural(rows, position)
+            first, position = before.decode(rows, position)
             partial, position = self._partial_bits(rows, position)
-            values, position = after.natural(rows, position)
+            values, position = after.decode(rows, position)
             second = tuple(
                 JsonDiffs(value.binary) if ordinal in partial and value not in (None, ABSENT) else value
                 for ordinal, value in enumerate(values)
@@ -571,14 +571,14 @@ class RowImages:
             assert after is not None
             images = []
             for which, values in enumerate((before, after)):
-                plain, lost = self._convert_naturals(values, before)
+                plain, lost = self._convert_decoded(values, before)
                 if lost:
                     result.unrepresentable[len(result.rows), which] = lost
                 images.append(plain)
             result.rows.append((images[0], images[1]))
         return result
 
-    def _convert_naturals(self, values: Values, before: Values) -> tuple[Values, dict[int, str | bytes]]:
+    def _convert_decoded(self, values: Values, before: Values) -> tuple[Values, dict[int, str | bytes]]:
         plain: list[Any] = []
         lost: dict[int, str | bytes] = {}
         for ordinal, (codec, value) in enumerate(zip(self._codecs, values, strict=True)):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events import GtidListEntry, MariadbGtidListEvent
-from millrace.binlog.gtid import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 
 A = "24bc7850-2c16-11e6-a073-0242ac110002"
 B = "7145bf69-d1ca-11e5-a588-0242ac110004"

@@ -5,8 +5,8 @@ import struct
 import pytest
 
 from millrace.binlog.errors import InvalidValueError
-from millrace.binlog.gtid import GtidSet
-from services.reader.place import Place, PlaceFinder, seconds_of
+from millrace.binlog.gtid_set import GtidSet
+from services.reader.start_position import StartPosition, StartPositionFinder, seconds_of
 
 from .logs import GTID_PREFIX, SID, Log
 
@@ -35,8 +35,8 @@ def starts(made: Log) -> list[int]:
     return positions
 
 
-def find(made: Log, since: int | None) -> tuple[Place | None, PlaceFinder]:
-    finder = PlaceFinder(since)
+def find(made: Log, since: int | None) -> tuple[StartPosition | None, StartPositionFinder]:
+    finder = StartPositionFinder(since)
     for position, data in zip(starts(made), made.events, strict=True):
         place = finder.feed(made.name, position, data)
         if place is not None:
@@ -81,7 +81,7 @@ def test_a_statement_with_its_settings_and_without_a_gtid() -> None:
     setting = made.add(5, bytes(9), timestamp=200)
     made.add(2, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0INSERT INTO t VALUES (1)", timestamp=200)
     place, finder = find(made, 150)
-    assert place == Place(made.name, setting, None)
+    assert place == StartPosition(made.name, setting, None)
     assert finder.gtid_set is None
 
 

@@ -15,9 +15,9 @@ from millrace.mysql.identity import read_head
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.status import LogFile, gtids_at
-from services.reader.place import Place, PlaceFinder
+from services.reader.start_position import StartPosition, StartPositionFinder
 
-__all__ = ["begun", "gtids_before_place", "place_of_time"]
+__all__ = ["creation_time", "gtids_before_position", "start_position_at"]
 
 _FIRST_POSITION: Final = 4
 _WAIT_S: Final = 1.0
@@ -25,7 +25,7 @@ _PLACING: Final = struct.Struct("<4xB4xIIH")
 """Of an event's header: type code, size, next_position, flags."""
 
 
-def begun(
+def creation_time(
     connection: MysqlConnection, replica: ReplicaIdentity, log: LogFile, beat: Callable[[], None]
 ) -> int:
     """Return when a file was begun, in seconds since 1970."""
@@ -33,27 +33,29 @@ def begun(
     return int.from_bytes(head.format_description[:4], "little")
 
 
-def place_of_time(
+def start_position_at(
     connection: MysqlConnection,
     replica: ReplicaIdentity,
     logs: Sequence[LogFile],
     since: int,
     beat: Callable[[], None],
-) -> Place:
+) -> StartPosition:
     """Find where the first transaction begins that ended at a time or later, else the end of the log."""
     # The last file that was begun before that time: files before it were complete by then.
-    index = max(0, bisect_left(logs, since, key=lambda log: begun(connection, replica, log, beat)) - 1)
-    finder = PlaceFinder(since)
-    reached = Place(logs[index].name, _FIRST_POSITION, None)
+    index = max(
+        0, bisect_left(logs, since, key=lambda log: creation_time(connection, replica, log, beat)) - 1
+    )
+    finder = StartPositionFinder(since)
+    reached = StartPosition(logs[index].name, _FIRST_POSITION, None)
     for log_file, position, piece in _walk(connection, replica, logs[index].name, beat):
         found = finder.feed(log_file, position, piece.data)
         if found is not None:
             return found
-        reached = Place(log_file, position + piece.event_size, None)
+        reached = StartPosition(log_file, position + piece.event_size, None)
     return replace(reached, gtid_set=finder.gtid_set)
 
 
-def gtids_before_place(
+def gtids_before_position(
     connection: MysqlConnection,
     replica: ReplicaIdentity,
     log_file: str,
@@ -65,7 +67,7 @@ def gtids_before_place(
         return gtids_at(connection, log_file, position)
     if connection.variable("gtid_mode") != "ON":
         return None
-    finder = PlaceFinder()
+    finder = StartPositionFinder()
     for found_file, start, piece in _walk(connection, replica, log_file, beat):
         if (found_file, start) == (log_file, position):
             return finder.gtid_set

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.control import FormatDescriptionEvent
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.log_files import file_order
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
@@ -16,11 +16,11 @@ from millrace.mysql.identity import LogHead, ServerNames, read_head
 from millrace.mysql.status import LogFile, binary_logs
 from services.reader.gtids import GtidProgress
 
-__all__ = ["OtherLog", "another_log"]
+__all__ = ["LogMismatch", "log_mismatch"]
 
 
 @dataclass(frozen=True, slots=True)
-class OtherLog:
+class LogMismatch:
     """Why a log is not the one that was read; ``reason`` says it in words.
 
     ``other_server`` tells that another server wrote it. ``purged`` tells that the file that was read is older
@@ -33,13 +33,13 @@ class OtherLog:
     followed_by: LogFile | None = None
 
 
-def another_log(
+def log_mismatch(
     connection: MysqlConnection,
     replica: ReplicaIdentity | None,
     names: ServerNames,
     state: ReaderState,
     beat: Callable[[], None],
-) -> OtherLog | None:
+) -> LogMismatch | None:
     """Say why the server's log is another one than the state speaks of, or nothing.
 
     The head of a file is sent to a ``replica``; without one it is not looked at.
@@ -47,11 +47,11 @@ def another_log(
     identity = state.identity
     other_server = _is_other_server(connection, names, identity)
     if other_server is not None and _has_names(names, identity):
-        return OtherLog(other_server, other_server=True)
+        return LogMismatch(other_server, other_server=True)
     logs = binary_logs(connection)
     names_of_files = [log.name for log in logs]
     if state.log_file not in names_of_files:
-        return OtherLog(
+        return LogMismatch(
             f"{state.log_file} is no longer there" if other_server is None else other_server,
             other_server=other_server is not None,
             purged=_is_before(state.log_file, names_of_files),
@@ -60,10 +60,10 @@ def another_log(
     if replica is not None and identity is not None and identity.created:
         difference = _difference(identity, read_head(connection.address, replica, logs[index].name, beat))
         if difference is not None:
-            return OtherLog(f"of {state.log_file}, {difference}", other_server=other_server is not None)
+            return LogMismatch(f"of {state.log_file}, {difference}", other_server=other_server is not None)
     if logs[index].size < state.position:
         following = logs[index + 1] if index + 1 < len(logs) else None
-        return OtherLog(
+        return LogMismatch(
             f"{state.log_file} ends at {logs[index].size}", other_server=False, followed_by=following
         )
     return None

@@ -15,15 +15,15 @@ from typing import Final
 
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.grammar import GTIDS, Role
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import decode_event
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import ChecksumAlgorithm, EventType
 from services.reader.gtids import GtidProgress
 from services.reader.progress import WATCHED, TransactionProgress
 
-__all__ = ["Place", "PlaceFinder", "moved_on_purpose", "seconds_of"]
+__all__ = ["StartPosition", "StartPositionFinder", "moved_on_purpose", "seconds_of"]
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _STOP: Final = int(EventType.STOP_EVENT)
@@ -58,7 +58,7 @@ def moved_on_purpose(state: ReaderState) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StartPosition:
     """A place between two transactions, and the GTIDs of what lies before it; None if not known."""
 
     log_file: str
@@ -66,7 +66,7 @@ class Place:
     gtid_set: str | None
 
 
-class PlaceFinder:
+class StartPositionFinder:
     """Takes the events of a log, from the head of a file on, until a transaction of ``since`` or later comes.
 
     ``since`` is in seconds since 1970; without it nothing is found, and the walk serves the GTIDs alone.
@@ -100,7 +100,7 @@ class PlaceFinder:
         """Whether the transaction at hand may have begun before the first event that came."""
         return self._begin is not None and self._perhaps_before
 
-    def feed(self, log_file: str, position: int, data: bytes) -> Place | None:
+    def feed(self, log_file: str, position: int, data: bytes) -> StartPosition | None:
         """Take the next event, or its first piece; return the place, once it is found."""
         type_code = data[_TYPE]
         if ROLES[type_code] in _BETWEEN:
@@ -120,7 +120,7 @@ class PlaceFinder:
             # Before anything else: if the end of the group before went unnoticed, that is whole now.
             self._note(type_code, data)
         if self._since is not None and int.from_bytes(data[:4], "little") >= self._since:
-            return Place(*self._begin, self.gtid_set)
+            return StartPosition(*self._begin, self.gtid_set)
         if not by_gtid and type_code in WATCHED and self._note(type_code, data):
             self._begin, self._by_gtid, self._perhaps_before = None, False, False
         return None

@@ -7,6 +7,7 @@ import zlib
 from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     CompressedRowsEvent,
@@ -18,12 +19,11 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent, seal
 from millrace.binlog.types import RowsFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_text import RowPrinter, quoted_name, unreadable_rows
-from millrace.binlog_command.rows import TableCache
+from millrace.binlog_command.row_printer import RowPrinter, quoted_name, unreadable_rows
+from millrace.binlog_command.row_reader import TableCache
 from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError

@@ -21,11 +21,11 @@ from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import read_topic
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["Letter", "Unreadable", "is_first_waiting", "read_letters"]
+__all__ = ["DeadLetterRecord", "Unreadable", "is_first_waiting", "read_dead_letters"]
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterRecord:
     """A dead letter, the offset of its first record, and when what it holds was written."""
 
     offset: int
@@ -43,7 +43,7 @@ class Unreadable:
     error: str
 
 
-def is_first_waiting(letter: Letter, entry: QuarantinedTable) -> bool:
+def is_first_waiting(letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
     """Whether a letter is the first of its table that waits to be given back."""
     if entry.dead_letter is not None:
         # Of a table that was paused none may have come at once.
@@ -51,9 +51,9 @@ def is_first_waiting(letter: Letter, entry: QuarantinedTable) -> bool:
     return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
 
 
-def read_letters(
+def read_dead_letters(
     kafka: KafkaSettings, registry: SchemaRegistry, source: str, *, start: int = 0
-) -> Iterator[Letter | Unreadable]:
+) -> Iterator[DeadLetterRecord | Unreadable]:
     """Yield the letters that are committed now, from the one at offset ``start`` on."""
     topic = Topics(source).deadletter
     reader = _Reader(registry, topic)
@@ -93,7 +93,7 @@ class _Reader:
         self._subject = value_subject(topic)
         self._schemas: dict[int, Any] = {}
 
-    def read(self, offset: int, timestamp_ms: int, key: bytes, value: bytes) -> Letter | Unreadable:
+    def read(self, offset: int, timestamp_ms: int, key: bytes, value: bytes) -> DeadLetterRecord | Unreadable:
         """Read one; whatever is wrong with it is said in what is returned."""
         try:
             schema_id, body = split_wire_format(value)
@@ -108,7 +108,7 @@ class _Reader:
             return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {left} bytes are left over")
         if content.key != key:
             return Unreadable(offset, timestamp_ms, key, f"it is no dead letter of this key: {content.key!r}")
-        return Letter(offset, timestamp_ms, content)
+        return DeadLetterRecord(offset, timestamp_ms, content)
 
     def _schema(self, schema_id: int) -> Any:
         if schema_id not in self._schemas:

@@ -33,7 +33,7 @@ from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, InvalidValueError, UnsupportedError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.inflate import Room
-from millrace.binlog.rows import Payloads, RowImages, present_ordinals
+from millrace.binlog.row_images import Payloads, RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE
 from millrace.binlog_command.row_kernel import (

@@ -7,11 +7,11 @@ from typing import Final, Generic, TypeVar
 from millrace.binlog.columns.column import Column
 from millrace.binlog.columns.declaration import ColumnCodec, codec_of
 from millrace.binlog.errors import MissingStateError
+from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import PartialUpdateRowsEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
-from millrace.binlog.rows import Row, RowImages
+from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
-from millrace.binlog.stream import BinlogEvent
 from millrace.binlog.table import ResolvedTable, resolve_columns
 from millrace.binlog_command.row_kernel import Rows
 

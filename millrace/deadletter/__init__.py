@@ -1,1 +1,0 @@
-"""``millrace deadletter``: what a service could not pass on, and how it is put through again."""
