@@ -20,6 +20,7 @@ from millrace.binlog.columns.column import (
     PackMetadata,
 )
 from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_of, member_texts
+from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MalformedError, UnsupportedError
@@ -286,20 +287,7 @@ _FITS: dict[str, tuple[tuple[ColumnType, ...], _Fits]] = {
         )
         for name in names
     },
-    **dict.fromkeys(
-        (
-            "geometry",
-            "point",
-            "linestring",
-            "polygon",
-            "multipoint",
-            "multilinestring",
-            "multipolygon",
-            "geometrycollection",
-            "geomcollection",
-        ),
-        ((ColumnType.GEOMETRY,), _any),
-    ),
+    **dict.fromkeys(GEOMETRY_NAMES, ((ColumnType.GEOMETRY,), _any)),
 }
 """For each type of the catalog the type codes under which it travels, and what its metadata must be then."""
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
+from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition
 from millrace.ddl.statements import ColumnSpec
@@ -19,23 +20,7 @@ _WIDTHS: Final = {"tinyint": 4, "smallint": 6, "mediumint": 9, "int": 11, "bigin
 _REALS: Final = frozenset({"float", "double"})
 _FRACTIONS: Final = frozenset({"time", "datetime", "timestamp"})
 _WITHOUT_ARGUMENTS: Final = frozenset(
-    {
-        "date",
-        "tinytext",
-        "mediumtext",
-        "longtext",
-        "tinyblob",
-        "mediumblob",
-        "longblob",
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-    }
+    {"date", "tinytext", "mediumtext", "longtext", "tinyblob", "mediumblob", "longblob", *GEOMETRY_TYPES}
 )
 _OF_MARIADB: Final = frozenset({"inet4", "inet6", "uuid"})
 _BINARY_OF: Final = {

@@ -42,6 +42,7 @@ from millrace.binlog.columns.metadata import (
     encode_column_metadata,
     encode_optional_metadata,
 )
+from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
 from millrace.binlog.columns.types import ColumnType
@@ -72,17 +73,6 @@ _BLOBS: Final = {
         1,
     )
     for name in names
-}
-_GEOMETRIES: Final = {
-    "geometry": 0,
-    "point": 1,
-    "linestring": 2,
-    "polygon": 3,
-    "multipoint": 4,
-    "multilinestring": 5,
-    "multipolygon": 6,
-    "geometrycollection": 7,
-    "geomcollection": 7,
 }
 _FIXED: Final = {"inet4": 4, "inet6": 16, "uuid": 16}
 _TEMPORALS: Final = {
@@ -179,7 +169,7 @@ def _column(definition: ColumnDefinition, *, mariadb: bool) -> Column:
         members=definition.members,
         key_position=definition.key_position,
         key_prefix=definition.key_prefix,
-        geometry_type=_GEOMETRIES.get(sql_type.name),
+        geometry_type=GEOMETRY_NAMES.get(sql_type.name),
         dimensions=sql_type.argument(2048) if kind is ColumnType.VECTOR else None,
         visible=not definition.hidden,
         sql_type=definition.column_type,
@@ -239,7 +229,7 @@ _TYPES: Final[dict[str, _Make]] = {
     **{name: _always(ColumnType.BLOB, BlobMetadata(size)) for name, size in _BLOBS.items()},
     **{name: _always(ColumnType.STRING, LengthMetadata(size)) for name, size in _FIXED.items()},
     **{name: _with_fraction(kind) for name, kind in _TEMPORALS.items()},
-    **dict.fromkeys(_GEOMETRIES, _always(ColumnType.GEOMETRY, BlobMetadata(4))),
+    **dict.fromkeys(GEOMETRY_NAMES, _always(ColumnType.GEOMETRY, BlobMetadata(4))),
     **dict.fromkeys(("char", "binary"), _with_length(ColumnType.STRING)),
     **dict.fromkeys(("varchar", "varbinary"), _with_length(ColumnType.VARCHAR)),
     "float": _always(ColumnType.FLOAT, RealMetadata(4)),

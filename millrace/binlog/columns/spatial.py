@@ -4,7 +4,7 @@ GEOMETRY: SRID (uint32), then well-known binary. VECTOR: 32-bit floats, all litt
 """
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata
 from millrace.binlog.columns.declaration import (
@@ -20,7 +20,7 @@ from millrace.binlog.columns.strings import BLOB_METADATA, VARCHAR_METADATA
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, UnrepresentableError
 
-__all__ = ["GEOMETRY_RECORD", "GeometryValue"]
+__all__ = ["GEOMETRY_NAMES", "GEOMETRY_RECORD", "GEOMETRY_TYPES", "GeometryValue"]
 
 GEOMETRY_RECORD: dict[str, Any] = {
     "type": "record",
@@ -35,7 +35,7 @@ GEOMETRY_RECORD: dict[str, Any] = {
 }
 """Avro type of GEOMETRY; a schema defines it at its first use and names it from then on."""
 
-_SQL_NAMES = (
+GEOMETRY_TYPES: Final = (
     "geometry",
     "point",
     "linestring",
@@ -45,6 +45,10 @@ _SQL_NAMES = (
     "multipolygon",
     "geometrycollection",
 )
+"""The types of SQL, by their number in the metadata."""
+
+GEOMETRY_NAMES: Final = {name: number for number, name in enumerate(GEOMETRY_TYPES)} | {"geomcollection": 7}
+"""Their numbers by their names, the newer name of GEOMETRYCOLLECTION included."""
 
 
 class GeometryValue(NamedTuple):
@@ -103,7 +107,7 @@ class Geometry(ColumnCodec):
     def sql_type(self) -> str:
         """Write the type."""
         kind = self.column.geometry_type
-        return _SQL_NAMES[kind] if kind is not None and kind < len(_SQL_NAMES) else _SQL_NAMES[0]
+        return GEOMETRY_TYPES[kind] if kind is not None and kind < len(GEOMETRY_TYPES) else GEOMETRY_TYPES[0]
 
 
 class _VectorCodec(ColumnCodec):
