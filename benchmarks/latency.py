@@ -1,14 +1,16 @@
 """From INSERT to a consumer of the row topic, at a steady rate: ``python -m benchmarks.latency --help``.
 
 A process of its own inserts rows, each a transaction that says when its INSERT was sent; this one reads the
-row topic as any consumer does (read_committed) and looks at the clock, which is the same.
+row topic as any consumer does (read_committed) and looks at the clock, which is the same. Debezium has its
+settings for a low latency: ``poll.interval.ms=10`` and ``linger.ms=0``; it does not write exactly once.
 """
 
+import json
 import multiprocessing
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any
 
@@ -18,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import machine
+from benchmarks.peers.debezium import Connect
 from benchmarks.pipeline import FORMS, running
 from millrace import kernel
 from millrace.avro.records import deserialize
@@ -33,12 +36,17 @@ _CONSOLE = Console(width=120)
 _DATABASE = "latency"
 _CONNECTIONS = 4
 _WARM_UP_S = 5.0
+_DEBEZIUM = "debezium"
+_LOW_LATENCY = {"poll.interval.ms": "10", "producer.override.linger.ms": "0"}
+
+SentAt = Callable[[bytes], int]
+"""Reads from a record when its INSERT was sent, microseconds since 1970."""
 
 
 @click.command()
 @click.option("--rates", default="200,1000", show_default=True, help="Transactions per second.")
 @click.option("--seconds", default=120, show_default=True, help="How long each rate is kept.")
-@click.option("--forms", default=",".join(FORMS), show_default=True, help="What carries them.")
+@click.option("--forms", default=",".join((*FORMS, _DEBEZIUM)), show_default=True, help="What carries them.")
 def main(rates: str, seconds: int, forms: str) -> None:
     """Insert rows at a steady rate and print how long they take to a consumer of their topic."""
     configure_logging("WARNING")
@@ -55,29 +63,57 @@ def main(rates: str, seconds: int, forms: str) -> None:
     with LocalStack(say=_CONSOLE.print) as stack:
         stack.database.execute(f"CREATE DATABASE {_DATABASE}")
         for form in forms.split(","):
-            source = f"latency-{form}"
             stack.database.execute(
                 f"CREATE TABLE {_DATABASE}.{form} (id BIGINT AUTO_INCREMENT PRIMARY KEY, at_us BIGINT)"
             )
-            with running(stack, source, {"MILLRACE_START": "latest"}, FORMS[form]):
+            carried = _by_debezium(stack) if form == _DEBEZIUM else _by_millrace(stack, form)
+            with carried as (topic, sent_at):
                 for rate in map(int, rates.split(",")):
-                    found = _measure(stack, source, form, rate, seconds)
+                    arguments = str(stack.database.socket), form, rate, seconds + _WARM_UP_S
+                    found = _measure(stack, arguments, topic, sent_at)
                     values = [f"{_quantile(found, part):.1f}" for part in (0.5, 0.99, 0.999, 1.0)]
                     table.add_row(form, f"{rate:,}", f"{len(found):,}", *values)
     _CONSOLE.print(f"{machine()}; kernel: {kernel.state()}; {seconds} s each")
     _CONSOLE.print(table)
 
 
-def _measure(stack: LocalStack, source: str, table: str, rate: int, seconds: int) -> list[float]:
+@contextmanager
+def _by_millrace(stack: LocalStack, form: str) -> Iterator[tuple[str, SentAt]]:
+    source = f"latency-{form}"
+
+    def sent_at(value: bytes) -> int:
+        record: Any = deserialize(registry, value)
+        return int(record["after"]["at_us"])
+
+    with (
+        SchemaRegistry(RegistrySettings(url=stack.registry.url)) as registry,
+        running(stack, source, {"MILLRACE_START": "latest"}, FORMS[form]),
+    ):
+        yield Topics(source).table(_DATABASE, form), sent_at
+
+
+@contextmanager
+def _by_debezium(stack: LocalStack) -> Iterator[tuple[str, SentAt]]:
+    prefix = f"latency-{_DEBEZIUM}"
+    stack.database.execute("FLUSH BINARY LOGS")
+    log_file = str(stack.database.query("SHOW BINARY LOGS")[-1][0])
+    with Connect(stack.kafka) as connect:
+        connect.begin(stack.database, prefix, _DATABASE, log_file, _LOW_LATENCY)
+        while not connect.streams:
+            connect.check_task(prefix)
+            time.sleep(0.1)
+        yield f"{prefix}.{_DATABASE}.{_DEBEZIUM}", lambda value: int(json.loads(value)["after"]["at_us"])
+
+
+def _measure(
+    stack: LocalStack, writing: tuple[str, str, int, float], topic: str, sent_at: SentAt
+) -> list[float]:
     """Give the milliseconds that each row took, but those of the first seconds."""
     context = multiprocessing.get_context("spawn")
-    arguments = str(stack.database.socket), table, rate, seconds + _WARM_UP_S
-    writer = context.Process(target=_write, args=arguments, daemon=True)
+    writer = context.Process(target=_write, args=writing, daemon=True)
     kafka = KafkaSettings(bootstrap_servers=stack.kafka.bootstrap_servers)
-    topic = Topics(source).table(_DATABASE, table)
     found: list[float] = []
     with ExitStack() as stack_of:
-        registry = stack_of.enter_context(SchemaRegistry(RegistrySettings(url=stack.registry.url)))
         writer.start()
         consumer = client.Consumer(
             consumer_config(kafka, "millrace-latency") | {"auto.offset.reset": "earliest"}
@@ -95,8 +131,7 @@ def _measure(stack: LocalStack, source: str, table: str, rate: int, seconds: int
                     break
                 continue
             now = time.time()
-            after: Any = deserialize(registry, message.value() or b"")["after"]
-            sent = after["at_us"] / 1e6
+            sent = sent_at(message.value() or b"") / 1e6
             if sent >= since:
                 found.append((now - sent) * 1000)
     writer.join()

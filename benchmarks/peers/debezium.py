@@ -92,8 +92,15 @@ class Connect(Component):
         """Whether the connector has begun to read the log."""
         return _STREAMS in self._log_file.read_text(errors="replace")
 
-    def begin(self, database: DatabaseServer, prefix: str, schema: str, log_file: str) -> None:
-        """Make a connector that reads ``schema`` from the start of a log file on.
+    def begin(
+        self,
+        database: DatabaseServer,
+        prefix: str,
+        schema: str,
+        log_file: str,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a connector that reads ``schema`` from the start of a log file on, with other ``settings``.
 
         Where the server has GTIDs it goes by those before the file alone.
         """
@@ -102,7 +109,7 @@ class Connect(Component):
             for _, _, kind, _, _, info in database.query(f"SHOW BINLOG EVENTS IN '{log_file}' LIMIT 2")
             if kind == "Previous_gtids"
         )
-        config = self._connector(database, prefix, schema)
+        config = self._connector(database, prefix, schema) | dict(settings or {})
         self._ask("POST", "/connectors", {"name": prefix, "config": config, "initial_state": "STOPPED"})
         offset = {"partition": {"server": prefix}, "offset": {"file": log_file, "pos": 4, "gtids": gtids}}
         self._ask("PATCH", f"/connectors/{prefix}/offsets", {"offsets": [offset]})

@@ -11,6 +11,7 @@ To begin with, the events of a file::
 """
 
 from millrace.binlog import events
+from millrace.binlog.changes import Change, ChangeEvent, ChangeReader, read_changes
 from millrace.binlog.columns import (
     ABSENT,
     COLUMNS,
@@ -28,9 +29,11 @@ from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import (
     BinlogError,
     ChecksumError,
+    EncodeError,
     InvalidValueError,
     MalformedError,
     MissingStateError,
+    SchemaMismatchError,
     TrailingBytesError,
     TruncatedError,
     UnrepresentableError,
@@ -57,7 +60,6 @@ from millrace.binlog.statement import Statement, StatementKind, TableName, class
 from millrace.binlog.table import (
     ColumnDefinition,
     ResolvedTable,
-    SchemaMismatchError,
     TableDefinition,
     resolve_columns,
 )
@@ -72,12 +74,16 @@ __all__ = [
     "AvroRows",
     "BinlogError",
     "BinlogEvent",
+    "Change",
+    "ChangeEvent",
+    "ChangeReader",
     "ChecksumAlgorithm",
     "ChecksumError",
     "Column",
     "ColumnCodec",
     "ColumnDefinition",
     "ColumnType",
+    "EncodeError",
     "EventHeader",
     "EventSlice",
     "EventType",
@@ -132,6 +138,7 @@ __all__ = [
     "iter_events",
     "iter_slices",
     "json_text",
+    "read_changes",
     "resolve_columns",
     "rows_event_of",
     "seal",

@@ -8,7 +8,8 @@ little-endian, as everywhere in the binary log, unless a method says otherwise.
 import builtins
 import struct
 
-from millrace.binlog.errors import InvalidValueError, TrailingBytesError, TruncatedError
+from millrace.binlog.errors import TrailingBytesError, TruncatedError
+from millrace.binlog.fields import read_lenenc
 
 __all__ = ["Cursor"]
 
@@ -74,17 +75,9 @@ class Cursor:
         return value
 
     def lenenc(self, what: str = "length-encoded integer") -> int:
-        """Read MySQL's length-encoded integer: 1 byte below 251, else 252/253/254 and 2/3/8 bytes."""
-        first = self.u8(what)
-        if first < 251:
-            return first
-        if first == 252:
-            return self.u16(what)
-        if first == 253:
-            return self.uint(3, what)
-        if first == 254:
-            return self.u64(what)
-        raise InvalidValueError(f"{what} starts with {first}, which no length-encoded integer does")
+        """Read MySQL's length-encoded integer: see :func:`~millrace.binlog.fields.read_lenenc`."""
+        value, self.position = read_lenenc(self.data, self.position, self.end, what)
+        return value
 
     def sub(self, size: int, what: str = "block") -> "Cursor":
         """Open a cursor on the next ``size`` bytes; call its :meth:`expect_end` when they are read."""

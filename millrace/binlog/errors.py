@@ -5,13 +5,15 @@
     BinlogError
     ├── MalformedError          the bytes are not what their format promises
     │   ├── TruncatedError      a field reaches past the end of what holds it
-    │   ├── TrailingBytesError  bytes are left over behind the last field
+    │   ├── TrailingBytesError  bytes are left over after the last field
     │   ├── ChecksumError       the CRC32 at the end does not match
     │   └── InvalidValueError   a field holds a value that the format rules out
     ├── UnsupportedError        a format that this library does not know, or does not read
     │   └── TooLargeError       content larger than what is to be held in memory
     ├── MissingStateError       the bytes need something seen earlier: a format description, a table map
-    └── UnrepresentableError    a value that the target type cannot hold
+    ├── SchemaMismatchError     a table map and the definition of its table contradict each other
+    ├── UnrepresentableError    a value that the target type cannot hold
+    └── EncodeError             a value given to be encoded that its format cannot hold
 
 Each error says what was needed and what was there. Where it happened is added once, by the code that knows
 the file and the position: see :meth:`BinlogError.at`.
@@ -22,9 +24,11 @@ from typing import Self
 __all__ = [
     "BinlogError",
     "ChecksumError",
+    "EncodeError",
     "InvalidValueError",
     "MalformedError",
     "MissingStateError",
+    "SchemaMismatchError",
     "TooLargeError",
     "TrailingBytesError",
     "TruncatedError",
@@ -84,6 +88,14 @@ class TooLargeError(UnsupportedError):
 
 class MissingStateError(BinlogError):
     """The bytes need something seen earlier: a format description, a table map, a key."""
+
+
+class SchemaMismatchError(BinlogError):
+    """A table map and the definition of its table cannot both be true."""
+
+
+class EncodeError(BinlogError):
+    """A value that was given to be encoded does not fit its format: the caller's, not the log's, mistake."""
 
 
 class UnrepresentableError(BinlogError):

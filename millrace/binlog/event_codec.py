@@ -23,10 +23,10 @@ from millrace.binlog.declaration import Event
 from millrace.binlog.errors import (
     BinlogError,
     ChecksumError,
+    EncodeError,
     InvalidValueError,
     MissingStateError,
     TruncatedError,
-    UnrepresentableError,
     UnsupportedError,
 )
 from millrace.binlog.events import EVENTS
@@ -294,7 +294,7 @@ def encode_event(decoded: BinlogEvent, state: StreamState) -> bytes:
             header = _resized(header, size)
         data = header.encode(header_length) + content + (decoded.checksum or b"")
     except (struct.error, OverflowError, UnicodeEncodeError) as error:
-        raise UnrepresentableError(f"{type(event).__name__} cannot be written: {error}") from error
+        raise EncodeError(f"{type(event).__name__} cannot be written: {error}") from error
     state.observe(event, header.flags)
     return data
 

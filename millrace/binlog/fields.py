@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.errors import EncodeError, InvalidValueError, TruncatedError
 
 __all__ = [
     "F64",
@@ -130,7 +130,7 @@ def _fixed_bytes_type(size: int) -> FieldType:
 
     def write(value: bytes) -> bytes:
         if len(value) != size:
-            raise InvalidValueError(f"{name} holds {size} bytes, not {len(value)}")
+            raise EncodeError(f"{name} holds {size} bytes, not {len(value)}")
         return value
 
     return FieldType(name, "bytes", read, write)
@@ -148,22 +148,22 @@ def _same(value: bytes) -> bytes:
     return value
 
 
-def read_lenenc(data: bytes, offset: int, end: int) -> tuple[int, int]:
+def read_lenenc(data: bytes, offset: int, end: int, what: str = "length-encoded integer") -> tuple[int, int]:
     """Read MySQL's length-encoded integer in its shortest form: 1, 3, 4 or 9 bytes."""
     if offset >= end:
-        raise truncated("length-encoded integer", 1, offset, end)
+        raise truncated(what, 1, offset, end)
     first = data[offset]
     if first < 251:
         return first, offset + 1
     size = {252: 2, 253: 3, 254: 8}.get(first)
     if size is None:
-        raise InvalidValueError(f"{first} does not start a length-encoded integer (offset {offset})")
+        raise InvalidValueError(f"{what}: {first} does not start one (offset {offset})")
     after = offset + 1 + size
     if after > end:
-        raise truncated("length-encoded integer", size + 1, offset, end)
+        raise truncated(what, size + 1, offset, end)
     value = int.from_bytes(data[offset + 1 : after], "little")
     if value < (251, 1 << 16, 1 << 24)[first - 252]:
-        raise InvalidValueError(f"length-encoded integer {value} at offset {offset} could be shorter")
+        raise InvalidValueError(f"{what}: {value} at offset {offset} could be shorter")
     return value, after
 
 
@@ -221,7 +221,7 @@ def _read_padded_50(data: bytes, offset: int, end: int) -> tuple[str, int]:
 def _write_padded_50(value: str) -> bytes:
     raw = encode_text(value)
     if len(raw) > 50:
-        raise InvalidValueError(f"text[50] holds 50 bytes, not {len(raw)}")
+        raise EncodeError(f"text[50] holds 50 bytes, not {len(raw)}")
     return raw.ljust(50, b"\0")
 
 
@@ -235,7 +235,7 @@ def _read_nul_text(data: bytes, offset: int, end: int) -> tuple[str, int]:
 def _write_nul_text(value: str) -> bytes:
     raw = encode_text(value)
     if b"\0" in raw:
-        raise InvalidValueError(f"{value!r} holds a zero byte, which would end it")
+        raise EncodeError(f"{value!r} holds a zero byte, which would end it")
     return raw + b"\0"
 
 

@@ -33,6 +33,7 @@ from millrace.binlog.types import EventType, HeaderFlag
 
 __all__ = [
     "MAGIC",
+    "MAX_EVENT_SIZE",
     "EventSlice",
     "check_magic",
     "decode_file",
@@ -40,6 +41,9 @@ __all__ = [
     "iter_events",
     "iter_slices",
 ]
+
+MAX_EVENT_SIZE = 1 << 30
+"""The largest event that a server sends: that of the largest ``max_allowed_packet``."""
 
 MAGIC = b"\xfebin"
 """The first four bytes of a log; the first event starts behind them."""

@@ -19,7 +19,7 @@ artificial events and, since MariaDB 11.4, inside transactions.
 
 import struct
 
-from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.errors import EncodeError, TruncatedError
 from millrace.binlog.values import value
 
 __all__ = ["HEADER_LENGTH", "V1_HEADER_LENGTH", "EventHeader"]
@@ -69,7 +69,7 @@ class EventHeader:
         if header_length == V1_HEADER_LENGTH:
             return _V1.pack(self.timestamp, self.type_code, self.server_id, self.event_size)
         if len(self.extra_headers) != header_length - HEADER_LENGTH:
-            raise InvalidValueError(
+            raise EncodeError(
                 f"{len(self.extra_headers)} bytes of extra headers do not make a header of {header_length}"
             )
         fixed = _V4.pack(

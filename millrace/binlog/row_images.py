@@ -24,6 +24,7 @@ from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.columns.strings import claimed_size
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import (
+    EncodeError,
     InvalidValueError,
     MalformedError,
     TrailingBytesError,
@@ -256,13 +257,13 @@ class _Image:
     def encode(self, values: Values, *, null_fill: bool) -> bytes:
         """Write one image."""
         if len(values) != len(self.codecs):
-            raise InvalidValueError(f"{len(values)} values for {len(self.codecs)} columns")
+            raise EncodeError(f"{len(values)} values for {len(self.codecs)} columns")
         bits = 0
         parts = []
         present = set(self.ordinals)
         for ordinal, value in enumerate(values):
             if (value is ABSENT) is (ordinal in present):
-                raise InvalidValueError(f"column {ordinal + 1} is {'' if value is ABSENT else 'not '}absent")
+                raise EncodeError(f"column {ordinal + 1} is {'' if value is ABSENT else 'not '}absent")
         for index, ordinal in enumerate(self.ordinals):
             if values[ordinal] is None:
                 bits |= 1 << index
@@ -290,7 +291,7 @@ def _encode_value(codec: ColumnCodec, value: Any) -> bytes:
             return struct.pack("<" + codec.struct_code, payload)
         return len(payload).to_bytes(codec.length_bytes, "little") + payload
     except (struct.error, OverflowError) as error:
-        raise InvalidValueError(f"{value!r} does not fit {codec.sql_type()}: {error}") from error
+        raise EncodeError(f"{value!r} does not fit {codec.sql_type()}: {error}") from error
 
 
 class RowImages:
@@ -503,7 +504,7 @@ class RowImages:
             written = b""
             for image, values in zip((self._before, self._after), row, strict=True):
                 if (image is None) is not (values is None):
-                    raise InvalidValueError("a row has other images than its event")
+                    raise EncodeError("a row has other images than its event")
                 if image is not None and values is not None:
                     if self.partial_json and image is self._after:
                         written += self._encode_partial_bits(values)

@@ -222,6 +222,13 @@ class StreamState:
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> "StreamState":
         """Make the state again from what :meth:`save` gave; raises BinlogError where it is damaged."""
+        try:
+            return cls._restored(saved)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidValueError(f"the saved state cannot be restored: {error!r}") from error
+
+    @classmethod
+    def _restored(cls, saved: dict[str, Any]) -> "StreamState":
         state = cls()
         raw_format = saved["format"]
         if raw_format is not None:

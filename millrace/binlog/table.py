@@ -23,7 +23,7 @@ from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_
 from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import BinlogError, MalformedError, UnsupportedError
+from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
 
 __all__ = [
     "ColumnDefinition",
@@ -36,10 +36,6 @@ __all__ = [
 ]
 
 SchemaSource = Literal["table_map", "catalog", "positional"]
-
-
-class SchemaMismatchError(BinlogError):
-    """A table map and the definition of its table cannot both be true."""
 
 
 @dataclass(frozen=True, slots=True)

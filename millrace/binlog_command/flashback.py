@@ -50,6 +50,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages, Values
+from millrace.binlog.row_reader import RowReader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement, StatementKind
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
@@ -58,7 +59,6 @@ from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.row_printer import RowPrinter, comment_text
-from millrace.binlog_command.row_reader import RowReader
 from millrace.binlog_command.session_text import DELIMITER
 from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.runtime.errors import UserError

@@ -28,6 +28,7 @@ from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.fields import encode_text
 from millrace.binlog.inflate import Room
 from millrace.binlog.row_images import Row, Values
+from millrace.binlog.row_reader import Bitmaps, RowReader, TableCache, TableRows
 from millrace.binlog.table import ResolvedTable
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.row_kernel import (
@@ -38,7 +39,6 @@ from millrace.binlog_command.row_kernel import (
     rows_by_kernel,
     value_of,
 )
-from millrace.binlog_command.row_reader import Bitmaps, RowReader, TableCache, TableRows
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable_json
 
@@ -85,7 +85,7 @@ class JsonOutput:
         self._stream = stream
         self._max_unpacked = max_unpacked
         self._rows = RowReader(_by_kernel)
-        self._converts: TableCache[tuple[TableRows, Columns]] = TableCache()
+        self._converts: TableCache[tuple[TableRows[Rows], Columns]] = TableCache()
 
     def write(self, record: LogRecord) -> None:
         """Write one line."""
@@ -191,7 +191,7 @@ class JsonOutput:
         self._write_line("]}")
         return True
 
-    def _columns(self, table: TableRows, decoded: BinlogEvent) -> Columns:
+    def _columns(self, table: TableRows[Rows], decoded: BinlogEvent) -> Columns:
         """Give names and conversions of a table's columns, found once for each table."""
         table_map = decoded.table_map
         assert table_map is not None

@@ -20,9 +20,9 @@ from typing import BinaryIO, Final
 
 from millrace.binlog.file import MAGIC
 from millrace.binlog.header import HEADER_LENGTH
-from millrace.binlog_command.server import ServerAddress, ServerLog
 from millrace.log_files import is_log_name
 from millrace.mysql.identity import read_head
+from millrace.mysql.server_log import ServerAddress, ServerLog
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 

@@ -12,7 +12,7 @@ from millrace.binlog.errors import BinlogError, ChecksumError, TooLargeError
 from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.mariadb import PartialRowDataEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
-from millrace.binlog.file import MAGIC
+from millrace.binlog.file import MAGIC, MAX_EVENT_SIZE
 from millrace.binlog.fragments import PartialRowsAssembler
 from millrace.binlog.grammar import GTIDS
 from millrace.binlog.state import StreamState
@@ -20,7 +20,6 @@ from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.binlog.types import EventType
 
 __all__ = [
-    "MAX_EVENT_SIZE",
     "MAX_UNPACKED_SIZE",
     "LogDecoder",
     "LogRecord",
@@ -29,9 +28,6 @@ __all__ = [
     "too_large",
     "unpacked_limit",
 ]
-
-MAX_EVENT_SIZE: Final = 1 << 30
-"""The largest event that is sent, by default: that of the largest ``max_allowed_packet``."""
 
 MAX_UNPACKED_SIZE: Final = 16 << 20
 """The largest event that is unpacked from little, by default: no log needs more memory than it has bytes."""

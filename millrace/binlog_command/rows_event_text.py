@@ -18,12 +18,12 @@ from millrace.binlog.events import (
     TableMapEvent,
 )
 from millrace.binlog.header import EventHeader
+from millrace.binlog.row_reader import TableCache
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import RowsFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import RowPrinter, quoted_name, unreadable_rows
-from millrace.binlog_command.row_reader import TableCache
 from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError

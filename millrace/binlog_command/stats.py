@@ -16,13 +16,13 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
+from millrace.binlog.row_reader import RowReader
 from millrace.binlog.statement import StatementKind
 from millrace.binlog.transaction import TransactionStep
 from millrace.binlog.types import EventType
 from millrace.binlog_command.json_output import dump
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_kernel import counting
-from millrace.binlog_command.row_reader import RowReader
 from millrace.text import printable
 
 __all__ = ["StatsOutput"]
@@ -189,7 +189,9 @@ class StatsOutput:
     def _rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent, size: int) -> int:
         table_map = decoded.table_map
         try:
-            rows = self._reader.of(decoded, record.state).count(event)
+            table_rows = self._reader.of(decoded, record.state)
+            count = None if table_rows.kernel is None else table_rows.kernel.count(event.rows)
+            rows = table_rows.images.count(event.rows) if count is None else count
         except BinlogError:
             self._unreadable += 1
             rows = 0

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from millrace.binlog.errors import TruncatedError
-from millrace.binlog_command.records import MAX_EVENT_SIZE, RawEvent, too_large
+from millrace.binlog.file import MAX_EVENT_SIZE
+from millrace.binlog_command.records import RawEvent, too_large
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, source_problem
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.client import Message, connect

@@ -29,6 +29,7 @@ from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.file import MAGIC, is_in_use
 from millrace.binlog.header import V1_HEADER_LENGTH, EventHeader
 from millrace.binlog.row_images import RowImages
+from millrace.binlog.row_reader import RowReader, TableRows
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.records import LogRecord
@@ -40,7 +41,6 @@ from millrace.binlog_command.row_kernel import (
     rows_by_kernel,
     value_of,
 )
-from millrace.binlog_command.row_reader import RowReader, TableRows
 from millrace.text import printable
 
 __all__ = ["VerifyOutput"]
@@ -227,7 +227,7 @@ class VerifyOutput:
             self._find(record, f"{decoded.event.event_type.name}, encoded again, differs from byte {at} on")
 
     def _check_rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent) -> None:
-        table: TableRows | None = None
+        table: TableRows[Rows] | None = None
         try:
             table = self._rows.of(decoded, record.state)
             at = None if _are_sound(table.kernel, event.rows) else _first_difference(table.images, event.rows)
@@ -278,7 +278,7 @@ def _is_guessed(log_format: LogFormat) -> bool:
     return isinstance(log_format.origin, StartEventV3) and not log_format.origin.version
 
 
-def _has_old_temporals(table: TableRows) -> bool:
+def _has_old_temporals(table: TableRows[Rows]) -> bool:
     return any(column.type in _OLD_TEMPORALS for column in table.columns)
 
 

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 import click
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.file import MAX_EVENT_SIZE
 from millrace.binlog_command.criteria import Criteria
 from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput, find_files
@@ -26,7 +27,6 @@ from millrace.binlog_command.options import (
     option,
 )
 from millrace.binlog_command.records import (
-    MAX_EVENT_SIZE,
     LogDecoder,
     LogRecord,
     Output,
@@ -423,7 +423,8 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
 
         configure_logging("ERROR")
         return TopicInput(name, follow=follow, note=note, max_event_size=_max_event_size(options))
-    from millrace.binlog_command.server import ServerAddress, ServerInput  # noqa: PLC0415 - likewise
+    from millrace.binlog_command.server import ServerInput  # noqa: PLC0415 - likewise
+    from millrace.mysql.server_log import ServerAddress  # noqa: PLC0415 - likewise
 
     address = ServerAddress.parse(name, _password(options))
     return ServerInput(
@@ -573,7 +574,7 @@ def _text_output(options: Options, buffer: Buffer) -> Output:
 
 def _download(options: Options, name: str) -> int:
     from millrace.binlog_command.raw_download import RawDownload  # noqa: PLC0415
-    from millrace.binlog_command.server import ServerAddress  # noqa: PLC0415
+    from millrace.mysql.server_log import ServerAddress  # noqa: PLC0415
 
     download = RawDownload(
         ServerAddress.parse(name, _password(options)),

@@ -11,7 +11,6 @@ import click
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import ReaderState
-from millrace.binlog_command.server import ServerAddress, ServerLog, is_server
 from millrace.cli.frame import (
     check_topics,
     errors_in_words,
@@ -24,6 +23,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.state import newest_offset, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
+from millrace.mysql.server_log import ServerAddress, ServerLog, is_server
 from millrace.mysql.settings import MysqlSettings
 from millrace.rowmapper.selection import Selection
 from millrace.rowmapper.settings import RowMapperSettings

@@ -495,17 +495,18 @@ cdef list headers_of(const Message* message):
 cdef class RecordWriter:
     """Gives records to a producer. ``fail`` is called with the code and the text of an error, and is to raise it.
 
-    ``batch_size`` is that of the producer. Closed before the producer is.
+    ``batch_size`` is that of the producer: a partition takes records until those without an answer are nearly
+    two batches, one on its way and one that is being filled. Closed before the producer is.
     """
 
     cdef Handle _handle
     cdef object _fail
     cdef dict _topics
     cdef list _full
-    cdef int64_t _batch_size
+    cdef int64_t _most
 
     def __init__(self, Handle handle not None, int64_t batch_size, fail):
-        self._handle, self._batch_size, self._fail = handle, batch_size, fail
+        self._handle, self._most, self._fail = handle, batch_size * 19 // 10, fail
         self._topics, self._full = {}, []
         self.refusals()  # of one that lay at the same address
 
@@ -571,7 +572,7 @@ cdef class RecordWriter:
             point(&arguments[3].value.memory, record[0])
             point(&arguments[4].value.memory, record[1])
             size = arguments[3].value.memory.size + arguments[4].value.memory.size
-            if waiting != NULL and waiting_of(waiting) >= self._batch_size:
+            if waiting != NULL and waiting_of(waiting) >= self._most:
                 break
             arguments[5].value.int64 = <int64_t> record[2] or 1
             count = 6
@@ -585,7 +586,7 @@ cdef class RecordWriter:
                 arguments[count].value.header.data = memory.data
                 arguments[count].value.header.size = <Py_ssize_t> memory.size
                 count += 1
-            if waiting != NULL and add_waiting(waiting, size) >= self._batch_size:
+            if waiting != NULL and add_waiting(waiting, size) >= self._most:
                 self._full.append(<size_t> waiting)
             producing = True
             error = produceva(handle.client, arguments, count)
@@ -606,7 +607,7 @@ cdef class RecordWriter:
     def wait(self, int64_t wait_ms):
         """Wait until every partition has room; False where that takes longer."""
         cdef int64_t* waiting
-        cdef int64_t most = self._batch_size
+        cdef int64_t most = self._most
         cdef bint room
         while self._full:
             waiting = <int64_t*> <size_t> self._full[-1]
@@ -627,7 +628,7 @@ cdef class RecordWriter:
             window = <Window*> calloc(1, sizeof(Window))
             if window == NULL:
                 raise MemoryError
-            window.most = self._batch_size
+            window.most = self._most
             conf = default_topic_conf_dup(handle.client)
             topic_conf_set_opaque(conf, window)
             topic = topic_new(handle.client, name.encode(), conf)

@@ -16,9 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 from pymysql.constants import ER
 
+from millrace.binlog import ChangeReader
 from millrace.cli import main
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlConnection
+from millrace.mysql.server_log import read_changes
 from millrace.mysql.status import log_status
 from tests.live.reader_world import TRUST, ReaderWorld, settle
 from tests.live.test_binlog_sql import _load
@@ -143,6 +145,23 @@ def test_a_server_gives_what_its_files_hold(database: Server) -> None:
             line["flags"] = 0
     assert live == files
     assert run("--verify", url(database)).stdout.startswith("sound: ")
+
+
+def test_changes_of_rows_come_from_a_server(database: Server) -> None:
+    """As docs/library.md shows it: the server gives what its files hold."""
+    write(database, "command_changes")
+    settle(database)
+    names: list[str] = []
+    reader = ChangeReader(lambda *table: names.append(".".join(table)))
+    found = [
+        (event.operation, list(event.rows))
+        for event in read_changes(url(database), follow=False, reader=reader)
+        if event.database == "command_changes"
+    ]
+    expected = [*[("insert", 1)] * 3, ("update", 1), ("delete", 1)]
+    assert [(operation, len(rows)) for operation, rows in found] == expected
+    assert found[3][1][0].before != found[3][1][0].after
+    assert "command_changes.t" in names
 
 
 def test_one_log_is_read_or_all_from_it_on(database: Server) -> None:
@@ -342,7 +361,7 @@ def test_a_copy_goes_on_beyond_the_positions_that_a_dump_can_name(
     assert run("--raw", "--result-file", f"{tmp_path}/", url(mysql)).exit_code == 0
     last = tmp_path / mysql.binlog_files[-1].name
     last.write_bytes(last.read_bytes()[:-100])
-    monkeypatch.setattr("millrace.binlog_command.server._LAST_POSITION", 200)
+    monkeypatch.setattr("millrace.mysql.server_log._LAST_POSITION", 200)
     assert run("--raw", "--result-file", f"{tmp_path}/", url(mysql)).exit_code == 0
     assert_copied(mysql, tmp_path)
 

@@ -19,9 +19,7 @@ from confluent_kafka import KafkaError
 
 from millrace.avro.registry import RegistryError, SchemaRegistry
 from millrace.avro.service_state import ReaderState
-from millrace.binlog_command import server
 from millrace.binlog_command.rewrite import DatabaseRewrite
-from millrace.binlog_command.server import ServerLog
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
 from millrace.cli.job import _help as job_help
@@ -36,12 +34,14 @@ from millrace.local import Kafka, LocalError
 from millrace.local import database as local_database
 from millrace.local import processes as local_processes
 from millrace.mysql import identity
+from millrace.mysql import server_log as server
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection, SslMode
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import LinkLostError, ProtocolError, PurgedError, RefusedError, UnreachableError
 from millrace.mysql.identity import ServerNames
 from millrace.mysql.packets import DumpEnd
 from millrace.mysql.position import _heartbeat_v2
+from millrace.mysql.server_log import ServerLog
 from millrace.mysql.status import LogFile
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode

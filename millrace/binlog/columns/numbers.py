@@ -24,7 +24,7 @@ from millrace.binlog.columns.declaration import (
 )
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+from millrace.binlog.errors import EncodeError, InvalidValueError, UnrepresentableError
 
 __all__ = ["DecimalFormat", "Integer", "format_double", "format_float", "signed_bytes"]
 
@@ -68,7 +68,7 @@ class Integer(ColumnCodec):
             try:
                 return value.to_bytes(3, "little", signed=self.signed)
             except OverflowError as error:
-                raise InvalidValueError(f"{value} is out of range for {self.sql_type()}") from error
+                raise EncodeError(f"{value} is out of range for {self.sql_type()}") from error
         return value
 
     def avro_type(self, options: AvroOptions) -> AvroType:
@@ -177,12 +177,12 @@ class DecimalFormat:
         """Write the number; raise :class:`InvalidValueError` where it has more digits than the type."""
         sign, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int):
-            raise InvalidValueError(f"{value} is no number")
+            raise EncodeError(f"{value} is no number")
         unscaled = int("".join(map(str, digits)) or "0")
         shift = exponent + self.scale
         unscaled, lost = (unscaled * 10**shift, 0) if shift >= 0 else divmod(unscaled, 10**-shift)
         if lost or unscaled >= 10**self.precision:
-            raise InvalidValueError(f"{value} does not fit DECIMAL({self.precision},{self.scale})")
+            raise EncodeError(f"{value} does not fit DECIMAL({self.precision},{self.scale})")
         bits = 0
         for shift, _, _, weight in self._groups:
             group, unscaled = divmod(unscaled, weight)
@@ -383,7 +383,7 @@ class Bit(ColumnCodec):
         try:
             return value.to_bytes(self.size, "big")
         except OverflowError as error:
-            raise InvalidValueError(f"{value} is out of range for bit({self.bits})") from error
+            raise EncodeError(f"{value} is out of range for bit({self.bits})") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:
         """Give bytes, the most significant first; as Debezium, a boolean or bytes with the least first."""
@@ -429,7 +429,7 @@ class Year(ColumnCodec):
     def encode(self, value: int) -> int:
         """Take 0 or 1901-2155."""
         if value != 0 and not 1901 <= value <= 2155:
-            raise InvalidValueError(f"{value} is no YEAR")
+            raise EncodeError(f"{value} is no YEAR")
         return value - 1900 if value else 0
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options

@@ -18,7 +18,7 @@ from millrace.binlog.columns.declaration import (
 )
 from millrace.binlog.columns.strings import BLOB_METADATA, VARCHAR_METADATA
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+from millrace.binlog.errors import EncodeError, UnrepresentableError
 
 __all__ = ["GEOMETRY_NAMES", "GEOMETRY_RECORD", "GEOMETRY_TYPES", "GeometryValue"]
 
@@ -129,7 +129,7 @@ class _VectorCodec(ColumnCodec):
         try:
             return struct.pack(f"<{len(value)}f", *value)
         except (struct.error, OverflowError) as error:
-            raise InvalidValueError(f"{value} is no VECTOR") from error
+            raise EncodeError(f"{value} is no VECTOR") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give an array of float."""

@@ -34,7 +34,13 @@ from millrace.binlog.columns.declaration import (
     one_byte_metadata,
 )
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, MalformedError, TooLargeError, UnrepresentableError
+from millrace.binlog.errors import (
+    EncodeError,
+    InvalidValueError,
+    MalformedError,
+    TooLargeError,
+    UnrepresentableError,
+)
 from millrace.binlog.inflate import MAX_UNPACKED, inflate
 
 __all__ = ["BLOB_METADATA", "STRING_METADATA", "CompressedValue", "claimed_size", "uncompressed"]
@@ -110,11 +116,11 @@ class _StringCodec(ColumnCodec):
         if isinstance(value, bytes):
             return value
         if self.charset is None:
-            raise InvalidValueError(f"column {self.column.name} holds bytes, not text")
+            raise EncodeError(f"column {self.column.name} holds bytes, not text")
         try:
             return self.charset.encode(value)
         except UnicodeError as error:
-            raise InvalidValueError(f"{value!r} is no text in {self.charset.name}") from error
+            raise EncodeError(f"{value!r} is no text in {self.charset.name}") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:
         """Give string where the character set is known, else bytes, or digits by option."""
@@ -350,7 +356,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
         try:
             return self.parse(value).rstrip(b"\0")
         except ValueError as error:
-            raise InvalidValueError(f"{value!r} is no {self.name}") from error
+            raise EncodeError(f"{value!r} is no {self.name}") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give string."""

@@ -31,7 +31,7 @@ from millrace.binlog.columns.declaration import (
     semantic,
 )
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, UnrepresentableError
+from millrace.binlog.errors import EncodeError, InvalidValueError, UnrepresentableError
 
 __all__ = ["Date", "DateTime", "Timestamp", "fraction_text", "time_text"]
 
@@ -188,7 +188,7 @@ class DateCodec(_Temporal):
         """Take a Date."""
         year, month, day = value
         if not (0 <= year < 1 << 15 and 0 <= month < 16 and 0 <= day < 32):
-            raise InvalidValueError(f"{value} is no DATE")
+            raise EncodeError(f"{value} is no DATE")
         return (year << 9 | month << 5 | day).to_bytes(3, "little")
 
     def avro_type(self, options: AvroOptions) -> AvroType:
@@ -286,7 +286,7 @@ class Time2(_TimeCodec):
         whole = minutes // 60 << 12 | minutes % 60 << 6 | second
         packed = whole << 8 * size | _fraction_units(microsecond, size)
         if minutes >= 1024 * 60:
-            raise InvalidValueError(f"{value} is no TIME")
+            raise EncodeError(f"{value} is no TIME")
         return (self.zero - packed if micros < 0 else self.zero + packed).to_bytes(3 + size, "big")
 
     def native(self, options: AvroOptions) -> Native | None:
@@ -333,13 +333,13 @@ class Time(_TimeCodec):
         micros = value // _MICROSECOND
         units, lost = divmod(micros, self.unit)
         if lost:
-            raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
+            raise EncodeError(f"{value} has more than {self.digits} digits of a fraction")
         if self.digits:
             return _to_bytes(units + _TIME_HIRES_ZERO // self.unit, self.size, value)
         minutes, second = divmod(abs(units), 60)
         number = minutes // 60 * 10_000 + minutes % 60 * 100 + second
         if number >= 1 << 23:
-            raise InvalidValueError(f"{value} is no TIME")
+            raise EncodeError(f"{value} is no TIME")
         return (-number if micros < 0 else number).to_bytes(3, "little", signed=True)
 
 
@@ -413,10 +413,10 @@ class DateTime2(_DateTimeCodec):
         if not (
             0 <= month <= 12 and 0 <= day < 32 and 0 <= hour < 32 and 0 <= minute < 64 and 0 <= second < 64
         ):
-            raise InvalidValueError(f"{value} is no DATETIME")
+            raise EncodeError(f"{value} is no DATETIME")
         packed = (year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second
         if not 0 <= packed < 0x8000000000:
-            raise InvalidValueError(f"{value} is no DATETIME")
+            raise EncodeError(f"{value} is no DATETIME")
         size = self.fraction_bytes
         fraction = _to_bytes(_fraction_units(microsecond, size), size, value)
         return (packed + 0x8000000000).to_bytes(5, "big") + fraction
@@ -502,7 +502,7 @@ class DateTimeOld(_DateTimeCodec):
         """Take a DateTime with no more digits than the column."""
         year, month, day, hour, minute, second, microsecond = value
         if microsecond % self.unit:
-            raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
+            raise EncodeError(f"{value} has more than {self.digits} digits of a fraction")
         if self.digits:
             packed = ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + minute) * 60 + second
             return _to_bytes((packed * 1_000_000 + microsecond) // self.unit, self.size, value)
@@ -634,7 +634,7 @@ class TimestampOld(_TimestampCodec):
         """Take a Timestamp with no more digits than the column."""
         units, lost = divmod(value.microsecond, self.unit)
         if lost:
-            raise InvalidValueError(f"{value} has more than {self.digits} digits of a fraction")
+            raise EncodeError(f"{value} has more than {self.digits} digits of a fraction")
         if self.digits:
             return _to_bytes(value.seconds, 4, value) + _to_bytes(units, self.fraction_bytes, value)
         return value.seconds

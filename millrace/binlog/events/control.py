@@ -9,7 +9,7 @@ import re
 from typing import Self
 
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
-from millrace.binlog.errors import InvalidValueError, TrailingBytesError, TruncatedError
+from millrace.binlog.errors import EncodeError, InvalidValueError, TrailingBytesError, TruncatedError
 from millrace.binlog.fields import (
     U8,
     U16,
@@ -96,7 +96,7 @@ class RotateEvent(Event):
     def encode_fields(self, post_header_length: int) -> bytes:
         """Write post-header and body."""
         if not post_header_length and self.position != 4:
-            raise InvalidValueError(f"a v1 log cannot name position {self.position} in a ROTATE")
+            raise EncodeError(f"a v1 log cannot name position {self.position} in a ROTATE")
         return self.position.to_bytes(8, "little")[:post_header_length] + encode_text(self.new_log_ident)
 
 
@@ -174,13 +174,13 @@ class FormatDescriptionEvent(Event):
     def encode_fields(self, post_header_length: int) -> bytes:
         """Write post-header and body."""
         if (self.checksum_algorithm is not None) != has_checksum_algorithm(self.server_version):
-            raise InvalidValueError(
+            raise EncodeError(
                 f"server version {self.server_version!r} decides whether a checksum algorithm is named, "
                 f"and does not agree with {self.checksum_algorithm}"
             )
         server_version = encode_text(self.server_version)
         if len(server_version) > 50:
-            raise InvalidValueError(f"a server version has at most 50 bytes, not {len(server_version)}")
+            raise EncodeError(f"a server version has at most 50 bytes, not {len(server_version)}")
         return b"".join(
             (
                 self.binlog_version.to_bytes(2, "little"),
@@ -228,7 +228,7 @@ class HeartbeatLogEvent(Event):
         position = b"" if self.log_position is None else self.log_position.to_bytes(_POSITION_SIZE, "little")
         written = position + encode_text(self.log_ident)
         if bool(position) != (written[_POSITION_SIZE - 1 : _POSITION_SIZE] == b"\0"):
-            raise InvalidValueError("a zero byte, the eighth, tells a heartbeat's position from its name")
+            raise EncodeError("a zero byte, the eighth, tells a heartbeat's position from its name")
         return written
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from millrace.binlog.declaration import Event, body, event, item, post_header, structure
-from millrace.binlog.errors import InvalidValueError, TrailingBytesError
+from millrace.binlog.errors import EncodeError, TrailingBytesError
 from millrace.binlog.fields import (
     U8,
     U32,
@@ -167,7 +167,7 @@ class ViewChangeEvent(Event):
         """Write post-header and body."""
         view_id = encode_text(self.view_id)
         if len(view_id) > 40:
-            raise InvalidValueError(f"a view id has at most 40 bytes, not {len(view_id)}")
+            raise EncodeError(f"a view id has at most 40 bytes, not {len(view_id)}")
         return b"".join(
             (
                 view_id.ljust(40, b"\0"),

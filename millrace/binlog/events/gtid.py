@@ -11,7 +11,7 @@ import uuid
 from typing import Self
 
 from millrace.binlog.declaration import Event, abstract_event, body, event, item, post_header, structure
-from millrace.binlog.errors import InvalidValueError, TrailingBytesError, UnsupportedError
+from millrace.binlog.errors import EncodeError, InvalidValueError, TrailingBytesError, UnsupportedError
 from millrace.binlog.fields import (
     I64,
     U8,
@@ -131,12 +131,12 @@ class GtidEvent(Event):
     def encode_fields(self, post_header_length: int) -> bytes:
         """Write post-header and body."""
         if len(self.sid) != 16:
-            raise InvalidValueError(f"a sid has 16 bytes, not {len(self.sid)}")
+            raise EncodeError(f"a sid has 16 bytes, not {len(self.sid)}")
         parts = [self.gtid_flags.to_bytes(1, "little"), self.sid, self.gno.to_bytes(8, "little", signed=True)]
         if post_header_length < 42:
             return b"".join(parts)
         if self.lt_type is None or self.last_committed is None or self.sequence_number is None:
-            raise InvalidValueError("a GTID event of this log's version has logical timestamps")
+            raise EncodeError("a GTID event of this log's version has logical timestamps")
         parts += (
             self.lt_type.to_bytes(1, "little"),
             self.last_committed.to_bytes(8, "little", signed=True),
@@ -173,7 +173,7 @@ def _read_pair(data: bytes, offset: int, end: int, size: int, flag: int) -> tupl
 
 def _pack_pair(immediate: int, original: int | None, size: int, flag: int) -> bytes:
     if immediate >= flag:
-        raise InvalidValueError(f"{immediate} does not leave the highest bit of {size} bytes free")
+        raise EncodeError(f"{immediate} does not leave the highest bit of {size} bytes free")
     if original is None:
         return immediate.to_bytes(size, "little")
     return (immediate | flag).to_bytes(size, "little") + original.to_bytes(size, "little")
@@ -251,7 +251,7 @@ class PreviousGtidsLogEvent(Event):
                 tag = encode_text(entry.tag)
                 parts.append(pack_varint(len(tag)) + tag)
             elif entry.tag:
-                raise InvalidValueError(f"tag {entry.tag!r} in a set of the untagged format")
+                raise EncodeError(f"tag {entry.tag!r} in a set of the untagged format")
             parts.append(len(entry.intervals).to_bytes(8, "little"))
             parts += [
                 interval.start.to_bytes(8, "little", signed=True)

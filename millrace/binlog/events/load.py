@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
-from millrace.binlog.errors import InvalidValueError, TruncatedError
+from millrace.binlog.errors import EncodeError, InvalidValueError, TruncatedError
 from millrace.binlog.fields import (
     U8,
     U32,
@@ -202,7 +202,7 @@ class LoadEvent(LoadDataEvent):
 
     def _write_options(self) -> bytes:
         if any(len(option) != 1 for option in self._options()):
-            raise InvalidValueError("the options of LOAD_EVENT are one byte each")
+            raise EncodeError("the options of LOAD_EVENT are one byte each")
         return b"".join(self._options()) + bytes((self.opt_flags, self.empty_flags))
 
 
@@ -239,5 +239,5 @@ class CreateFileEvent(LoadDataEvent):
     def _write_file(self) -> bytes:
         name = encode_text(self.file_name)
         if b"\0" in name:
-            raise InvalidValueError(f"{self.file_name!r} holds a zero byte, which would end it")
+            raise EncodeError(f"{self.file_name!r} holds a zero byte, which would end it")
         return name + b"\0" + self.block_data

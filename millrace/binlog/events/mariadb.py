@@ -8,7 +8,7 @@ from enum import IntFlag
 from typing import Self
 
 from millrace.binlog.declaration import Event, body, event, item, post_header, structure
-from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.errors import EncodeError
 from millrace.binlog.fields import U8, U32, U64, Bytes12, RestBytes, Text32, truncated
 from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
@@ -136,7 +136,7 @@ class MariadbGtidEvent(Event):
             (self.thread_id, flags_extra & _THREAD_ID),
         )
         if any((value is None) == bool(flag) for value, flag in announced):
-            raise InvalidValueError(f"flags2 {flags2}, flags_extra {flags_extra} announce something else")
+            raise EncodeError(f"flags2 {flags2}, flags_extra {flags_extra} announce something else")
         parts = [
             self.seq_no.to_bytes(8, "little"),
             self.domain_id.to_bytes(4, "little"),
@@ -202,9 +202,7 @@ class MariadbGtidListEvent(Event):
     def encode_fields(self, post_header_length: int) -> bytes:
         """Write post-header and body."""
         if self.gl_flags > 15 or len(self.entries) > 0x0FFFFFFF:
-            raise InvalidValueError(
-                f"flags {self.gl_flags}, {len(self.entries)} entries: more than 4 and 28 bits"
-            )
+            raise EncodeError(f"flags {self.gl_flags}, {len(self.entries)} entries: more than 4 and 28 bits")
         return b"".join(
             (
                 (self.gl_flags << 28 | len(self.entries)).to_bytes(4, "little"),
@@ -269,7 +267,7 @@ class PartialRowDataEvent(Event):
     def encode_fields(self, post_header_length: int) -> bytes:
         """Write post-header and body."""
         if (self.orig_event_size is None) == bool(self.flags & _ORIG_EVENT_SIZE):
-            raise InvalidValueError(f"flags {self.flags} announce something else")
+            raise EncodeError(f"flags {self.flags} announce something else")
         size = b"" if self.orig_event_size is None else self.orig_event_size.to_bytes(8, "little")
         counts = self.total_fragments.to_bytes(4, "little") + self.seq_no.to_bytes(4, "little")
         return counts + self.flags.to_bytes(1, "little") + size + self.data

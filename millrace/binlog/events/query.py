@@ -22,7 +22,7 @@ from millrace.binlog.declaration import (
     post_header,
     structure,
 )
-from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
+from millrace.binlog.errors import BinlogError, EncodeError, InvalidValueError, TruncatedError
 from millrace.binlog.events.compressed import decompress_beginning, decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U8,
@@ -115,7 +115,7 @@ class UpdatedDbNames:
     def write(self) -> bytes:
         """Write the count and the names."""
         if len(self.names) != (0 if self.count == _OVER_MAX_DBS else self.count):
-            raise InvalidValueError(f"updated_db_names counts {self.count} and has {len(self.names)} names")
+            raise EncodeError(f"updated_db_names counts {self.count} and has {len(self.names)} names")
         return self.count.to_bytes(1, "little") + b"".join(encode_text(name) + b"\0" for name in self.names)
 
 
@@ -145,7 +145,7 @@ class GtidFlags3:
     def write(self) -> bytes:
         """Write the flags and what they announce."""
         if (self.start_alter_seq_no is None) == bool(self.flags & _ALTER_ENDS):
-            raise InvalidValueError(f"gtid_flags3 {self.flags} does not go with {self.start_alter_seq_no}")
+            raise EncodeError(f"gtid_flags3 {self.flags} does not go with {self.start_alter_seq_no}")
         flags = self.flags.to_bytes(1, "little")
         return (
             flags
@@ -244,7 +244,7 @@ class StatusVariables:
             name, field_type = VARIABLES[code]
             value = getattr(self, name)
             if value is None:
-                raise InvalidValueError(f"status variable {code} ({name}) is announced in codes and is None")
+                raise EncodeError(f"status variable {code} ({name}) is announced in codes and is None")
             parts.append(bytes([code]) + field_type.write(value))
         return b"".join(parts) + self.unknown
 
@@ -351,7 +351,7 @@ def _write_statement(
     if post_header_length > 11:
         variables = b"" if statement.status_variables is None else statement.status_variables.write()
     elif statement.status_variables is not None:
-        raise InvalidValueError("a log of this version has no status variables")
+        raise EncodeError("a log of this version has no status variables")
     return b"".join(
         (
             statement.thread_id.to_bytes(4, "little"),

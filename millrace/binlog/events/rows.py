@@ -14,7 +14,7 @@ from enum import Enum
 from typing import ClassVar, Self
 
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
-from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.errors import EncodeError, InvalidValueError
 from millrace.binlog.events.compressed import decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U16,
@@ -126,7 +126,7 @@ class TableMapEvent(Event):
         )
         if len(self.null_bits) != (count + 7) // 8:
             if self.null_bits or self.column_metadata or self.optional_metadata:
-                raise InvalidValueError(f"null_bits of {len(self.null_bits)} bytes for {count} columns")
+                raise EncodeError(f"null_bits of {len(self.null_bits)} bytes for {count} columns")
             described = ()
         return b"".join(
             (
@@ -241,7 +241,7 @@ class RowsEvent(Event):
             self.operation is not RowsOperation.DELETE,
         )
         if (len(before), len(after)) != (size * has_before, size * has_after):
-            raise InvalidValueError(
+            raise EncodeError(
                 f"bitmaps of {len(before)} and {len(after)} bytes for {self.column_count} columns "
                 f"in a rows event that {self.operation.value}s"
             )
@@ -251,10 +251,10 @@ class RowsEvent(Event):
             id_size = post_header_length - 4
             extra = (len(self.extra_row_info) + 2).to_bytes(2, "little") + self.extra_row_info
         elif self.extra_row_info:
-            raise InvalidValueError(f"rows events of version {self.version} have no extra_row_info")
+            raise EncodeError(f"rows events of version {self.version} have no extra_row_info")
         if not self.version and has_before and has_after:
             if before != after:
-                raise InvalidValueError("PRE_GA_UPDATE_ROWS_EVENT has one bitmap for both images")
+                raise EncodeError("PRE_GA_UPDATE_ROWS_EVENT has one bitmap for both images")
             after = b""
         return b"".join(
             (

@@ -7,7 +7,7 @@ They stand before the QUERY to which they belong. Format: MySQL's
 from typing import Self
 
 from millrace.binlog.declaration import Event, body, event
-from millrace.binlog.errors import InvalidValueError, TrailingBytesError
+from millrace.binlog.errors import EncodeError, TrailingBytesError
 from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32, decode_text, encode_text, truncated
 from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
@@ -82,10 +82,10 @@ class UserVarEvent(Event):
         parts = [len(name).to_bytes(4, "little"), name, self.is_null.to_bytes(1, "little")]
         if self.is_null:
             if any(field is not None for field in (self.type, self.charset, self.value, self.flags)):
-                raise InvalidValueError("a user variable that is NULL has neither type nor value")
+                raise EncodeError("a user variable that is NULL has neither type nor value")
             return b"".join(parts)
         if self.type is None or self.charset is None or self.value is None:
-            raise InvalidValueError("a user variable that is not NULL has type, charset and value")
+            raise EncodeError("a user variable that is not NULL has type, charset and value")
         parts += (
             self.type.to_bytes(1, "little"),
             self.charset.to_bytes(4, "little"),

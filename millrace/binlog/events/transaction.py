@@ -13,7 +13,13 @@ from typing import BinaryIO, Protocol, Self, cast
 import zstandard
 
 from millrace.binlog.declaration import Event, body, event, item, structure
-from millrace.binlog.errors import InvalidValueError, TooLargeError, TruncatedError, UnsupportedError
+from millrace.binlog.errors import (
+    EncodeError,
+    InvalidValueError,
+    TooLargeError,
+    TruncatedError,
+    UnsupportedError,
+)
 from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc, read_lenenc, truncated
 from millrace.binlog.grammar import Role
 from millrace.binlog.header import HEADER_LENGTH
@@ -146,7 +152,7 @@ class TransactionPayloadEvent(Event):
         for kind in self.field_order:
             number = known.get(kind)
             if kind in known and number is None:
-                raise InvalidValueError(f"field {kind} is announced in field_order and is None")
+                raise EncodeError(f"field {kind} is announced in field_order and is None")
             value = next(unknown).value if number is None else pack_lenenc(number)
             parts.append(pack_lenenc(kind) + pack_lenenc(len(value)) + value)
         return b"".join(parts) + b"\0" + self.payload

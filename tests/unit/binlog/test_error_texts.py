@@ -257,8 +257,8 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     # fields and headers
     (lambda: _fixed_bytes_type(4).write(b"abc"), "bytes[4] holds 4 bytes, not 3"),
-    (lambda: read_lenenc(b"\xfb", 0, 1), "251 does not start a length-encoded integer (offset 0)"),
-    (lambda: read_lenenc(b"\xfc\x05\x00", 0, 3), "length-encoded integer 5 at offset 0 could be shorter"),
+    (lambda: read_lenenc(b"\xfb", 0, 1), "length-encoded integer: 251 does not start one (offset 0)"),
+    (lambda: read_lenenc(b"\xfc\x05\x00", 0, 3), "length-encoded integer: 5 at offset 0 could be shorter"),
     (lambda: _write_padded_50("a" * 51), "text[50] holds 50 bytes, not 51"),
     (lambda: _read_nul_text(b"abc", 0, 3), "text NUL at offset 0 has no zero byte before offset 3"),
     (lambda: _write_nul_text("a\0b"), "'a\\x00b' holds a zero byte, which would end it"),
@@ -268,7 +268,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Cursor(b"\xff", 0, 1).lenenc("a length"),
-        "a length starts with 255, which no length-encoded integer does",
+        "a length: 255 does not start one (offset 0)",
     ),
 ]
 

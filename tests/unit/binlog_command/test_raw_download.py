@@ -9,11 +9,11 @@ import pytest
 from millrace.binlog.events import QueryEvent, RotateEvent, StatusVariables
 from millrace.binlog_command import raw_download
 from millrace.binlog_command.raw_download import RawDownload
-from millrace.binlog_command.server import PlacedPiece, ServerAddress
 from millrace.mysql.connection import MysqlAddress
 from millrace.mysql.errors import RefusedError, SourceError
 from millrace.mysql.identity import LogHead
 from millrace.mysql.packets import EventPiece
+from millrace.mysql.server_log import PlacedPiece, ServerAddress
 from millrace.mysql.status import LogFile
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from millrace.binlog_command.raw_download import RawDownload, last_event
-from millrace.binlog_command.server import ServerAddress, is_server
 from millrace.mysql.connection import MysqlAddress, SslMode
+from millrace.mysql.server_log import ServerAddress, is_server
 from millrace.runtime.errors import UserError
 
 LOG = Path(__file__).parent / "logs" / "mysql.000001"

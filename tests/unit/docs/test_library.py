@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -26,17 +28,30 @@ def blocks_of(page: str) -> list[str]:
 def test_the_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
     blocks = blocks_of("docs/library.md")
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     printed = []
     for block in blocks:
         exec(compile(block, "docs/library.md", "exec"), namespace)
         printed.append(capsys.readouterr().out)
-    assert "124 PreviousGtidsLogEvent" in printed[0]
-    assert "shop.orders update\n  before {'id': 1, 'customer': 'Zoë', 'state': 1," in printed[1]
-    assert "shop.orders delete" in printed[1]
-    assert "  after  None" in printed[1]
-    assert printed[2].count("commit") == 4
-    assert "cannot be decoded: an event header is 19 bytes long, 12 are there" in printed[4]
+    assert "update shop.orders {'id': 1, 'customer': 'Zoë', 'state': 1," in printed[0]
+    assert "insert shop.orders None {'id': 2, 'customer': 'Bob', 'state': 1," in printed[0]
+    assert "124 PreviousGtidsLogEvent" in printed[1]
+    assert "shop.orders update\n  before {'id': 1, 'customer': 'Zoë', 'state': 1," in printed[2]
+    assert "shop.orders delete" in printed[2]
+    assert "  after  None" in printed[2]
+    assert printed[3].count("commit") == 4
+    assert "cannot be decoded: an event header is 19 bytes long, 12 are there" in printed[5]
+
+
+def test_the_types_on_the_page_are_right(tmp_path: Path) -> None:
+    """What users' type checkers find: the package has its annotations with it."""
+    page = (PROJECT / "docs/library.md").read_text("utf-8")
+    first, live = re.findall(r"(?ms)^```python(?: skip)?\n(.*?)^```", page)[:2]
+    script = tmp_path / "script.py"
+    script.write_text(f"{first}\nname: str = event.table\nwhen: int = event.header.timestamp\n{live}")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), script]
+    checked = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, check=False)
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_the_code_in_the_package_runs(capsys: pytest.CaptureFixture[str]) -> None:

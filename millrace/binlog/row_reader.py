@@ -12,10 +12,9 @@ from millrace.binlog.events import PartialUpdateRowsEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
-from millrace.binlog.table import ResolvedTable, resolve_columns
-from millrace.binlog_command.row_kernel import Rows
+from millrace.binlog.table import ResolvedTable, TableDefinition, resolve_columns
 
-__all__ = ["Bitmaps", "MakeKernel", "RowReader", "TableCache", "TableRows"]
+__all__ = ["Bitmaps", "RowReader", "TableCache", "TableRows"]
 
 _PER_COLUMN: Final = 1024
 _PER_BYTE: Final = 8
@@ -23,18 +22,22 @@ _MAX_BYTES: Final = 32 << 20
 """What is made for a table takes about a kilobyte a column, and names and members take theirs."""
 
 
+K = TypeVar("K")
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
-class TableRows:
+class TableRows(Generic[K]):
     """How the rows of events with one table map and the same columns present are read.
 
     ``table`` names the columns; each of ``codecs`` is its column's. ``kernel`` does with the rows what is
-    wanted of them, but for rows that it leaves to ``images``.
+    wanted of them, but for rows that it leaves to ``images``; None where there is no such thing.
     """
 
     table: ResolvedTable
     codecs: tuple[ColumnCodec, ...]
     images: RowImages
-    kernel: Rows | None
+    kernel: K | None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -45,20 +48,9 @@ class TableRows:
         """Read the rows of an event as natural values; raises BinlogError."""
         return self.images.each(event.rows)
 
-    def count(self, event: RowsEvent) -> int:
-        """Count the rows of an event without reading them; raises BinlogError."""
-        rows = event.rows
-        count = None if self.kernel is None else self.kernel.count(rows)
-        return self.images.count(rows) if count is None else count
-
 
 Bitmaps = tuple[bytes | None, bytes | None]
 """The columns present in the images before and after; None for an image that the events do not have."""
-
-MakeKernel = Callable[[ResolvedTable, tuple[ColumnCodec, ...], Bitmaps], Rows | None]
-
-
-T = TypeVar("T")
 
 
 class TableCache(Generic[T]):
@@ -82,15 +74,23 @@ class TableCache(Generic[T]):
         self._known[_contents(table_map), key] = made
 
 
-class RowReader:
+class RowReader(Generic[K]):
     """Finds out how the rows of an event are read, once for each table and choice of columns."""
 
-    def __init__(self, make_kernel: MakeKernel = lambda *_: None) -> None:
-        """``make_kernel`` gives what does most of the work, None where there is no such thing."""
-        self._make_kernel = make_kernel
-        self._known: TableCache[TableRows] = TableCache()
+    def __init__(
+        self,
+        make_kernel: Callable[[ResolvedTable, tuple[ColumnCodec, ...], Bitmaps], K | None] = lambda *_: None,
+        define: Callable[[TableMapEvent], TableDefinition | None] = lambda _: None,
+    ) -> None:
+        """``make_kernel`` gives what does most of the work, None where there is no such thing.
 
-    def of(self, decoded: BinlogEvent, state: StreamState) -> TableRows:
+        ``define`` gives what is known of a table besides its map, where that leaves out the names.
+        """
+        self._make_kernel = make_kernel
+        self._define = define
+        self._known: TableCache[TableRows[K]] = TableCache()
+
+    def of(self, decoded: BinlogEvent, state: StreamState) -> TableRows[K]:
         """Give the reader for a rows event; raises BinlogError, as where its table map is not known."""
         event, table_map = decoded.event, decoded.table_map
         assert isinstance(event, RowsEvent)
@@ -107,8 +107,8 @@ class RowReader:
 
     def _make(
         self, event: RowsEvent, table_map: TableMapEvent, version: str | None, *, partial: bool
-    ) -> TableRows:
-        table = resolve_columns(table_map, server_version=version)
+    ) -> TableRows[K]:
+        table = resolve_columns(table_map, self._define(table_map), server_version=version)
         before, after = event.columns_before_image or None, event.columns_after_image or None
         images = RowImages(table.columns, before, after, partial_json=partial)
         codecs = tuple(map(codec_of, table.columns))

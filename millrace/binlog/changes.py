@@ -1,0 +1,172 @@
+"""The rows that a log changes, as dictionaries: for programs that want these and nothing else.
+
+What the log compresses or cuts up is put together again: transactions in TRANSACTION_PAYLOAD events,
+compressed rows events, rows events in fragments.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from millrace.binlog.columns.column import ABSENT, Column
+from millrace.binlog.encryption import LogKeys
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent, decode_event
+from millrace.binlog.events.mariadb import PartialRowDataEvent
+from millrace.binlog.events.rows import RowsEvent, RowsOperation, TableMapEvent
+from millrace.binlog.events.transaction import TransactionPayloadEvent
+from millrace.binlog.file import MAGIC, MAX_EVENT_SIZE, iter_events
+from millrace.binlog.fragments import PartialRowsAssembler
+from millrace.binlog.header import EventHeader
+from millrace.binlog.row_images import Values
+from millrace.binlog.row_reader import RowReader, TableRows
+from millrace.binlog.state import StreamState
+from millrace.binlog.table import TableDefinition
+
+__all__ = ["Change", "ChangeEvent", "ChangeReader", "read_changes"]
+
+_OPERATIONS: Final = {
+    RowsOperation.WRITE: "insert",
+    RowsOperation.UPDATE: "update",
+    RowsOperation.DELETE: "delete",
+}
+
+
+class Change(NamedTuple):
+    """A row as it was and as it is, by the names of its columns; None before an insert and after a delete.
+
+    A column that the image leaves out (``binlog_row_image``) is not in the dictionary; NULL is None.
+    """
+
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """An event that changes rows of one table; ``operation`` is ``insert``, ``update`` or ``delete``."""
+
+    log_file: str | None
+    position: int | None
+    header: EventHeader
+    operation: str
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    _event: RowsEvent
+    _table_rows: TableRows[Any]
+
+    @property
+    def rows(self) -> Iterator[Change]:
+        """The rows, read one after the other; raises BinlogError for one that cannot be read."""
+        names = [column.name for column in self.columns]
+        try:
+            for before, after in self._table_rows.images.each(self._event.rows):
+                yield Change(_named(names, before), _named(names, after))
+        except BinlogError as error:
+            raise error.at(self.log_file, self.position) from None
+
+
+class ChangeReader:
+    """Takes the events of a log in their order, and gives those that change rows.
+
+    ``define`` gives the definition of a table by database and name, for logs without the names of columns
+    (``binlog_row_metadata=MINIMAL``, MariaDB's NO_LOG); without one they are called ``column_1`` and so on.
+    With ``verify``, an event whose checksum is wrong is an error. An event that unpacks to more than
+    ``max_unpacked`` bytes is one.
+    """
+
+    def __init__(
+        self,
+        define: Callable[[str, str], TableDefinition | None] = lambda _database, _table: None,
+        *,
+        verify: bool = True,
+        max_unpacked: int = MAX_EVENT_SIZE,
+    ) -> None:
+        def defined(table_map: TableMapEvent) -> TableDefinition | None:
+            return define(table_map.database, table_map.table)
+
+        self._rows: RowReader[Any] = RowReader(define=defined)
+        self._verify = verify
+        self._max_unpacked = max_unpacked
+        self._state = StreamState()
+        self._fragments = PartialRowsAssembler()
+
+    def begin_file(self, first_event: bytes) -> None:
+        """Forget the log before; see :meth:`millrace.binlog.StreamState.begin_file`."""
+        self._state = StreamState()
+        self._fragments.clear()
+        self._state.begin_file(first_event)
+
+    def feed(
+        self, data: bytes, log_file: str | None = None, position: int | None = None
+    ) -> Iterator[ChangeEvent]:
+        """Take the next event; give the changes in it. Raises BinlogError, and may be fed on after it."""
+        try:
+            yield from self._changes(data, self._state, log_file, position)
+        except BinlogError as error:
+            raise error.at(log_file, position) from None
+
+    def _changes(
+        self, data: bytes, state: StreamState, log_file: str | None, position: int | None
+    ) -> Iterator[ChangeEvent]:
+        decoded = decode_event(data, state, verify=self._verify)
+        event = decoded.event
+        if isinstance(event, RowsEvent):
+            yield self._change(decoded, event, state, log_file, position)
+        elif isinstance(event, TransactionPayloadEvent):
+            inner = state.for_payload()
+            for part in event.events(self._max_unpacked):
+                yield from self._changes(part, inner, log_file, position)
+        elif isinstance(event, PartialRowDataEvent):
+            whole = self._fragments.feed(event)
+            if whole is not None:
+                yield from self._changes(whole, state.for_payload(), log_file, position)
+
+    def _change(
+        self,
+        decoded: BinlogEvent,
+        event: RowsEvent,
+        state: StreamState,
+        log_file: str | None,
+        position: int | None,
+    ) -> ChangeEvent:
+        rows = self._rows.of(decoded, state)
+        return ChangeEvent(
+            log_file,
+            position,
+            decoded.header,
+            _OPERATIONS[event.operation],
+            rows.table.database,
+            rows.table.table,
+            rows.columns,
+            event,
+            rows,
+        )
+
+
+def read_changes(
+    log: BinaryIO | bytes,
+    log_file: str | None = None,
+    *,
+    keys: LogKeys | None = None,
+    reader: ChangeReader | None = None,
+) -> Iterator[ChangeEvent]:
+    """Read a log from its start: an open file, or its bytes; give the events that change rows.
+
+    ``log_file`` is its name, for messages. ``keys`` are those of an encrypted log. ``reader`` is one that
+    knows definitions of tables. Raises BinlogError.
+    """
+    reader = ChangeReader() if reader is None else reader
+    stream = io.BytesIO(log) if isinstance(log, bytes) else log
+    for position, data in iter_events(stream, log_file, keys=keys):
+        if position == len(MAGIC):
+            reader.begin_file(data)
+        yield from reader.feed(data, log_file, position)
+
+
+def _named(names: list[str], values: Values | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    return {name: value for name, value in zip(names, values, strict=True) if value is not ABSENT}

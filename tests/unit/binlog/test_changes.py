@@ -1,0 +1,126 @@
+"""Rows as dictionaries: whatever the log compresses, cuts up or leaves out."""
+
+import io
+
+import pytest
+import zstandard
+
+from millrace.binlog import (
+    MAGIC,
+    BinlogError,
+    Change,
+    ChangeReader,
+    ColumnDefinition,
+    TableDefinition,
+    read_changes,
+)
+from millrace.binlog.event_codec import decode_event, seal
+from millrace.binlog.events import (
+    DeleteRowsEvent,
+    PartialRowDataEvent,
+    TransactionPayloadEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    WriteRowsEventV1,
+)
+from tests.unit.binlog_command.made_logs import ALL, LOGS, TABLE_MAP, MadeLog, rows
+
+
+def definition(database: str, table: str) -> TableDefinition:
+    return TableDefinition(
+        database,
+        table,
+        (
+            ColumnDefinition(0, "id", "int", nullable=False),
+            ColumnDefinition(1, "name", "varchar(20)", charset="utf8mb4"),
+        ),
+    )
+
+
+def log_bytes(log: MadeLog) -> bytes:
+    return MAGIC + b"".join(data for _, data in log.events)
+
+
+def changes_of(log: MadeLog, reader: ChangeReader | None = None) -> list[tuple[str, str, list[Change]]]:
+    reader = ChangeReader(definition) if reader is None else reader
+    return [
+        (event.operation, f"{event.database}.{event.table}", list(event.rows))
+        for event in read_changes(log_bytes(log), log.name, reader=reader)
+    ]
+
+
+def test_the_operations() -> None:
+    log = MadeLog().add(
+        TABLE_MAP,
+        WriteRowsEvent(7, 0, b"", 2, b"", ALL, rows((None, (1, "a")), (None, (2, None)))),
+        UpdateRowsEvent(7, 0, b"", 2, ALL, ALL, rows(((1, "a"), (1, "b")))),
+        DeleteRowsEvent(7, 1, b"", 2, ALL, b"", rows(((1, "b"), None))),
+    )
+    assert changes_of(log) == [
+        (
+            "insert",
+            "shop.t",
+            [Change(None, {"id": 1, "name": "a"}), Change(None, {"id": 2, "name": None})],
+        ),
+        ("update", "shop.t", [Change({"id": 1, "name": "a"}, {"id": 1, "name": "b"})]),
+        ("delete", "shop.t", [Change({"id": 1, "name": "b"}, None)]),
+    ]
+    (first, *_) = read_changes(io.BytesIO(log_bytes(log)))
+    assert next(first.rows).after == {"column_1": 1, "column_2": b"a"}
+    assert list(first.rows) == list(first.rows)
+
+
+def test_columns_that_the_image_leaves_out() -> None:
+    images = b"\x00" + (1).to_bytes(4, "little") + b"\x00" + b"\x01b"
+    log = MadeLog().add(TABLE_MAP, UpdateRowsEvent(7, 1, b"", 2, b"\x01", b"\x02", images))
+    assert changes_of(log) == [("update", "shop.t", [Change({"id": 1}, {"name": "b"})])]
+
+
+def test_inside_a_compressed_transaction() -> None:
+    inner = MadeLog()
+    inner.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", ALL, rows((None, (1, "a")))))
+    bare = inner.state.for_payload()
+    plain = b"".join(seal(decode_event(data, inner.state), bare) for _, data in inner.events[1:])
+    log = MadeLog().add(TransactionPayloadEvent(0, len(plain), zstandard.compress(plain)))
+    assert changes_of(log) == [("insert", "shop.t", [Change(None, {"id": 1, "name": "a"})])]
+    with pytest.raises(BinlogError, match=r"bin\.000001 at \d+: "):
+        changes_of(log, ChangeReader(definition, max_unpacked=10))
+
+
+def test_rows_in_fragments() -> None:
+    log = MadeLog("11.8.2-MariaDB")
+    log.add(TABLE_MAP)
+    whole_log = MadeLog("11.8.2-MariaDB")
+    whole_log.add(TABLE_MAP, WriteRowsEventV1(7, 1, b"", 2, b"", ALL, rows((None, (1, "a")))))
+    whole = whole_log.events[-1][1]
+    parts = [whole[:30], whole[30:]]
+    for number, part in enumerate(parts, 1):
+        size = len(whole) if number == 1 else None
+        log.add(PartialRowDataEvent(len(parts), number, number == 1, size, part))
+    assert changes_of(log) == [("insert", "shop.t", [Change(None, {"id": 1, "name": "a"})])]
+
+
+def test_an_event_that_cannot_be_read_is_named_and_the_next_is_read() -> None:
+    log = MadeLog().add(TABLE_MAP, WriteRowsEvent(7, 0, b"", 2, b"", ALL, rows((None, (1, "a")))), TABLE_MAP)
+    log.add(WriteRowsEvent(7, 1, b"", 2, b"", ALL, rows((None, (2, "b")))))
+    position, data = log.events[2]
+    damaged = data[:-1] + bytes((data[-1] ^ 1,))
+    reader = ChangeReader(definition)
+    read: list[int] = []
+    for at, event in log.events:
+        if at == position:
+            with pytest.raises(BinlogError, match=f"^bin.000001 at {position}: "):
+                list(reader.feed(damaged, log.name, at))
+            continue
+        for change in reader.feed(event, log.name, at):
+            read += [row.after["id"] for row in change.rows if row.after is not None]
+    assert read == [2]
+
+
+@pytest.mark.parametrize("name", ["mysql.000001", "mariadb.000001", "mariadb-10.1.000001"])
+def test_logs_of_real_servers(name: str) -> None:
+    with (LOGS / name).open("rb") as stream:
+        counts = [(event.operation, len(list(event.rows))) for event in read_changes(stream, name)]
+    assert {operation for operation, _ in counts} <= {"insert", "update", "delete"}
+    assert counts
+    assert all(count for _, count in counts)
