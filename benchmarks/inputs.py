@@ -117,7 +117,7 @@ def _bulk_orders(values: _Values, scale: float) -> Iterator[str]:
 
 
 def _wide_columns(values: _Values) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield the type of each column behind the key, and a generator of its literals."""
+    """Yield the type of each column after the key, and a generator of its literals."""
     pick = values.random
 
     def quoted(length: int) -> Callable[[], str]:

@@ -76,7 +76,7 @@ def _costs(result: PipelineResult) -> Iterator[str]:
 
 
 def _create(stack: LocalStack, count: int) -> str:
-    """Create tables, and give the place in the log behind that."""
+    """Create tables, and give the place in the log after that."""
     with stack.database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin=0")
         cursor.execute(f"CREATE DATABASE many{count}")

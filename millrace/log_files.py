@@ -32,7 +32,7 @@ _INDEX_WAIT_S: Final = 0.05
 
 
 def file_order(path: Path) -> tuple[str, int, str]:
-    """Give a key by which log.1000000 comes behind log.999999."""
+    """Give a key by which log.1000000 comes after log.999999."""
     suffix = path.suffix[1:]
     return path.stem, int(suffix) if suffix.isdecimal() else -1, suffix
 
@@ -157,7 +157,7 @@ class _Frames:
         return 6 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
 
     def _block(self, data: bytes, at: int) -> int:
-        """Give the size of a block and, behind the last, of the checksum; 0 where more is needed to tell."""
+        """Give the size of a block and, after the last, of the checksum; 0 where more is needed to tell."""
         if len(data) - at < _BLOCK_HEADER:
             return 0
         head = int.from_bytes(data[at : at + _BLOCK_HEADER], "little")

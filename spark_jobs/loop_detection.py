@@ -88,7 +88,7 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
 
     ``contradicts`` is there for :func:`judge`, and false.
     Witnesses are the transactions that occur once. ``clock`` is of all of them, ``own_clock`` of those of
-    the same origin, ``next_clock`` of the first one behind the occurrence; null where there is none.
+    the same origin, ``next_clock`` of the first one after the occurrence; null where there is none.
     """
     single = signed.join(
         repeated.select(*_STREAM, "signature").distinct(), [*_STREAM, "signature"], "left_anti"

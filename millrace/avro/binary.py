@@ -39,7 +39,7 @@ _MORE: Final = [bytes((number & 127 | 128, number >> 7 | 128)) for number in ran
 _NULL: Final = b"\x00"
 """The branch null of ["null", …]."""
 _SOME: Final = b"\x02"
-"""The branch behind null."""
+"""The branch after null."""
 
 _LAST_SOME: Final = [_SOME + varint for varint in _LAST]
 _MORE_SOME: Final = [_SOME + varint for varint in _MORE]
@@ -80,9 +80,9 @@ def array_of_strings(values: Sequence[str]) -> bytes:
 
 
 Pack = Callable[..., bytes]
-"""Writes values one behind the other, each by its letter in the form, which comes first.
+"""Writes values one after the other, each by its letter in the form, which comes first.
 
-b: bytes that are written already; l: a long; s: a string; L and S: the same behind null, or None.
+b: bytes that are written already; l: a long; s: a string; L and S: the same after null, or None.
 """
 
 
@@ -197,7 +197,7 @@ def writer(schema: Schema) -> Writer:
 
 def _union(branches: list[Any]) -> Writer:
     if len(branches) != 2 or branches[0] != "null":
-        raise ValueError(f"no writer for the union {branches}, only for null and one type behind it")
+        raise ValueError(f"no writer for the union {branches}, only for null and one type after it")
     inner = branches[1]
     kind = inner["type"] if isinstance(inner, dict) else inner
     if isinstance(kind, str) and kind in _NULLABLE:

@@ -130,7 +130,7 @@ class _Layout:
         if isinstance(schema, list):
             if len(schema) != 2 or "null" not in schema:
                 raise ColumnsError(f"a union of {len(schema)} types is no column: one must be chosen")
-            # With null behind, the default is a value, which the services always write.
+            # With null after, the default is a value, which the services always write.
             schema, branch = (schema[1], _OPTIONAL) if schema[0] == "null" else (schema[0], 0)
         schema = self._resolved(schema, namespace)
         if isinstance(schema, dict):
@@ -193,7 +193,7 @@ def _kernel(plan: list[tuple[int, int, int, int]], prefix: int, *, whole: bool) 
 
 
 class AvroColumns:
-    """Reads records of one schema, a record type, behind ``prefix`` bytes each.
+    """Reads records of one schema, a record type, after ``prefix`` bytes each.
 
     With ``whole`` a record must end where its fields do; without, more may follow. ``schema`` is the layout
     of what :meth:`read` gives.

@@ -122,7 +122,7 @@ def binlog_event_schema() -> dict[str, Any]:
         _field("event_size", "long", "Bytes of the event, header and checksum included."),
         _field("next_position", "long", "As the header has it: where the next event starts, or 0."),
         _field("flags", "int", "LOG_EVENT_*_F."),
-        _field("extra_headers", "bytes", "What a log with longer headers has behind the flags."),
+        _field("extra_headers", "bytes", "What a log with longer headers has after the flags."),
     ]
     context = [
         _field("epoch", "int", "Which of the logs of this name, counted by the reader."),
@@ -164,7 +164,7 @@ _ESCAPE: Final = "\ufdd0"
 _ESCAPED: Final = re.compile(f"{_ESCAPE}(.)", re.DOTALL)
 _TO_ESCAPE: Final = re.compile(f"[{_ESCAPE}\udc80-\udcff]")
 _CHECKSUM: Final = b"\x02\x08"
-"""The branch behind null, and a length of 4."""
+"""The branch after null, and a length of 4."""
 _CACHED: Final = 4096
 _RECURRING: Final = frozenset({StatusVariables})
 """Structures whose values come again and again: what was written and read of them is remembered."""
@@ -388,7 +388,7 @@ class EventSerializer:
         *,
         table: tuple[str, str] | None = None,
     ) -> tuple[bytes, bytes]:
-        """Give what stands before and behind the ``size`` bytes of a field that is too large to be held.
+        """Give what stands before and after the ``size`` bytes of a field that is too large to be held.
 
         ``field`` is the :attr:`Event.rest_field` of the event; ``place`` are epoch, log file, position and
         sub_index.
@@ -403,7 +403,7 @@ _EMPTY: Final = _write_bytes(b"")
 
 
 def _written_behind(declared: type, name: str, event: Event) -> bytes:
-    """Write the fields of an event that stand behind one of them."""
+    """Write the fields of an event that stand after one of them."""
     fields = declared_fields(declared)
     at = [field.name for field in fields].index(name)
     parts = []
@@ -666,7 +666,7 @@ class EventRecord:
         return offset
 
     def _read_rest(self, offset: int) -> None:
-        """Read what is behind the transaction's id."""
+        """Read what is after the transaction's id."""
         data = self._data
         rest = _REST.match(data, offset)
         if rest is not None:
@@ -736,7 +736,7 @@ class EventRecord:
         except (IndexError, UnicodeDecodeError, struct.error) as error:
             raise _no_record(error) from error
         if offset != len(data):
-            raise InvalidValueError(f"{len(data) - offset} bytes are left over behind the event")
+            raise InvalidValueError(f"{len(data) - offset} bytes are left over after the event")
         return event
 
     def beginning(self) -> tuple[int, int] | None:

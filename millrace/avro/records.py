@@ -73,7 +73,7 @@ class RecordSerializer:
         return self._prefix + self._write(record)
 
     def around(self, record: dict[str, Any], field: str, size: int) -> tuple[bytes, bytes]:
-        """Give what stands before and behind a field of ``size`` bytes that is too large to be held."""
+        """Give what stands before and after a field of ``size`` bytes that is too large to be held."""
         fields = self._fields
         at = [name for name, _ in fields].index(field)
         before, behind = (
@@ -123,7 +123,7 @@ class TransactionSerializer:
         per_table: Mapping[tuple[str, str], int],
         non_row_changes: int,
     ) -> bytes:
-        """Return the value of the record behind the last change."""
+        """Return the value of the record after the last change."""
         form = ""
         counts: list[int | str] = []
         if per_table:

@@ -86,6 +86,6 @@ def decode(name: str, data: bytes) -> dict[str, Any]:
     except (EOFError, IndexError, ValueError) as error:
         raise SingleObjectError(f"{name}: the record is cut or damaged: {error}") from error
     if stream.tell() != len(data):
-        raise SingleObjectError(f"{name}: {len(data) - stream.tell()} bytes are left over behind the record")
+        raise SingleObjectError(f"{name}: {len(data) - stream.tell()} bytes are left over after the record")
     assert isinstance(record, dict)
     return record

@@ -60,7 +60,7 @@ class ChangeEvent:
     @property
     def rows(self) -> Iterator[Change]:
         """The rows, read one after the other; raises BinlogError for one that cannot be read."""
-        names = [column.name for column in self.columns]
+        names = [str(column.name) for column in self.columns]
         try:
             for before, after in self._table_rows.images.each(self._event.rows):
                 yield Change(_named(names, before), _named(names, after))

@@ -87,4 +87,4 @@ class Cursor:
     def expect_end(self, what: str = "event") -> None:
         """Raise :class:`TrailingBytesError` unless everything has been read."""
         if self.position != self.end:
-            raise TrailingBytesError(f"{self.end - self.position} bytes are left over behind the {what}")
+            raise TrailingBytesError(f"{self.end - self.position} bytes are left over after the {what}")

@@ -275,7 +275,7 @@ def _generated_codec(
     def decode(data: bytes, offset: int, end: int, _post_header_length: int) -> Event:
         value, offset = read(data, offset, end)
         if offset != end:
-            raise TrailingBytesError(f"{end - offset} bytes are left over behind the last field")
+            raise TrailingBytesError(f"{end - offset} bytes are left over after the last field")
         return value
 
     return decode, encode
@@ -290,7 +290,7 @@ def _fixed_decoder(event_class: type[E], fields: tuple[DeclaredField, ...]) -> D
         if end - offset != size:
             if end - offset < size:
                 raise truncated(names, size, offset, end)
-            raise TrailingBytesError(f"{end - offset - size} bytes are left over behind the last field")
+            raise TrailingBytesError(f"{end - offset - size} bytes are left over after the last field")
         return event_class(*unpack(data, offset))
 
     return decode

@@ -2,14 +2,14 @@
 
 Both servers encrypt a log in its file alone: what they send on a connection is plain.
 
-*MySQL* (``binlog_encryption``, since 8.0.14) encrypts the whole file behind a header of 512 bytes: magic
-``fd 62 69 6e``, version 1, then fields of one byte type and value: 1 the keyring's key id (behind its
+*MySQL* (``binlog_encryption``, since 8.0.14) encrypts the whole file after a header of 512 bytes: magic
+``fd 62 69 6e``, version 1, then fields of one byte type and value: 1 the keyring's key id (after its
 length), 2 the file's password (32 bytes, AES-256-CBC under the keyring's key), 3 the IV of that. SHA-512 of
 the password gives the file's key (32 bytes) and the first 8 bytes of the counter of AES-256-CTR. What comes
 out is a plain file, magic included. Format: ``sql/rpl_log_encryption.h`` and ``sql/stream_cipher.cc`` of
 MySQL.
 
-*MariaDB* (``encrypt_binlog``) leaves the format description plain and encrypts each event behind
+*MariaDB* (``encrypt_binlog``) leaves the format description plain and encrypts each event after
 START_ENCRYPTION on its own. The event's size stays where it is and plain; everything else is encrypted as one
 run that goes from type code to server id, then has the timestamp, then what follows the size; the four bytes
 that come out for the timestamp are written to the front. The IV is the nonce of START_ENCRYPTION and the
@@ -159,7 +159,7 @@ def _header_fields(header: bytes) -> dict[int, bytes]:
 
 
 class MariadbDecryptor:
-    """Decrypts the events of one MariaDB file behind its START_ENCRYPTION, in their order."""
+    """Decrypts the events of one MariaDB file after its START_ENCRYPTION, in their order."""
 
     __slots__ = ("_cipher", "_given", "_key", "_key_version", "_nonce")
 

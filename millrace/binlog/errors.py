@@ -67,7 +67,7 @@ class TruncatedError(MalformedError):
 
 
 class TrailingBytesError(MalformedError):
-    """Bytes are left over behind the last field."""
+    """Bytes are left over after the last field."""
 
 
 class ChecksumError(MalformedError):

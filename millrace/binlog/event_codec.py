@@ -63,7 +63,7 @@ _crc32 = zlib.crc32
 class BinlogEvent:
     """One event of a log: header, typed content, checksum.
 
-    ``checksum`` holds the four bytes behind the body, as they are, or None where there are none;
+    ``checksum`` holds the four bytes after the body, as they are, or None where there are none;
     ``post_header_extra`` what a newer server than we know wrote at the end of the post-header. ``table_map``
     is not part of the event: for a rows event it is the TABLE_MAP in force, None where that is not known.
     """

@@ -61,7 +61,7 @@ Kind = Literal["int", "long", "uint64", "double", "bytes", "string", "record", "
 class FieldType:
     """How one kind of field is read, written and described.
 
-    ``read(data, offset, end)`` gives the value and the offset behind it and never looks at or past ``end``;
+    ``read(data, offset, end)`` gives the value and the offset after it and never looks at or past ``end``;
     ``write(value)`` gives the bytes. ``kind`` is the Avro value that the field becomes: ``uint64`` is a long
     that holds the same 64 bits; ``record`` and ``array`` name their content in ``record`` and ``item``.
     ``struct_code`` is set where :mod:`struct` knows the type: runs of such fields are read in one call.
@@ -181,7 +181,7 @@ def pack_lenenc(value: int) -> bytes:
 def _prefixed_type(
     prefix_size: int, *, text: bool = False, terminator: bytes = b"", lenenc: bool = False
 ) -> FieldType:
-    """Make the type of a string behind its length, of ``prefix_size`` bytes or length-encoded."""
+    """Make the type of a string after its length, of ``prefix_size`` bytes or length-encoded."""
     what = "text" if text else "bytes"
     prefix = "lenenc" if lenenc else f"uint{prefix_size * 8}"
     name = f"{what}<{prefix}>" + (" NUL" if terminator else "")

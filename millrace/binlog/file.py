@@ -46,7 +46,7 @@ MAX_EVENT_SIZE = 1 << 30
 """The largest event that a server sends: that of the largest ``max_allowed_packet``."""
 
 MAGIC = b"\xfebin"
-"""The first four bytes of a log; the first event starts behind them."""
+"""The first four bytes of a log; the first event starts after them."""
 
 _MAGIC_START = MAGIC[0]
 _FORMAT_DESCRIPTION = bytes((EventType.FORMAT_DESCRIPTION_EVENT,))
@@ -113,7 +113,7 @@ def iter_events(
     start of an event. Positions count on beyond 4 GiB, where those in the events' headers do not.
 
     With ``keys`` an encrypted log, read from its start, is given as the server would send it: plain, at the
-    positions of the plain log, and with IGNORABLE_F set in START_ENCRYPTION. Without them the events behind
+    positions of the plain log, and with IGNORABLE_F set in START_ENCRYPTION. Without them the events after
     START_ENCRYPTION (MariaDB) are given as they are, and a file of MySQL is refused.
 
     Raises BinlogError for a file that is no binary log, an impossible length, an end in the middle of an
@@ -210,7 +210,7 @@ def _decrypted(
 
 
 class _PlainFile:
-    """A file of MySQL behind its encryption header, decrypted as it is read."""
+    """A file of MySQL after its encryption header, decrypted as it is read."""
 
     def __init__(self, stream: BinaryIO, decryptor: MysqlDecryptor) -> None:
         self._stream = stream
@@ -234,7 +234,7 @@ def _plain_file(stream: BinaryIO, log_file: str | None, keys: LogKeys) -> _Plain
 
 
 def _starts_encryption(data: bytes) -> bool:
-    """Tell whether the events behind this one are encrypted; a server that decrypts says IGNORABLE_F."""
+    """Tell whether the events after this one are encrypted; a server that decrypts says IGNORABLE_F."""
     if data[4] != EventType.START_ENCRYPTION_EVENT or len(data) < HEADER_LENGTH:
         return False
     return not data[17] & HeaderFlag.IGNORABLE_F

@@ -1,7 +1,7 @@
 """Rows events put together from the pieces in which MariaDB 12.3 logs one that is too large.
 
 ``binlog_row_event_fragment_threshold`` says how large that is. The pieces, PARTIAL_ROW_DATA_EVENT (172),
-stand one behind the other and behind the TABLE_MAP of the rows. Joined they are the whole rows event, common
+stand one after the other and after the TABLE_MAP of the rows. Joined they are the whole rows event, common
 header included (nothing else tells its type), without a checksum. Format: "PARTIAL_ROW_DATA_EVENT" in
 MariaDB's replication protocol.
 """
@@ -17,7 +17,7 @@ __all__ = ["PartialRowsAssembler", "rows_event_of"]
 
 
 class PartialRowsAssembler:
-    """Takes the pieces as they come and gives the rows event behind the last one.
+    """Takes the pieces as they come and gives the rows event after the last one.
 
     What it holds is bounded by the event's size, which the first piece tells. A group that is not finished
     ends where the next one begins, or with :meth:`clear`.
@@ -48,7 +48,7 @@ class PartialRowsAssembler:
     def feed(self, event: PartialRowDataEvent) -> bytes | None:
         """Take the next piece; give the bytes of the rows event if it is the last one, else None.
 
-        Decode them in the state of :meth:`millrace.binlog.state.StreamState.for_payload`: a checksum behind
+        Decode them in the state of :meth:`millrace.binlog.state.StreamState.for_payload`: a checksum after
         them is left out. The ``event_size`` in their header is put right; of what is larger than 4 GiB it
         holds the lower 32 bits. Raises InvalidValueError where a piece is missing or the sizes do not agree,
         and forgets the event.

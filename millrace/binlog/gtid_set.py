@@ -293,7 +293,7 @@ class MariadbGtidPosition:
         self._domains[gtid.domain_id] = gtid
 
     def contains(self, gtid: MariadbGtid) -> bool:
-        """Tell whether the position is at or behind a transaction, by sequence number in its domain."""
+        """Tell whether the position is at or after a transaction, by sequence number in its domain."""
         last = self._domains.get(gtid.domain_id)
         return last is not None and last.seq_no >= gtid.seq_no
 

@@ -1,13 +1,13 @@
 """Row images: the bytes of a rows event to tuples of values, and back.
 
-A rows event holds rows one behind the other; a row is a before image, an after image or both. An image is a
+A rows event holds rows one after the other; a row is a before image, an after image or both. An image is a
 bitmap of the NULL columns among those present, one bit each, lowest first, then the values that are not
 NULL. Which columns are present is told once for the event. In a PARTIAL_UPDATE_ROWS event each after image
 starts with options (a length-encoded integer) and, if bit 0 of them is set, a bitmap with a bit for each
 JSON column of the table, present or not: set where the value is a :class:`JsonDiffs` instead of a document.
 
 Reading is fast because nothing about a column is decided per row. For each bitmap of NULL columns that
-occurs, a *plan* is made once: runs of columns of fixed size, together with the length of the string behind
+occurs, a *plan* is made once: runs of columns of fixed size, together with the length of the string after
 them, are cut out by one call of :mod:`struct`; then only those values are converted that are not what they
 should be already.
 """
@@ -97,8 +97,8 @@ class _Plan:
     """How to read the images that have one bitmap of NULL columns.
 
     ``segments`` are calls of struct, each with its size and what its last number is: 0 a value, 1 the
-    length of the value behind it, 2 such a length in three bytes. ``skips`` are the sizes of fixed columns
-    and of the length behind them. The conversions go by the index among the values read; ``holes`` are then
+    length of the value after it, 2 such a length in three bytes. ``skips`` are the sizes of fixed columns
+    and of the length after them. The conversions go by the index among the values read; ``holes`` are then
     filled in.
     """
 
@@ -469,7 +469,7 @@ class RowImages:
         return sum(1 for _ in self.starts(rows))
 
     def null_fill(self, rows: bytes) -> bool:
-        """Tell whether the unused bits behind a bitmap of NULL columns are set.
+        """Tell whether the unused bits after a bitmap of NULL columns are set.
 
         MariaDB and MySQL 5 set them, MySQL 8 does not. Only the first row is looked at: a server writes all
         of them alike. False where there is none.

@@ -140,7 +140,7 @@ def _held_bytes(event: TableMapEvent) -> int:
 class StreamState:
     """Format of the log being read, table maps in force, and whether the log is encrypted from here on.
 
-    ``encryption`` is the START_ENCRYPTION that says so; one with IGNORABLE_F does not: the events behind it
+    ``encryption`` is the START_ENCRYPTION that says so; one with IGNORABLE_F does not: the events after it
     were decrypted, by the server that sent them or by :func:`millrace.binlog.file.iter_events`.
     """
 

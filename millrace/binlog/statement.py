@@ -103,7 +103,7 @@ def _tokens(end: str) -> re.Pattern[str]:
 
 _TOKEN = _tokens("")
 _TOKEN_OF_LONG = _tokens(r"|\Z")
-"""For a text in which to try again behind each quote without its other half would take too long."""
+"""For a text in which to try again after each quote without its other half would take too long."""
 
 _LONG = 8192
 _MAX_NAMES = 65_536
@@ -132,7 +132,7 @@ class _Tokens:
         return (match for match in pattern.finditer(text) if match.lastgroup != "skip")
 
     def advance(self) -> None:
-        """Step to the next token; None and an empty word behind the last."""
+        """Step to the next token; None and an empty word after the last."""
         self.token = next(self._matches, None)
         self.word = ""
         if self.token is not None:
@@ -245,7 +245,7 @@ def _classify(text: str) -> Statement:
 
 
 def _behind_set_statement(tokens: _Tokens) -> _Tokens:
-    """Step behind MariaDB's SET STATEMENT … FOR; any other SET is left as it is."""
+    """Step after MariaDB's SET STATEMENT … FOR; any other SET is left as it is."""
     ahead = _Tokens(tokens.text)
     ahead.accept("SET")
     if not ahead.accept("STATEMENT"):
@@ -353,7 +353,7 @@ _CONTROL = {
 
 
 def _ddl(tokens: _Tokens, verb: str) -> Statement:
-    """Read a DDL statement from behind its verb."""
+    """Read a DDL statement from after its verb."""
     if verb == "TRUNCATE":
         tokens.accept("TABLE")
         return _table_statement(verb, tokens.table_names())

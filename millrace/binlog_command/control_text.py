@@ -158,7 +158,7 @@ class ControlText:
         self._page.comment(b"# End of compressed events.\n")
 
     def _fragment(self, record: LogRecord, header: EventHeader, event: PartialRowDataEvent) -> None:
-        """Write a comment; the rows event comes behind its last fragment."""
+        """Write a comment; the rows event comes after its last fragment."""
         self._page.payload_end = header.next_position or record.position + len(record.data)
         title = b"Partial_row_data: fragment %d of %d" % (event.seq_no, event.total_fragments)
         self._page.titled(record, header, title)

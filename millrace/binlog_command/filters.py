@@ -187,7 +187,7 @@ class Filter:
         if self._started or start is None:
             return True
         named = record.path == self._first_path if start.file is None else record.file == start.file
-        # In a log that follows the one with the position, everything is behind it.
+        # In a log that follows the one with the position, everything is after it.
         behind = start.file is None and not named
         self._started = behind or (named and record.position >= start.position)
         return self._started

@@ -150,7 +150,7 @@ class FlashbackOutput:
         self._open_id: str | None = None
         self._index = array("Q")
         self._prepared: dict[str, _Transaction] = {}
-        self._readers = RowReader()
+        self._readers: RowReader[object] = RowReader()
 
     def write(self, record: LogRecord) -> None:
         """Take a record; raises UserError for what cannot be undone."""
@@ -396,7 +396,7 @@ class FlashbackOutput:
         shown = "" if text is None else ": " + text[:_SHOWN].decode("utf-8", "backslashreplace")
         message = comment_text(f"{record.path} at {record.position} has {what}{shown}").decode()
         if not self._options.force:
-            advice = "choose the events in front of it or behind it, or leave it out with --force-read"
+            advice = "choose the events in front of it or after it, or leave it out with --force-read"
             raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.NOT_UNDONE)
         comment = self._spooled(f"# NOT undone: {message}\n".encode())
         if self._open is not None:

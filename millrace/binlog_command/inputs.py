@@ -70,7 +70,7 @@ def find_files(name: str) -> list[str]:
 
 
 class FileInput:
-    """Reads log files one behind the other."""
+    """Reads log files one after the other."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class _Growing:
         data = self._raw.read(size)
         while len(data) < min(size, len(MAGIC)):
             complete = self._is_complete()
-            # Looked at once more behind the decision: what was written in between must not be lost.
+            # Looked at once more after the decision: what was written in between must not be lost.
             more = self._raw.read(size - len(data))
             data += more
             if complete and not more:

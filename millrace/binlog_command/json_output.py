@@ -362,7 +362,7 @@ def _row(columns: Columns, row: Row, room: Room) -> dict[str, Any]:
 
 
 def _row_texts(columns: Columns, rows: Iterator[Row], room: Room) -> Iterator[str]:
-    """Write rows, each behind a comma, in pieces."""
+    """Write rows, each after a comma, in pieces."""
     parts: list[str] = []
     size = 0
     last: Row | None = None

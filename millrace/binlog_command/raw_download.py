@@ -7,7 +7,7 @@ in a file that is complete it is clear there as well.
 Files are completed one after the other: of those without a gap the last is the one to continue with, and a
 run may be killed at any moment. Nothing that exists is ever changed; it is appended to, and only where it is
 a copy of the same log: it begins with the server's format description, the server sends its last whole
-event once more, and what comes behind that begins with what is there of it. The names come from the server
+event once more, and what comes after that begins with what is there of it. The names come from the server
 and are names of logs (:func:`~millrace.log_files.is_log_name`), never paths; links are not followed.
 """
 
@@ -48,7 +48,7 @@ class RawDownload:
         """Copy the log that ``address`` names, or all.
 
         ``prefix`` is put in front of the names; where it is a folder the files are in it. With
-        ``to_last_log`` the logs behind the named one are copied too, with ``follow`` also what the server
+        ``to_last_log`` the logs after the named one are copied too, with ``follow`` also what the server
         writes later. ``note`` is told of each file that is begun, and of lost connections.
         """
         self._address = address
@@ -198,7 +198,7 @@ class _Copy:
 
 def _foreign(path: Path, name: str, position: int) -> UserError:
     return UserError(
-        f"{path} is of another log than the server's {name}, or damaged: it differs at {position} or behind; "
+        f"{path} is of another log than the server's {name}, or damaged: it differs at {position} or after; "
         "it stays as it is, move it away to begin anew",
         ExitCode.DATA,
     )

@@ -52,7 +52,7 @@ class TextKind(IntEnum):
     STRING = 5
     """In quotes, with escapes; where ``a`` is not 0, UTF-8 in which no byte is above it."""
     DECIMAL = 6
-    """Of ``a`` digits, ``b`` of them behind the point."""
+    """Of ``a`` digits, ``b`` of them after the point."""
     DATE = 7
     """With the character ``a`` between the parts."""
     TIME = 8

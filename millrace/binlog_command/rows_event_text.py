@@ -86,8 +86,8 @@ def _extra_row_info(info: bytes) -> bytes:
 class RowsText:
     """Writes table maps and rows: heads, the BINLOG statement that carries them, the rows as comments.
 
-    The BINLOG statement holds all events of one statement, so it comes behind the last of them, and the rows
-    behind that.
+    The BINLOG statement holds all events of one statement, so it comes after the last of them, and the rows
+    after that.
     """
 
     def __init__(self, page: TextPage) -> None:

@@ -11,7 +11,7 @@ __all__ = ["ServerInput"]
 
 
 class ServerInput:
-    """Reads a server's logs from the first, the named or the first behind a GTID set on."""
+    """Reads a server's logs from the first, the named or the first after a GTID set on."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Rows are counted, not decoded. Bytes are those of whole events as they lie in the log; events inside a
 TRANSACTION_PAYLOAD have bytes of their own, unpacked, which count for their type and table but not for the
-log. A transaction lasts from its earliest time to its latest: the timestamps of its events and, behind each
+log. A transaction lasts from its earliest time to its latest: the timestamps of its events and, after each
 statement, the time that it took.
 """
 

@@ -22,7 +22,7 @@ from millrace.binlog_command.spool import Spool
 __all__ = ["END", "TextOptions", "TextPage", "Writers", "clock"]
 
 END = DELIMITER + b"\n"
-"""What stands behind each statement."""
+"""What stands after each statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class TextPage:
             self.parts.clear()
 
     def copy(self, waiting: Spool) -> None:
-        """Write what has waited, behind what is there."""
+        """Write what has waited, after what is there."""
         for piece in waiting.take():
             self.parts.append(piece)
             self.flush()

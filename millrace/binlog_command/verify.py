@@ -188,7 +188,7 @@ class VerifyOutput:
         if not ended and log_format is not None and log_format.binlog_version >= 4:
             message = (
                 "the log ends without ROTATE or STOP, and is not marked as in use: "
-                "what the server wrote behind this event is missing"
+                "what the server wrote after this event is missing"
             )
             self._say_at_end(message, is_note=self._relay)
 

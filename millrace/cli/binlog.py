@@ -212,14 +212,12 @@ class Input(Protocol):
     help="Events of this type, by name or number; repeatable.",
 )
 @option(_INPUT, "--follow", "--stop-never", is_flag=True, help="Wait at the end for what is written next.")
-@option(
-    _INPUT, "--to-last-log", "-t", is_flag=True, help="Read a server's logs behind the named one as well."
-)
+@option(_INPUT, "--to-last-log", "-t", is_flag=True, help="Read a server's logs after the named one as well.")
 @option(
     _INPUT,
     "--after-gtids",
     metavar="SET",
-    help="Have a server send what comes behind a GTID set, or position.",
+    help="Have a server send what comes after a GTID set, or position.",
 )
 @option(_INPUT, "--password", "-p", is_flag=True, help="Ask for the password. [or MILLRACE_MYSQL_PASSWORD]")
 @option(
@@ -257,7 +255,7 @@ class Input(Protocol):
     "--force-read",
     "-f",
     is_flag=True,
-    help="Go on behind events that cannot be read, or, with --flashback, undone.",
+    help="Go on after events that cannot be read, or, with --flashback, undone.",
 )
 @option(
     _SCREEN,
@@ -274,7 +272,7 @@ def binlog(logs: tuple[str, ...], **given: Any) -> None:
     LOG is
       a log file or relay log of any version, also compressed (gzip, zstd);
       an index file or a folder for the files that it lists or holds; - for standard input;
-      mysql://user:password@host:port/ for all logs of a server, with a file's name behind it for one;
+      mysql://user:password@host:port/ for all logs of a server, with a file's name after it for one;
       kafka://host:port/SOURCE for what the reader has written to SOURCE.raw.
     """  # noqa: D301 - click's mark for lines that stay as they are
     options = Options(**given)
@@ -451,7 +449,7 @@ def _password(options: Options) -> str | None:
 
 
 class _Run:
-    """One pass over the inputs; :attr:`exit_code` is known behind it."""
+    """One pass over the inputs; :attr:`exit_code` is known after it."""
 
     def __init__(self, options: Options, inputs: list[Input], buffer: Buffer) -> None:
         self.exit_code = 0
@@ -499,7 +497,7 @@ class _Run:
             # Whoever stops the counting wants to see what was counted.
             self.exit_code = _INTERRUPTED
         if self._filter.missed is not None:
-            note(f"no event that was read begins at or behind {self._filter.missed}")
+            note(f"no event that was read begins at or after {self._filter.missed}")
         for message in self._filter.unmatched():
             note(f"{message}, in what was read")
         self._output.close()

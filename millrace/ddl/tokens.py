@@ -152,7 +152,7 @@ def _token(kind: str, piece: str, *, plain: bool) -> Token:
 
 
 def _value(literal: str, *, plain: bool) -> str:
-    """Give what a literal means; a quote in it stands doubled, or behind a backslash."""
+    """Give what a literal means; a quote in it stands doubled, or after a backslash."""
     quote, inner = literal[0], literal[1:-1]
     if plain:
         return inner.replace(quote * 2, quote)

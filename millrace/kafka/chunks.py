@@ -1,6 +1,6 @@
 """Events larger than a record may be: split over records of one key, and joined again.
 
-Each piece carries the header ``chunk: i/n``, i from 0. The pieces of an event lie one behind the other where
+Each piece carries the header ``chunk: i/n``, i from 0. The pieces of an event lie one after the other where
 a topic has one writer, as all have but that of the dead letters; reading can begin again at the first of
 them. What is too large to be held is not joined: :class:`BoundedJoiner` says where its pieces lie, and they
 are read again, one after the other.

@@ -27,8 +27,10 @@ from confluent_kafka import KafkaError, KafkaException
 from millrace.contract import RUN, SERVICES, Topics, transactional_id
 from millrace.kafka import client
 from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
+from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
 from millrace.kafka.messages import open_producer
+from millrace.kafka.read import held_offsets
 from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
@@ -128,12 +130,44 @@ class TransactionalProducer:
         if again and any(state and state.owner != self._owner for state in self._stored()):
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
+        self._end_forgotten(self._producer, self._service)
         for rival in _RIVALS.get(self._service, ()):
             config = producer_config(self._settings, transactional_id(rival, self._source))
             with translated("setting up the producer"):
                 fencing = client.Producer(config, logger=client.KAFKA_LOG)
             self._until_done("taking over", _OPEN_S, fencing.init_transactions)
+            self._end_forgotten(fencing, rival)
         return self._stored()
+
+    def _end_forgotten(self, producer: client.Producer, service: str) -> None:
+        """Abort what an earlier process of ``service`` left open and the coordinator has forgotten.
+
+        The coordinator has ended all transactions of a producer that has called init_transactions. Where a
+        partition has lost the end of one (an election of a leader that lacked it, a disk that was full),
+        nobody reads beyond it, and no state can be read. The end of a transaction applies to all that the
+        partition holds open of its producer; so one is begun there and aborted. What was committed and is
+        aborted now counts as lost with that end: the comparison of the state with the topics finds it.
+        """
+        topics = {self._state_topic}
+        for each in SERVICES if service == RUN else (service,):
+            topics.update(Topics(self._source).of_service(each).kinds)
+        admin = client.admin_client(self._settings)
+        partitions = dict.fromkeys(topic_ids(admin, sorted(topics)), 1)
+        held = held_offsets(admin, partitions)
+        decided = held_offsets(admin, partitions, undecided=False)
+        undecided = [topic for topic, _ in held if decided[topic, 0].stop < held[topic, 0].stop]
+        if not undecided:
+            return
+        # Those of other services are looked at too, for which this changes nothing.
+        _LOG.info("aborting what is open in topics", topics=undecided)
+        try:
+            producer.begin_transaction()
+            for topic in undecided:
+                producer.produce(topic, b"", b"", 0)
+            producer.flush(_OPEN_S)
+        except KafkaException as exception:
+            raise self._in_words("taking over", exception) from exception
+        self._until_done("taking over", _OPEN_S, producer.abort_transaction)
 
     def _stored(self) -> list[StoredState | None]:
         return [read_state(self._settings, self._source, service) for service in self._states]

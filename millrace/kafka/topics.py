@@ -142,7 +142,7 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
         max_message_bytes=_LARGE,
     ),
 }
-"""By the part of a topic's name behind the source; ``table`` for ``{source}.{db}.{table}``."""
+"""By the part of a topic's name after the source; ``table`` for ``{source}.{db}.{table}``."""
 
 
 @dataclass(frozen=True, slots=True)

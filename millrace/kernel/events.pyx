@@ -244,7 +244,7 @@ cdef struct Variable:
 
 
 cdef struct Step:
-    # Where an event stands in its transaction, and what is open behind it.
+    # Where an event stands in its transaction, and what is open after it.
     bint known  # it belongs to a transaction
     bint begins  # ``_new_name`` is that of the transaction
     int ends
@@ -669,7 +669,7 @@ cdef class EventRecordWriter:
         return made
 
     cdef bytes _table_of(self, table_map):
-        """Give database and table of a table map in Avro, each behind its branch of the union."""
+        """Give database and table of a table map in Avro, each after its branch of the union."""
         if table_map is None:
             return None
         if table_map is not self._last_table_map:
@@ -926,7 +926,7 @@ cdef void put_gtid(Sink* sink, Source* source, int known) noexcept:
 
 
 cdef void put_pair(Sink* sink, Source* source, int size) noexcept:
-    """An immediate value and, where its highest bit says so, the original one behind it."""
+    """An immediate value and, where its highest bit says so, the original one after it."""
     cdef uint64_t flag = <uint64_t> 1 << (8 * size - 1)
     cdef uint64_t number = read_uint(source, size)
     put_some_long(sink, <int64_t> (number & ~flag))
@@ -982,7 +982,7 @@ cdef void put_mariadb_gtid(Sink* sink, Source* source) noexcept:
 # ------------------------------------------------------------------------------------------ raw records
 
 cdef class RawTaker:
-    """Makes records of the raw topic of whole events that come one behind the other.
+    """Makes records of the raw topic of whole events that come one after the other.
 
     ``roles`` has the role of each type of event, by its code; those of ``left`` are left to the reader. After
     :meth:`take`: ``position`` and ``last_ms`` as the next event finds them, ``size``, the bytes of the events,

@@ -290,7 +290,7 @@ cdef Py_ssize_t decimal_digits(uint8_t* text, const uint8_t* data, Py_ssize_t si
 
 
 cdef int put_decimal_text(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
-    """Append the digits of a DECIMAL: without zeros in front, and all of those behind the point."""
+    """Append the digits of a DECIMAL: without zeros in front, and all of those after the point."""
     cdef uint8_t[66] text
     cdef Py_ssize_t count = decimal_digits(text, data, size, precision, scale)
     cdef Py_ssize_t first = 0
@@ -351,7 +351,7 @@ cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcep
         if more > size - at - 1:
             return False
         second = data[at + 1]
-        # Forms that are longer than they need be, surrogates, and what lies behind U+10FFFF.
+        # Forms that are longer than they need be, surrogates, and what lies beyond U+10FFFF.
         if (
             (lead == 0xE0 and second < 0xA0)
             or (lead == 0xED and second > 0x9F)
@@ -787,7 +787,7 @@ cdef int put_string(Output* out, str text) except -1:
 
 
 def pack(str form not None, *values):
-    """Write values one behind the other, each by its letter in ``form``: see ``millrace.avro.binary.Pack``."""
+    """Write values one after the other, each by its letter in ``form``: see ``millrace.avro.binary.Pack``."""
     cdef Output out
     cdef Py_ssize_t i
     cdef Py_UCS4 letter
@@ -841,7 +841,7 @@ cdef Frame frame_of(frame) except *:
 
 
 cdef inline uint8_t* copy(uint8_t* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Copy into memory that the caller has measured; gives what is behind it."""
+    """Copy into memory that the caller has measured; gives what is after it."""
     memcpy(into, data, size)
     return into + size
 

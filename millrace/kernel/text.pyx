@@ -221,7 +221,7 @@ cdef int put_timestamp(Output* out, const uint8_t* data, int digits) noexcept no
 
 
 cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
-    """Append a DECIMAL with all digits behind the point; one that is zero and has a sign is unusual."""
+    """Append a DECIMAL with all digits after the point; one that is zero and has a sign is unusual."""
     cdef uint8_t[DIGITS] text
     cdef Py_ssize_t count = decimal_digits(text, data, size, precision, scale)
     cdef Py_ssize_t first = 0
@@ -403,7 +403,7 @@ cdef class RowText:
     def write(self, bytes rows not None, Py_ssize_t position, Py_ssize_t enough):
         """Write rows from a position on, at least one and until there are ``enough`` bytes.
 
-        Give the text, the position behind the last row that was written, and how many were. Where that is
+        Give the text, the position after the last row that was written, and how many were. Where that is
         the position given, the row there cannot be read. What a converter raises ends the work.
         """
         cdef Cursor cursor

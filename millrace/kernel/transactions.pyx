@@ -817,5 +817,5 @@ cdef inline int put_text(Output* out, bytes data) noexcept:
 
 
 cdef inline int put_span(Output* out, const Source* source, const Span* span) noexcept:
-    """Write bytes that were stepped over, behind their size."""
+    """Write bytes that were stepped over, after their size."""
     return put_sized(out, source.data + span.at, span.size)

@@ -1,6 +1,6 @@
 """Pin the artifacts: resolve the roots of every bundle and rewrite ``files`` in ``artifacts.toml``.
 
-``python -m millrace.local.pin``, after a version in ``roots`` was changed; names of bundles behind it mean
+``python -m millrace.local.pin``, after a version in ``roots`` was changed; names of bundles after it mean
 those alone.
 """
 

@@ -416,7 +416,7 @@ def _charset_in(collation: str | None) -> str | None:
 
 
 def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:
-    """Give the columns that MariaDB adds to a system-versioned table, behind all others, and shows nowhere.
+    """Give the columns that MariaDB adds to a system-versioned table, after all others, and shows nowhere.
 
     The second is the last part of the primary key, where there is one.
     """
@@ -439,7 +439,7 @@ def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:
 def enum_members(column_type: str) -> tuple[str, ...] | None:
     r"""Return the members of ``enum('a','b')`` or ``set(…)``; None for other types.
 
-    Servers print a quote in a member doubled, and NUL, line feed, carriage return and the backslash behind a
+    Servers print a quote in a member doubled, and NUL, line feed, carriage return and the backslash after a
     backslash.
     """
     opening, _, rest = column_type.partition("(")

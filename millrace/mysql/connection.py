@@ -109,7 +109,7 @@ class MysqlConnection:
 
     @property
     def wire(self) -> Wire:
-        """The socket; the caller reads packets from it behind a command."""
+        """The socket; the caller reads packets from it after a command."""
         return self._wire
 
     @property

@@ -1,14 +1,14 @@
 """The events of a replication dump, cut out of the wire packets that carry them. No I/O.
 
-A packet is a length (3 bytes, little-endian), a sequence number (1 byte) and a payload. Behind a dump command
+A packet is a length (3 bytes, little-endian), a sequence number (1 byte) and a payload. After a dump command
 each payload starts with a status byte: 0x00 and then an event, 0xFE for the end of a dump that does not wait,
 0xFF and then an error. An event of 16 MiB - 2 bytes or more does not fit: its first packet has the greatest
 length, 0xFFFFFF, and so has each further one but the last, which may be empty; only the first has the status
 byte. See "MySQL Packets" and "Binlog Network Stream" in the MySQL source documentation.
 
-To a semi-synchronous replica two more bytes stand behind the status byte: 0xEF, and 1 where the server waits
+To a semi-synchronous replica two more bytes stand after the status byte: 0xEF, and 1 where the server waits
 for an acknowledgement of this event, else 0. See "Semi-Sync Replication" in MariaDB's documentation, which
-does not say that behind an event that wants an acknowledgement the numbers of packets begin anew, at 1.
+does not say that after an event that wants an acknowledgement the numbers of packets begin anew, at 1.
 
 :class:`EventSplitter` owns the buffer into which a socket reads. What fits into the buffer comes out whole;
 an event that does not comes out in pieces, so that memory is bounded whatever the size of an event. The first

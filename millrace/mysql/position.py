@@ -44,7 +44,7 @@ _HEADER_SIZE = 19
 _MASK = 0xFFFFFFFF
 _U64 = struct.Struct("<Q")
 _GREATEST = 1 << 62
-"""No file is longer, and what comes behind still fits a long of Avro."""
+"""No file is longer, and what comes after still fits a long of Avro."""
 
 
 class PositionTracker:
@@ -180,7 +180,7 @@ def _hex(body: bytes) -> str:
 
 
 def _lenenc(body: bytes, offset: int) -> tuple[int, int]:
-    """Read a length-encoded integer; return it and the offset behind it."""
+    """Read a length-encoded integer; return it and the offset after it."""
     first = body[offset] if offset < len(body) else 255
     size = {252: 2, 253: 3, 254: 8}.get(first, 0)
     if first in (251, 255) or offset + 1 + size > len(body):

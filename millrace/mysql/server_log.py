@@ -1,6 +1,6 @@
 """A server's binary log as it lies in its files, over a replication dump.
 
-The address is ``mysql://user:password@host:port/`` for all logs, with the name of a log file behind it for
+The address is ``mysql://user:password@host:port/`` for all logs, with the name of a log file after it for
 that one. TLS and defaults come from the settings ``MILLRACE_MYSQL_…``, as for the reader.
 """
 
@@ -30,8 +30,8 @@ __all__ = [
     "PlacedPiece",
     "ServerAddress",
     "ServerLog",
+    "follow_changes",
     "is_server",
-    "read_changes",
     "whole_events",
 ]
 
@@ -88,7 +88,7 @@ class ServerLog:
     """The events of a server's log as they lie in its files, from a place on.
 
     What stands in no file (heartbeats, made-up ROTATE events) is left out. With ``follow``, reading waits for
-    what the server writes next, and goes on by itself, at the event that was not complete, behind a
+    what the server writes next, and goes on by itself, at the event that was not complete, after a
     connection that was lost.
     """
 
@@ -170,7 +170,7 @@ class ServerLog:
 
 
 def _behind(placed: PlacedPiece) -> tuple[str, int]:
-    """Give the place to go on at: behind an event that is complete, else at its beginning."""
+    """Give the place to go on at: after an event that is complete, else at its beginning."""
     file, position, piece = placed
     return file, position + piece.event_size if piece.last else position
 
@@ -217,7 +217,7 @@ def whole_events(
             yield file, position, b"".join(parts)
 
 
-def read_changes(
+def follow_changes(
     url: str, *, after_gtids: str | None = None, follow: bool = True, reader: ChangeReader | None = None
 ) -> Iterator[ChangeEvent]:
     """Give the changes of rows in the log of the server at ``mysql://user:password@host:port/LOGFILE``.

@@ -74,7 +74,7 @@ class RowsSettings(SettingsGroup):
         "",
         description="columns of the keys of records in place of the primary key, as DATABASE.TABLE=COLUMN or "
         "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
-        "behind the =",
+        "after the =",
     )
     buffer_mib: int = Field(
         64,

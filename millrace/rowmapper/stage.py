@@ -141,7 +141,7 @@ class RowMapperStage:
     def _read(self, records: list[Record], index: int) -> tuple[int, list[Step]]:
         """Read records from ``index`` on, and give the index of the first one that is left.
 
-        With the kernel that is the one behind a transaction, unless tables are to be bound: then all are
+        With the kernel that is the one after a transaction, unless tables are to be bound: then all are
         read, so that their tables are bound together.
         """
         steps: list[Step] = []
@@ -316,7 +316,7 @@ class RowMapperStage:
 
 
 def _up_to_definitions(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """Divide steps behind each DDL statement: it may say what the tables are that come after it."""
+    """Divide steps after each DDL statement: it may say what the tables are that come after it."""
     begun = 0
     for at, step in enumerate(steps, 1):
         if step.transaction is not None and step.transaction.defines:

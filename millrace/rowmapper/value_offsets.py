@@ -14,7 +14,7 @@ __all__ = ["locate_value"]
 def locate_value(
     columns: Sequence[Column], event: RowsEvent, row: int, side: int, ordinal: int
 ) -> tuple[int, int]:
-    """Return the offsets in ``event.rows`` of a value's first byte, behind its length, and past its last.
+    """Return the offsets in ``event.rows`` of a value's first byte, after its length, and past its last.
 
     ``row`` counts from 0; ``side`` is 0 for the image before and 1 for the image after. The layout is that of
     :mod:`millrace.binlog.row_images`. Raises :class:`InvalidValueError` where there is no such value.

@@ -45,7 +45,7 @@ class Chunk:
     rows: int
     last_key: Sequence[str]
     at_end: bool
-    """Whether nothing of its range is left behind it."""
+    """Whether nothing of its range is left after it."""
 
     @property
     def size(self) -> int:
@@ -194,7 +194,7 @@ def key_columns(definition: TableDefinition) -> list[ColumnDefinition]:
 
 
 def after_key(keys: Sequence[ColumnDefinition], after: Sequence[str]) -> list[str]:
-    """Give the conditions of rows behind a key, of which ``after`` may name the first columns only."""
+    """Give the conditions of rows after a key, of which ``after`` may name the first columns only."""
     if not after:
         return []
     if len(after) < len(keys):

@@ -102,7 +102,7 @@ class Watermarks:
 
     @property
     def suffix(self) -> str:
-        """What stands behind the SELECT."""
+        """What stands after the SELECT."""
         return " LOCK IN SHARE MODE" if self.method is Method.SHARED_LOCK else ""
 
     @contextmanager

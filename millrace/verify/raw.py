@@ -34,7 +34,7 @@ class Piece(NamedTuple):
     event: int | None = None
 
     def behind(self, size: int) -> "Piece":
-        """Return what is left behind ``size`` bytes."""
+        """Return what is left after ``size`` bytes."""
         return self._replace(position=self.position + size, data=self.data[size:])
 
     @property
@@ -75,7 +75,7 @@ def topic_pieces(kafka: KafkaSettings, source: str, epoch: int) -> Iterator[Piec
 
 
 def folder_log(folder: Path) -> Callable[[str, int], Iterator[Piece]]:
-    """Give the function that reads log files of ``folder`` from a place on, one behind the other."""
+    """Give the function that reads log files of ``folder`` from a place on, one after the other."""
 
     def read(file: str, position: int) -> Iterator[Piece]:
         paths = {
@@ -112,7 +112,7 @@ def _file_pieces(path: Path, name: str, position: int) -> Iterator[Piece]:
 def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece]]) -> RawComparison:
     """Compare the topic with the log, which is read from the topic's first place on.
 
-    What the log has behind the end of the topic is no difference: it is yet to be read.
+    What the log has after the end of the topic is no difference: it is yet to be read.
     """
     outcome = RawComparison()
     log_pieces: Iterator[Piece] | None = None

@@ -146,7 +146,7 @@ def _last_offset(kafka: KafkaSettings, topic: str) -> int:
 def later_transactions(
     kafka: KafkaSettings, registry: SchemaRegistry, source: str, start: int, place: SourcePosition
 ) -> set[str]:
-    """Name the transactions that were committed at ``place`` or behind it.
+    """Name the transactions that were committed at ``place`` or after it.
 
     ``start`` is the end of the transactions topic before the place was read: those before it are earlier.
     """

@@ -168,7 +168,7 @@ def compare_tables(
     """Yield a comparison per table; ``progress`` is told the name before each.
 
     The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
-    of one moment: then ``later`` names the transactions behind it that have come until it is called.
+    of one moment: then ``later`` names the transactions after it that have come until it is called.
     ``part_of`` says what of a table its topic has, if that is not all.
     """
     connection.query("SET SESSION time_zone = '+00:00', NAMES utf8mb4", doing="compare tables")

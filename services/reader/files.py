@@ -62,7 +62,7 @@ class FilePlacer:
 
 
 class FileSource:
-    """Reads files one behind the other.
+    """Reads files one after the other.
 
     While it looks for its place it calls ``beat`` again and again, which shows a sign of life, and raises
     where the reader was asked to stop.
@@ -155,7 +155,7 @@ class FileSource:
             return self._file.read(size)
         except PACKING_ERRORS as error:
             raise GapError(
-                f"{self._path} cannot be unpacked behind {self._placer.position} of the log in it: {error}"
+                f"{self._path} cannot be unpacked after {self._placer.position} of the log in it: {error}"
             ) from error
         except OSError as error:
             raise RefusedError(f"{self._path} cannot be read: {error.strerror}") from error

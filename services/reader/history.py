@@ -83,14 +83,14 @@ def missing(read: str, gone: str) -> str:
     position = MariadbGtidPosition(_gtids(read))
     reached = {gtid.domain_id: gtid for gtid in position}
     return ", ".join(
-        f"behind {reached[last.domain_id]} up to {last}" if last.domain_id in reached else f"up to {last}"
+        f"after {reached[last.domain_id]} up to {last}" if last.domain_id in reached else f"up to {last}"
         for last in MariadbGtidPosition(_gtids(gone))
         if not position.contains(last)
     )
 
 
 def behind(read: str, gone: str) -> str:
-    """Return what is to be left out so as to go on behind both: what was read, and what is gone."""
+    """Return what is to be left out so as to go on after both: what was read, and what is gone."""
     if _is_mysql(gone):
         return str(GtidSet.parse(gone).union(GtidSet.parse(read)))
     return str(MariadbGtidPosition.parse(read).union(MariadbGtidPosition(_gtids(gone))))

@@ -337,7 +337,7 @@ class LiveSource:
         if state.left_out:
             before = gtids_before(self._head(connection, state.log_file))
             if missing(before, state.left_out):
-                # What the epoch leaves out may lie behind our place as well, where a dump by position has it.
+                # What the epoch leaves out may lie after our place as well, where a dump by position has it.
                 self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
                 return
         position = state.position
@@ -397,7 +397,7 @@ class LiveSource:
         *,
         gap: bool = False,
     ) -> None:
-        """Go on behind ``gtids``; where more than these is ``gone``, that is a gap, as it may be anyway."""
+        """Go on after ``gtids``; where more than these is ``gone``, that is a gap, as it may be anyway."""
         lost = missing(gtids, gone)
         if not lost:
             self._dump_after(connection, names, gtids, reason, left_out=gtids, gap=gap)

@@ -24,7 +24,7 @@ class LogMismatch:
     """Why a log is not the one that was read; ``reason`` says it in words.
 
     ``other_server`` tells that another server wrote it. ``purged`` tells that the file that was read is older
-    than all that are there. ``followed_by`` is the file behind one that lost its end.
+    than all that are there. ``followed_by`` is the file after one that lost its end.
     """
 
     reason: str

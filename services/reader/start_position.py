@@ -113,7 +113,7 @@ class StartPositionFinder:
             self._progress = TransactionProgress()
         self._cut = False
         if begins or self._begin is None:
-            # A BEGIN may stand behind a GTID in the file before.
+            # A BEGIN may stand after a GTID in the file before.
             self._perhaps_before = self._perhaps_before and self._begin is None and not by_gtid
             self._begin, self._by_gtid = (log_file, position), by_gtid
         if by_gtid:

@@ -2,7 +2,7 @@
 
 Tables with a key are read first, in ranges of their keys, several at a time; then those without one, one at a
 time. What was written and how far each range has come are committed together, so that a snapshot that was
-killed resumes behind the last key that is written; a table without a key is read again from its beginning.
+killed resumes after the last key that is written; a table without a key is read again from its beginning.
 """
 
 import fnmatch
@@ -140,7 +140,7 @@ class _Pace:
         self._next = 0.0
 
     def delay(self, rows: int) -> float:
-        """Say how long to wait behind rows that were read."""
+        """Say how long to wait after rows that were read."""
         if not self._rate:
             return 0.0
         with self._lock:

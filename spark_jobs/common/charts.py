@@ -148,7 +148,7 @@ def columns(title: str, labels: Sequence[str], tips: Sequence[str], series: Sequ
 
 
 def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> str:
-    """Return a chart of stacked horizontal bars, the total written behind each."""
+    """Return a chart of stacked horizontal bars, the total written after each."""
     totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
     scale = (_WIDTH - _BAR_LABEL - _BAR_VALUE) / max([*totals, 1])
     parts = []

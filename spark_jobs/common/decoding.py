@@ -113,7 +113,7 @@ class _Kept:
         self._held_bytes = held_bytes
         self._held = 0
         self._file: IO[bytes] | None = None
-        # First number, number behind the last, bytes; the records, or where in the file they are.
+        # First number, number after the last, bytes; the records, or where in the file they are.
         self._parts: list[tuple[int, int, int, list[Record] | int]] = []
 
     def add(self, written: Sequence[OutputRecord]) -> list[Record]:

@@ -1,6 +1,6 @@
 """Events of ``{source}.events`` as rows of a DataFrame, decoded in the executors.
 
-A record is Avro behind the id of its writer's schema. The driver asks the registry for all schemas of the
+A record is Avro after the id of its writer's schema. The driver asks the registry for all schemas of the
 topic, and every record is decoded with its own, in ``mapInArrow`` by :mod:`millrace.avro.events`, which reads
 the head of a record (place, header, context) and the event itself only where it is asked for.
 """

@@ -54,7 +54,7 @@ _SMALLEST_LONG: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TopicSlice:
-    """Part of a topic: for each of its partitions the first offset and the one behind the last.
+    """Part of a topic: for each of its partitions the first offset and the one after the last.
 
     ``bounded`` is true where somebody chose the bounds, which may then cut what belongs together.
     """

@@ -129,7 +129,7 @@ def cut(  # noqa: PLR0917 - a slice, and into what
 def cuts_between(
     buckets: Sequence[Bucket], start: int, end: int, number: int, undecided: Iterable[tuple[int, int]] = ()
 ) -> list[int]:
-    """Choose where to cut: at most ``number`` - 1 places behind ``start``, about as many bytes apart.
+    """Choose where to cut: at most ``number`` - 1 places after ``start``, about as many bytes apart.
 
     No place is between the two offsets of one that is ``undecided``.
     """

@@ -78,7 +78,7 @@ class Report:
         self._parts.append(f'<div class="scroll">{markup}</div>')
 
     def table(self, headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, folded: str = "") -> None:
-        """Add a table that sorts on a click on a heading; with ``folded``, behind a line of that text."""
+        """Add a table that sorts on a click on a heading; with ``folded``, under a line of that text."""
         numeric = [any(isinstance(row[i], int | float | Bytes) for row in rows) for i in range(len(headings))]
         head = "".join(
             f'<th scope="col"{_number_class(number)}><button type="button">{escape(name)}</button></th>'
@@ -96,7 +96,7 @@ class Report:
         )
 
     def keys(self, summary: str, keys: Sequence[str]) -> None:
-        """Add a list of record keys behind a line of text."""
+        """Add a list of record keys under a line of text."""
         lines = "<br>".join(f"<code>{escape(key)}</code>" for key in keys)
         self._parts.append(f"<details><summary>{escape(summary)}</summary><p>{lines}</p></details>")
 

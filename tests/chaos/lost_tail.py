@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.avro.service_state import DecoderState, RowMapperState, stored_state
 from millrace.contract import RUN, SERVICES, EventKey, RawKey
@@ -25,6 +25,9 @@ from millrace.runtime.exit_codes import ExitCode
 from tests.chaos.faults import Fault, took_over, wait_until
 from tests.chaos.stack import Stack, Supervised
 from tests.shared import PROJECT
+
+if TYPE_CHECKING:
+    from millrace.local.processes import Process
 
 _LENGTHS: Final = struct.Struct(">qi")
 """Of a record batch: base offset, and the bytes after these twelve."""
@@ -135,14 +138,17 @@ class LostState(Fault):
     def end(self) -> None:
         stack = self._stack
         stack.kafka.start()
+        before = {name: stack.services[name].exits[ExitCode.DATA] for name in stack.at_work}
         for name in stack.at_work:
-            self._resume(stack.services[name])
+            stack.services[name].may_end_with(ExitCode.DATA)
+        # Where the end of a transaction is lost, only the service that began it ends it: all start at once.
+        started = {name: stack.services[name].resume() for name in stack.at_work}
+        for name, process in started.items():
+            self._follow(stack.services[name], process, before[name])
 
-    def _resume(self, service: Supervised) -> None:
-        """Start it again; if its state proves too old, rebuild that first."""
-        stack, before = self._stack, service.exits[ExitCode.DATA]
-        service.may_end_with(ExitCode.DATA)
-        process = service.resume()
+    def _follow(self, service: Supervised, process: "Process", before: int) -> None:
+        """Wait until it is at work again; if its state proves too old, rebuild that first."""
+        stack = self._stack
 
         def stopped() -> bool:
             return service.exits[ExitCode.DATA] > before
@@ -190,14 +196,31 @@ def cut_tail(kafka: Kafka, topic: str, transactions: int) -> bool:
         return False
     last = shared[-transactions - 1]
     for path in segments:
-        size = max(batch.end for batch in _batches(path) if batch.last_offset <= last)
-        with path.open("r+b") as segment:
-            segment.truncate(size)
-        # What Kafka knows of the segment besides is made from it again.
-        for other in path.parent.iterdir():
-            if other.suffix == ".snapshot" or (other.stem == path.stem and other.suffix.endswith("index")):
-                other.unlink()
+        _truncate(path, max(batch.end for batch in _batches(path) if batch.last_offset <= last))
     return True
+
+
+def cut_marker(kafka: Kafka, topic: str) -> None:
+    """Cut the end of the last transaction off partition 0 of a topic: its records stay open.
+
+    The brokers must be down, and the last batch in all replicas be such an end.
+    """
+    for node in range(kafka.nodes):
+        path = max((kafka.folder / f"data-{node}" / f"{topic}-0").glob("*.log"))
+        *_, last = _batches(path)
+        assert last.control
+        _truncate(path, last.start)
+
+
+def _truncate(segment_path: Path, size: int) -> None:
+    with segment_path.open("r+b") as segment:
+        segment.truncate(size)
+    # What Kafka knows of the segment besides is made from it again.
+    for other in segment_path.parent.iterdir():
+        if other.suffix == ".snapshot" or (
+            other.stem == segment_path.stem and other.suffix.endswith("index")
+        ):
+            other.unlink()
 
 
 def _batches(path: Path) -> Iterator[_Batch]:

@@ -47,7 +47,7 @@ def corpus() -> list[CorpusFile]:
 
 
 def _event_types(text: str) -> dict[int, int]:
-    """Read ``2:5 4:1``; what stands behind ``{inner`` is inside payloads."""
+    """Read ``2:5 4:1``; what stands after ``{inner`` is inside payloads."""
     pairs = (pair.split(":") for pair in text.split("{", maxsplit=1)[0].split())
     return {int(code): int(count) for code, count in pairs}
 

@@ -258,7 +258,7 @@ def cell(codec: ColumnCodec, value: object) -> bytes:
 
 def is_explained(sample: str, table: str, column: bytes, ours: bytes, theirs: bytes) -> bool:
     """Tell the differences that are none of the decoder."""
-    # SHOW CREATE TABLE, where the members come from, writes characters behind U+FFFF as question marks.
+    # SHOW CREATE TABLE, where the members come from, writes characters beyond U+FFFF as question marks.
     if table == "alltypes" and column == b"en" and (ours, theirs) == ("é?".encode(), "é😀".encode()):
         return True
     # MariaDB leaves virtual columns out of all images.

@@ -85,7 +85,7 @@ def _up_to(pattern: bytes) -> Alike:
         for number, line in enumerate(lines):
             if compiled.match(line):
                 return lines[:number]
-        return lines[:-1]  # what stands behind the last line break
+        return lines[:-1]  # what stands after the last line break
 
     return cut
 

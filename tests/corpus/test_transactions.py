@@ -29,7 +29,7 @@ BROKEN = {
     "rust_mysql_common/binlog_truncated_event.000001",
     "rust_mysql_common/binlog_truncated_prev_gtid_event.000001",
 }
-# MySQL 5.0 writes an XID behind a single statement without BEGIN.
+# MySQL 5.0 writes an XID after a single statement without BEGIN.
 XID_ALONE = ("tungsten-replicator/", "rust_mysql_common/corrupt-relay-bin")
 
 

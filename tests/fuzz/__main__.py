@@ -164,7 +164,7 @@ class Mutator:
         for _ in range(choose.choice((1, 1, 1, 2, 3, 6))):
             if not changed:
                 break
-            # Mostly behind the header: an event of another type, or of no size, says little.
+            # Mostly after the header: an event of another type, or of no size, says little.
             low = min(19, len(changed) - 1) if choose.random() < 0.9 else 0
             at = choose.randrange(low, len(changed))
             match choose.randrange(7):

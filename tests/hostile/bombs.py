@@ -96,7 +96,7 @@ def record(*parts: Part) -> bytes:
 
 
 def hollow(event: Event, zeros: int, version: str = MYSQL) -> tuple[Part, ...]:
-    """Write an event without checksum, with so many zeros behind it that count as its own."""
+    """Write an event without checksum, with so many zeros after it that count as its own."""
     log = MadeLog(version)
     data = log.add(event).events[-1][1]
     if log.state.format is not None and log.state.format.checksum:

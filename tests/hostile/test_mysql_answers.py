@@ -185,7 +185,7 @@ def test_as_many_logs_as_any_server_has(commands: Commands) -> None:
 
 
 def dump(*payloads: bytes, sequence: int | None = None) -> Step:
-    """Send these payloads behind the ROTATE that names the file, and then nothing."""
+    """Send these payloads after the ROTATE that names the file, and then nothing."""
 
     def answer(self: MysqlServer, peer: Peer, wait: bool) -> None:
         self.rotate(peer)

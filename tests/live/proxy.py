@@ -10,7 +10,7 @@ from typing import Self
 class Proxy:
     """Forwards connections from a port of its own to another on loopback.
 
-    ``stall_at`` makes it stop, for good, right behind the piece of the server's bytes that holds these. While
+    ``stall_at`` makes it stop, for good, right after the piece of the server's bytes that holds these. While
     it is frozen nothing passes, new connections included, and nothing is closed.
     """
 

@@ -113,7 +113,7 @@ class ReaderWorld:
         return entries
 
     def end_offset(self) -> int:
-        """Offset behind the last record of the raw topic, open transactions included; 0 without a topic."""
+        """Offset after the last record of the raw topic, open transactions included; 0 without a topic."""
         if not self._exists(self.topics.raw):
             return 0
         consumer = Consumer({"bootstrap.servers": self.settings.bootstrap_servers, "group.id": "test"})

@@ -20,7 +20,7 @@ from millrace.binlog import ChangeReader
 from millrace.cli import main
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlConnection
-from millrace.mysql.server_log import read_changes
+from millrace.mysql.server_log import follow_changes
 from millrace.mysql.status import log_status
 from tests.live.reader_world import TRUST, ReaderWorld, settle
 from tests.live.test_binlog_sql import _load
@@ -155,7 +155,7 @@ def test_changes_of_rows_come_from_a_server(database: Server) -> None:
     reader = ChangeReader(lambda *table: names.append(".".join(table)))
     found = [
         (event.operation, list(event.rows))
-        for event in read_changes(url(database), follow=False, reader=reader)
+        for event in follow_changes(url(database), follow=False, reader=reader)
         if event.database == "command_changes"
     ]
     expected = [*[("insert", 1)] * 3, ("update", 1), ("delete", 1)]
@@ -354,7 +354,7 @@ def test_a_copy_goes_on_where_it_was_cut(database: Server, tmp_path: Path) -> No
 def test_a_copy_goes_on_beyond_the_positions_that_a_dump_can_name(
     mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind 4 GiB a dump begins at the head of the file; here a few bytes count as 4 GiB."""
+    """Beyond 4 GiB a dump begins at the head of the file; here a few bytes count as 4 GiB."""
     write(mysql, "command_far")
     mysql.execute("FLUSH BINARY LOGS")
     write(mysql, "command_far")

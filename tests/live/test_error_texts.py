@@ -62,7 +62,7 @@ class World:
     def write(self, topic: str, *records: tuple[bytes, bytes, str | None]) -> None:
         """Write records, each as key, value and header chunk."""
         servers = self.settings.bootstrap_servers
-        # Else what a broker takes only when it is sent again may come behind what was sent later.
+        # Else what a broker takes only when it is sent again may come after what was sent later.
         producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
         for key, value, chunk in records:
             producer.produce(

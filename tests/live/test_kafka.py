@@ -37,6 +37,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from millrace.stage import Output, Record
+from tests.chaos.lost_tail import cut_marker
 from tests.shared import environment_with
 
 from .output import send
@@ -265,7 +266,7 @@ def test_fencing_is_found_by_the_next_poll(settings: KafkaSettings, topics: Topi
 
 
 def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, topics: Topics) -> None:
-    """The last stable offset stands still at another service's open transaction: our state lies behind it."""
+    """The last stable offset stands still at another service's open transaction: our state lies after it."""
     with TransactionalProducer(settings, topics.source, "decoder") as other:
         other.open()
         send(other, topics.state, b"other", b"open", 0)
@@ -292,8 +293,9 @@ def test_a_state_that_stays_hidden(
         with pytest.raises(BrokerError) as caught:
             read_state(settings, topics.source, "reader")
     assert caught.value.message == (
-        f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end. It may "
-        "be one that Kafka has forgotten: kafka-transactions.sh finds it (find-hanging) and ends it (abort)"
+        f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end. Kafka "
+        "may have forgotten it: the service that began it ends it when it is started again; "
+        "kafka-transactions.sh finds it (find-hanging) and ends it (abort), too"
     )
 
 
@@ -331,7 +333,7 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
 
 
 def test_state_survives_compaction(source_name: str) -> None:
-    """What a service wrote last stays, however many others' states lie behind it."""
+    """What a service wrote last stays, however many others' states lie after it."""
     properties = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "0"}
     with Kafka(properties=properties, heap_mb=256) as kafka:
         settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
@@ -362,6 +364,39 @@ def test_state_survives_compaction(source_name: str) -> None:
         stored = read_state(settings, source_name, "reader")
         assert stored is not None
         assert stored.value == b"the reader's last"
+
+
+def test_a_transaction_of_which_kafka_lost_the_end(source_name: str) -> None:
+    """Its records hide all that lies after them, until the service that wrote them starts."""
+    with Kafka(heap_mb=256) as kafka:
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        topics = Topics(source_name)
+        create(connect(settings), topics)
+        with TransactionalProducer(settings, source_name, "decoder") as producer:
+            producer.open()
+            producer.commit(b"the decoder's")
+        with TransactionalProducer(settings, source_name, "reader") as producer:
+            producer.open()
+            for number in (b"1", b"2"):
+                send(producer, topics.raw, number, number, 1000)
+                producer.commit(number)
+        assert values(settings, topics.raw) == [b"1", b"2"]
+        assert values(settings, topics.state)[-1] == b"2"
+        kafka.kill_node(0)
+        for topic in (topics.raw, topics.state):
+            cut_marker(kafka, topic)
+        kafka.start()
+        with TransactionalProducer(settings, source_name, "reader") as producer:
+            (stored,) = producer.open()
+            assert stored is not None
+            assert stored.value == b"1"
+            send(producer, topics.raw, b"3", b"3", 1000)
+            producer.commit(b"3")
+        assert values(settings, topics.raw) == [b"1", b"3"]
+        with TransactionalProducer(settings, source_name, "decoder") as producer:
+            (stored,) = producer.open()
+            assert stored is not None
+            assert stored.value == b"the decoder's"
 
 
 def test_topics_are_created_once_and_never_altered(

@@ -133,7 +133,7 @@ def test_start_at_the_end(kafka: Kafka, database: Server, source_name: str) -> N
     world = ReaderWorld.of(kafka, source_name, database, MILLRACE_START="latest")
     with world.reader() as process:
         state = world.wait_until_at(database, process)
-        # MariaDB may write a checkpoint event behind the end at any time.
+        # MariaDB may write a checkpoint event after the end at any time.
         assert end <= (state.log_file, state.position) < (end[0], end[1] + 200)
         assert state.gtid_set == _executed(database)
 

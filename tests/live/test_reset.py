@@ -59,7 +59,7 @@ def read_to_the_end(world: ReaderWorld, server: Server) -> list[RawRecord]:
 
 
 def test_a_source_is_moved(kafka: Kafka, database: Server, source_name: str) -> None:
-    """Once to each kind of place; each time in an epoch of its own, behind a record that says so."""
+    """Once to each kind of place; each time in an epoch of its own, after a record that says so."""
     database.execute("FLUSH BINARY LOGS")
     settle(database)
     begin = log_end(database)

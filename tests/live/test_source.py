@@ -163,7 +163,7 @@ def _purge(server: Server, oldest: str) -> None:
 
 
 def _gone(server: Server, read: str, until: str, end: tuple[str, int]) -> str:
-    """How the reader names what is gone: all that came behind ``read``, or ``end``."""
+    """How the reader names what is gone: all that came after ``read``, or ``end``."""
     if isinstance(server, MariaDB):
         return f"with the transactions behind {read} up to {until}"
     if not read:

@@ -3,7 +3,7 @@
 The codecs of Python that bear the same names are other tables: latin1 is Windows-1252 with five codes more,
 sjis has another backslash, eight of the sets have no codec at all. So the meaning of each code comes from a
 server's CONVERT, kept in ``charsets.json`` (written by ``tools/generate_charsets.py``, which names the
-servers in it). A codec of Python does the work only where it was found equal on every code, or behind a
+servers in it). A codec of Python does the work only where it was found equal on every code, or after a
 list of the codes in which it is not.
 """
 
@@ -66,18 +66,18 @@ def _python(name: str, codec: str, *, injective: bool = True) -> Charset:
 
 
 def _basic_plane(name: str, codec: str) -> Charset:
-    """Take a codec of Python, but no character behind U+FFFF."""
+    """Take a codec of Python, but no character beyond U+FFFF."""
     decoder, encoder = codecs.getdecoder(codec), codecs.getencoder(codec)
 
     def decode(data: bytes) -> str:
         text = decoder(data)[0]
         if not text.isascii() and max(text) > "\uffff":
-            raise UnicodeDecodeError(name, data, 0, len(data), "a character behind U+FFFF")
+            raise UnicodeDecodeError(name, data, 0, len(data), "a character beyond U+FFFF")
         return text
 
     def encode(text: str) -> bytes:
         if not text.isascii() and max(text) > "\uffff":
-            raise UnicodeEncodeError(name, text, 0, len(text), "a character behind U+FFFF")
+            raise UnicodeEncodeError(name, text, 0, len(text), "a character beyond U+FFFF")
         return encoder(text)[0]
 
     return Charset(name, decode, encode)

@@ -57,7 +57,7 @@ class RealMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DecimalMetadata:
-    """NEWDECIMAL: digits in all, and digits behind the point (uint8 each)."""
+    """NEWDECIMAL: digits in all, and digits after the point (uint8 each)."""
 
     precision: int
     scale: int

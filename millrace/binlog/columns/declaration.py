@@ -1,6 +1,6 @@
 """How a column type is declared: once, as a :class:`ColumnCodec`, and everything else follows from that.
 
-A declaration says how large a value is in a row image (a fixed :mod:`struct` code, or bytes behind a length),
+A declaration says how large a value is in a row image (a fixed :mod:`struct` code, or bytes after a length),
 what its bytes mean and how they are made again, what it becomes in Avro, and how SQL writes the type and the
 value. The bytes of one value, without the length in front, are called its *payload*; where the struct code is
 that of a number, the payload is that number.
@@ -112,7 +112,7 @@ class NativeKind(IntEnum):
     DATETIME = 9
     TIMESTAMP = 10
     DECIMAL = 11
-    """DECIMAL of ``a`` digits, ``b`` of them behind the point, to a decimal's bytes."""
+    """DECIMAL of ``a`` digits, ``b`` of them after the point, to a decimal's bytes."""
     BYTES = 12
     """Bytes as they are, filled up with zero bytes to ``a``."""
     UTF8 = 13
@@ -152,7 +152,7 @@ class ColumnCodec(ABC):
     """The declaration of a column type, bound to one column.
 
     ``struct_code`` is the payload's code in :mod:`struct` (little-endian) where all values have one size;
-    otherwise it is empty and the payload stands behind a length of ``length_bytes`` bytes.
+    otherwise it is empty and the payload stands after a length of ``length_bytes`` bytes.
     ``decode_is_identity`` says that the payload is the natural value already.
     """
 

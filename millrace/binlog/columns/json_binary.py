@@ -1,6 +1,6 @@
 """MySQL's binary JSON: a document is read by offsets, so that one member can be found without the others.
 
-Specified in ``sql/json_binary.h`` of the server. A value is a type byte and, behind it or where an offset
+Specified in ``sql/json_binary.h`` of the server. A value is a type byte and, after it or where an offset
 points, its bytes; offsets count from the start of the array or object that holds them, in 2 bytes where
 that is small and 4 where it is large. Little-endian throughout. Documents that were updated in place have
 gaps, and bytes in them that no offset reaches, so a document is kept in its binary form and never written

@@ -2,7 +2,7 @@
 
 Specified in ``Json_diff_vector::write_binary`` and ``read_binary`` of the server (``sql/json_diff.cc``): a
 diff is an operation (uint8), a path and, unless it removes, a value in binary JSON; path and value stand
-behind length-encoded integers. A path is text such as ``$.a[2]."b c"``.
+after length-encoded integers. A path is text such as ``$.a[2]."b c"``.
 """
 
 import json

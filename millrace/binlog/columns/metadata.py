@@ -1,4 +1,4 @@
-"""The columns of a table map: types and their metadata block, and the optional metadata behind the NULL bits.
+"""The columns of a table map: types and their metadata block, and the optional metadata after the NULL bits.
 
 ``Table_map_event`` in MySQL's ``libbinlogevents/include/rows_event.h`` specifies both; MariaDB's
 ``Table_map_log_event::init_metadata_fields`` writes the same fields by slightly other rules:
@@ -60,7 +60,7 @@ class TableMap(Protocol):
 
     @property
     def column_metadata(self) -> bytes:
-        """Metadata of the columns' types, one behind the other."""
+        """Metadata of the columns' types, one after the other."""
 
     @property
     def null_bits(self) -> bytes:
@@ -68,7 +68,7 @@ class TableMap(Protocol):
 
     @property
     def optional_metadata(self) -> bytes:
-        """Fields of the optional metadata, one behind the other."""
+        """Fields of the optional metadata, one after the other."""
 
 
 class OptionalMetadataType(IntEnum):
@@ -223,7 +223,7 @@ _FIELDS = {
 
 
 def decode_optional_metadata(raw: bytes) -> OptionalMetadata:
-    """Read the fields behind the NULL bits: type (uint8), length (length-encoded integer), value.
+    """Read the fields after the NULL bits: type (uint8), length (length-encoded integer), value.
 
     Raise :class:`MalformedError`; a field that comes twice is one too.
     """

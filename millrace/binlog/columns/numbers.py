@@ -168,7 +168,7 @@ class DecimalFormat:
         return -value if negative else value
 
     def decode(self, payload: bytes) -> Decimal:
-        """Read the number with exactly ``scale`` digits behind the point."""
+        """Read the number with exactly ``scale`` digits after the point."""
         value = self.unscaled(payload)
         negative = int.from_bytes(payload, "big") < self._half
         return Decimal((int(negative), tuple(map(int, str(abs(value)))), -self.scale))
@@ -341,7 +341,7 @@ class Real(ColumnCodec):
         return Native(NativeKind.REAL)
 
     def text(self, value: float) -> str:
-        """Write the number as the server shows it, FLOAT(M,D) with D digits behind the point."""
+        """Write the number as the server shows it, FLOAT(M,D) with D digits after the point."""
         if self.decimals is not None:
             return f"{value:.{self.decimals}f}"
         return format_float(value) if self.name == "float" else format_double(value)

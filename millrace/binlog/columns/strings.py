@@ -1,6 +1,6 @@
 """Strings: CHAR and BINARY, VARCHAR and VARBINARY, the TEXT and BLOB families, MariaDB's compressed ones.
 
-A value stands behind its length, little-endian, in as many bytes as the greatest length needs (CHAR, VARCHAR)
+A value stands after its length, little-endian, in as many bytes as the greatest length needs (CHAR, VARCHAR)
 or as the metadata says (BLOB). A CHAR travels without the spaces, a BINARY without the zero bytes at its end.
 
 A natural value is ``str`` where the character set is known, the bytes are valid in it and the text encodes

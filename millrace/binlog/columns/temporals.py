@@ -147,7 +147,7 @@ def _fraction_units(microsecond: int, size: int) -> int:
     """Count what a fraction of ``size`` bytes holds, of a number of microseconds that it holds exactly."""
     units, lost = divmod(microsecond, (1_000_000, 10_000, 100, 1)[size])
     if lost:
-        raise InvalidValueError(f"{microsecond} microseconds do not fit {size} bytes of a fraction")
+        raise EncodeError(f"{microsecond} microseconds do not fit {size} bytes of a fraction")
     return units
 
 
@@ -155,7 +155,7 @@ def _to_bytes(value: int, size: int, what: object) -> bytes:
     try:
         return value.to_bytes(size, "big")
     except OverflowError as error:
-        raise InvalidValueError(f"{what} does not fit its type") from error
+        raise EncodeError(f"{what} does not fit its type") from error
 
 
 class _Temporal(ColumnCodec):

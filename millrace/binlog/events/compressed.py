@@ -1,4 +1,4 @@
-"""The compressed record in which MariaDB packs statements and row images, zlib behind a small header.
+"""The compressed record in which MariaDB packs statements and row images, zlib after a small header.
 
 Format: ``binlog_buf_compress`` and ``binlog_buf_uncompress`` in MariaDB's ``sql/log_event.cc``.
 """

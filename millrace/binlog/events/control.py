@@ -111,7 +111,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 def _version_text(server_version: str) -> str:
-    """Cut off what MariaDB 10.0 and 10.1 have behind the version: a zero byte and ``log``."""
+    """Cut off what MariaDB 10.0 and 10.1 have after the version: a zero byte and ``log``."""
     return server_version.partition("\0")[0]
 
 
@@ -265,7 +265,7 @@ class HeartbeatLogEventV2(Event):
         if kind != _LOG_POSITION or after != position + size:
             raise InvalidValueError(f"a heartbeat's second field is its position, not {kind} of {size} bytes")
         if data[after:end] != b"\0":
-            raise TrailingBytesError("a heartbeat ends with a zero byte behind its position")
+            raise TrailingBytesError("a heartbeat ends with a zero byte after its position")
         return cls(decode_text(data[offset:name_end]), value)
 
     def encode_fields(self, post_header_length: int) -> bytes:

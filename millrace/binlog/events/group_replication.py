@@ -27,7 +27,7 @@ __all__ = ["CertificationItem", "TransactionContextEvent", "ViewChangeEvent", "W
 
 
 def _read_sized(data: bytes, offset: int, end: int, prefix_size: int) -> tuple[bytes, int]:
-    """Read bytes behind their length of ``prefix_size`` bytes."""
+    """Read bytes after their length of ``prefix_size`` bytes."""
     start = offset + prefix_size
     after = start + int.from_bytes(data[offset:start], "little")
     if start > end or after > end:
@@ -47,7 +47,7 @@ def _read_many(
 
 @structure
 class WriteSetItem:
-    """A hash of a row that the transaction wrote or read, as bytes behind their length (uint16)."""
+    """A hash of a row that the transaction wrote or read, as bytes after their length (uint16)."""
 
     value: RestBytes = item()
 
@@ -58,7 +58,7 @@ class WriteSetItem:
         return WriteSetItem(value), offset
 
     def write(self) -> bytes:
-        """Write the item behind its length."""
+        """Write the item after its length."""
         return len(self.value).to_bytes(2, "little") + self.value
 
 
@@ -93,7 +93,7 @@ class TransactionContextEvent(Event):
         write_set, at_read = _read_many(written, WriteSetItem.read, data, at, end)
         read_set, after = _read_many(read, WriteSetItem.read, data, at_read, end)
         if after != end:
-            raise TrailingBytesError(f"{end - after} bytes are left over behind the read set")
+            raise TrailingBytesError(f"{end - after} bytes are left over after the read set")
         return cls(
             int.from_bytes(data[offset + 1 : offset + 5], "little"),
             data[offset + 5],
@@ -124,7 +124,7 @@ class TransactionContextEvent(Event):
 
 @structure
 class CertificationItem:
-    """One entry of the certification database: key behind a uint16, value behind a uint32."""
+    """One entry of the certification database: key after a uint16, value after a uint32."""
 
     key: RestBytes = item()
     value: RestBytes = item()
@@ -137,7 +137,7 @@ class CertificationItem:
         return CertificationItem(key, value), offset
 
     def write(self) -> bytes:
-        """Write key and value, each behind its length."""
+        """Write key and value, each after its length."""
         sizes = len(self.key).to_bytes(2, "little"), len(self.value).to_bytes(4, "little")
         return sizes[0] + self.key + sizes[1] + self.value
 
@@ -159,7 +159,7 @@ class ViewChangeEvent(Event):
         count = int.from_bytes(data[offset + 48 : at], "little")
         entries, after = _read_many(count, CertificationItem.read, data, at, end)
         if after != end:
-            raise TrailingBytesError(f"{end - after} bytes are left over behind the certification info")
+            raise TrailingBytesError(f"{end - after} bytes are left over after the certification info")
         view_id = decode_text(data[offset : offset + 40].rstrip(b"\0"))
         return cls(view_id, int.from_bytes(data[offset + 40 : offset + 48], "little"), entries)
 

@@ -95,7 +95,7 @@ class GtidEvent(Event):
         if post_header_length < 42:
             gtid_flags, sid, gno = _unpack_56(data, offset)
             if at != end:
-                raise TrailingBytesError(f"{end - at} bytes are left over behind gno")
+                raise TrailingBytesError(f"{end - at} bytes are left over after gno")
             return cls(gtid_flags, sid, gno)
         gtid_flags, sid, gno, lt_type, last_committed, sequence_number = _unpack_57(data, offset)
         if lt_type != _LOGICAL_TIMESTAMP:
@@ -112,7 +112,7 @@ class GtidEvent(Event):
             ticket = int.from_bytes(data[at : at + 8], "little")
             at += 8
         if at != end:
-            raise TrailingBytesError(f"{end - at} bytes are left over behind the last field")
+            raise TrailingBytesError(f"{end - at} bytes are left over after the last field")
         return cls(
             gtid_flags,
             sid,
@@ -158,7 +158,7 @@ class GtidEvent(Event):
 
 
 def _read_pair(data: bytes, offset: int, end: int, size: int, flag: int) -> tuple[int, int | None, int]:
-    """Read an immediate value and, where its highest bit says so, the original one behind it."""
+    """Read an immediate value and, where its highest bit says so, the original one after it."""
     after = offset + size
     if after > end:
         raise truncated("immediate_…", size, offset, end)
@@ -237,7 +237,7 @@ class PreviousGtidsLogEvent(Event):
             entry, at = _read_entry(data, at, end, tagged=form == _TAGGED)
             entries.append(entry)
         if at != end:
-            raise TrailingBytesError(f"{end - at} bytes are left over behind the last identifier")
+            raise TrailingBytesError(f"{end - at} bytes are left over after the last identifier")
         return cls(form, tuple(entries))
 
     def encode_fields(self, post_header_length: int) -> bytes:
@@ -386,7 +386,7 @@ class GtidTaggedLogEvent(Event):
         while at < end:
             field, value_at = read_varint(data, at, end)
             if field <= previous:
-                raise InvalidValueError(f"field {field} of a GTID comes behind field {previous}")
+                raise InvalidValueError(f"field {field} of a GTID comes after field {previous}")
             if field >= len(_NAMES):
                 break
             previous = field

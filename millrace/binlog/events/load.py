@@ -112,7 +112,7 @@ class LoadDataEvent(Event):
         sizes = cursor.bytes(column_count, "sizes of column names")
         columns = tuple(_name(cursor, size) for size in sizes)
         table, database = _name(cursor, table_size), _name(cursor, database_size)
-        make: Any = cls  # each subclass has fields of its own behind these
+        make: Any = cls  # each subclass has fields of its own after these
         made: Self = make(
             thread_id,
             exec_time,
@@ -177,7 +177,7 @@ class LoadDataEvent(Event):
 
 
 def _name(cursor: Cursor, size: int) -> str:
-    """Read a name of known size and the zero byte behind it."""
+    """Read a name of known size and the zero byte after it."""
     name = cursor.bytes(size, "name in LOAD DATA")
     if cursor.u8("end of a name in LOAD DATA"):
         raise InvalidValueError(

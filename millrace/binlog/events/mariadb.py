@@ -219,7 +219,7 @@ class MariadbGtidListEvent(Event):
 
 @event(EventType.START_ENCRYPTION_EVENT, role=Role.BETWEEN)
 class StartEncryptionEvent(Event):
-    """Everything behind this event is encrypted: see millrace.binlog.encryption.
+    """Everything after this event is encrypted: see millrace.binlog.encryption.
 
     With IGNORABLE_F in its header it is not: the server sends plain events on a connection.
     """

@@ -159,8 +159,8 @@ class RowsEvent(Event):
     """Rows of one table. An image is there for each side that the operation has.
 
     ``extra_row_info`` is what follows its own length (version 2 only): a byte 0 and then what NDB notes,
-    behind its length (uint8, which counts itself and the format, the next byte); or a byte 1 and then the
-    partition of the rows (uint16), in an update with the one that they were in before behind it.
+    after its length (uint8, which counts itself and the format, the next byte); or a byte 1 and then the
+    partition of the rows (uint16), in an update followed by the one that they were in before.
 
     ``column_count`` is the width of the table, and the two bitmaps, lowest bit first, say which of its
     columns the images hold; a side that the operation does not have is empty: a write has no before image

@@ -59,14 +59,14 @@ class UserVarEvent(Event):
         at = name_end + 1
         if is_null:
             if at != end:
-                raise TrailingBytesError(f"{end - at} bytes are left over behind a NULL user variable")
+                raise TrailingBytesError(f"{end - at} bytes are left over after a NULL user variable")
             return cls(name, is_null, None, None, None, None)
         value_at = at + 9
         value_end = value_at + int.from_bytes(data[at + 5 : value_at], "little")
         if value_at > end or value_end > end:
             raise truncated("type, charset, value", value_end - at, at, end)
         if end - value_end > 1:
-            raise TrailingBytesError(f"{end - value_end - 1} bytes are left over behind the flags")
+            raise TrailingBytesError(f"{end - value_end - 1} bytes are left over after the flags")
         return cls(
             name,
             is_null,

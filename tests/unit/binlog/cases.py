@@ -59,12 +59,12 @@ def _format_of(server: str) -> LogFormat | None:
 
 
 def state_of(server: str) -> StreamState:
-    """Make the state behind the format description of a server."""
+    """Make the state after the format description of a server."""
     return StreamState(_format_of(server))
 
 
 def make_event(type_code: int, body: bytes, *, checksum: bool = True) -> bytes:
-    """Put a header in front of an event's post-header and body, and a checksum behind."""
+    """Put a header in front of an event's post-header and body, and a checksum after."""
     size = 19 + len(body) + 4 * checksum
     header = (
         (1700000000).to_bytes(4, "little")

@@ -67,7 +67,7 @@ def test_mariadb_file_decodes(name: str) -> None:
 
 @pytest.mark.parametrize("name", MARIADB)
 def test_what_the_server_sends_needs_no_key(name: str) -> None:
-    """It keeps START_ENCRYPTION, with IGNORABLE_F, and sends plain events behind it."""
+    """It keeps START_ENCRYPTION, with IGNORABLE_F, and sends plain events after it."""
     log = MAGIC + (FOLDER / f"mariadb-{name}.dump").read_bytes()
     assert len(list(decode_file(io.BytesIO(log)))) == 22
     assert len(list(decode_file(io.BytesIO(log), keys=MARIADB[name]))) == 22

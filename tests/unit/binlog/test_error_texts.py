@@ -173,7 +173,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: read(GtidTaggedLogEvent, tagged(NUMBER, SID)),
-        "field 1 of a GTID comes behind field 2",
+        "field 1 of a GTID comes after field 2",
     ),
     (
         lambda: read(GtidTaggedLogEvent, tagged(NUMBER)),

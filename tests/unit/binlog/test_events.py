@@ -8,10 +8,10 @@ from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.errors import (
     BinlogError,
     ChecksumError,
+    EncodeError,
     InvalidValueError,
     MissingStateError,
     TruncatedError,
-    UnrepresentableError,
     UnsupportedError,
 )
 from millrace.binlog.event_codec import BinlogEvent, decode_batch, decode_event, encode_event, seal
@@ -256,13 +256,13 @@ def test_unknown_type_keeps_its_bytes() -> None:
 def test_values_that_do_not_fit() -> None:
     state = state_of(MYSQL_97)
     header = EventHeader(1, 16, 1, 0)
-    with pytest.raises(UnrepresentableError, match="XidEvent cannot be written"):
+    with pytest.raises(EncodeError, match="XidEvent cannot be written"):
         encode_event(BinlogEvent(header, XidEvent(1 << 64)), state)
     table_map = TableMapEvent(1, 1, "d" * 300, "t", b"", b"", b"")
-    with pytest.raises(UnrepresentableError, match="TableMapEvent cannot be written"):
+    with pytest.raises(EncodeError, match="TableMapEvent cannot be written"):
         encode_event(BinlogEvent(EventHeader(1, 19, 1, 0), table_map), state)
     unmatched = TableMapEvent(1, 1, "d", "t", b"\3\3", b"", b"\0\0")
-    with pytest.raises(InvalidValueError, match="null_bits of 2 bytes for 2 columns"):
+    with pytest.raises(EncodeError, match="null_bits of 2 bytes for 2 columns"):
         encode_event(BinlogEvent(EventHeader(1, 19, 1, 0), unmatched), state)
 
 
@@ -310,7 +310,7 @@ def test_every_status_variable_has_a_vector() -> None:
 
 @pytest.mark.parametrize("code", VARIABLE_VECTORS)
 def test_status_variable(code: int) -> None:
-    """In both directions, with another behind it, and cut short."""
+    """In both directions, with another after it, and cut short."""
     raw, value = VARIABLE_VECTORS[code]
     block = bytes([code]) + bytes.fromhex(raw)
     name = VARIABLES[code][0]

@@ -216,7 +216,7 @@ ZEROS = bytes(1 << 24)
 
 
 class Vast(io.BytesIO):
-    """A log of events that are zeros but for their headers, as in a sparse file, and other events behind."""
+    """A log of events that are zeros but for their headers, as in a sparse file, and other events after."""
 
     def __init__(self, count: int, size: int, rest: bytes) -> None:
         super().__init__(rest)

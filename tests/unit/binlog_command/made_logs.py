@@ -119,7 +119,7 @@ def text_of(*logs: MadeLog, options: TextOptions | None = None) -> str:
 
 
 def body(text: str) -> list[str]:
-    """Give the lines behind the first log's format description, without the tail."""
+    """Give the lines after the first log's format description, without the tail."""
     lines = text.split("\n")
     starts = [number for number, line in enumerate(lines) if line.startswith(("# at ", "'/*!*/;"))]
     start = starts[1] + 1 if lines[starts[1]].startswith("'") else starts[1]

@@ -320,7 +320,7 @@ def test_what_cannot_be_undone_has_an_exit_code_of_its_own() -> None:
 
 
 def test_the_version_of_mariadb_10_1_ends_at_its_zero_byte() -> None:
-    """A real log; the servers write a zero byte and "log" behind the version."""
+    """A real log; the servers write a zero byte and "log" after the version."""
     log = str(LOGS / "mariadb-10.1.000001")
     assert "server v 10.1.23-MariaDB created " in run(log).stdout
     assert json.loads(run("--stats", "--json", log).stdout)["logs"][0]["server_version"] == "10.1.23-MariaDB"

@@ -101,7 +101,7 @@ def test_positions_of_named_logs() -> None:
 def test_a_place_that_is_not_reached_is_said() -> None:
     outcome = CliRunner().invoke(main, ["binlog", "--json", "--start-position", "other:4", MYSQL])
     assert (outcome.exit_code, outcome.stdout) == (0, "")
-    assert outcome.stderr == "note: no event that was read begins at or behind other:4\n"
+    assert outcome.stderr == "note: no event that was read begins at or after other:4\n"
 
 
 def test_damage_outside_of_what_is_asked_for_does_not_matter(tmp_path: Path) -> None:

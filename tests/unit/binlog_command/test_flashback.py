@@ -213,7 +213,7 @@ def test_what_cannot_be_undone(build: Callable[[MadeLog], object], message: str)
     with pytest.raises(UserError, match=f"bin.000001 at \\d+ has .*({message})") as caught:
         _flashback(log)
     assert caught.value.message.endswith(
-        "; the log does not say how to undo it: choose the events in front of it or behind it, or leave it "
+        "; the log does not say how to undo it: choose the events in front of it or after it, or leave it "
         "out with --force-read"
     )
 

@@ -96,7 +96,7 @@ def test_what_is_packed_in_much_may_unpack_to_more() -> None:
 
 
 def test_what_is_unpacked_twice_has_been_packed_in_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the bytes of a packed file there need not be as many of any disk."""
+    """After the bytes of a packed file there need not be as many of any disk."""
     monkeypatch.setattr("millrace.binlog_command.records.MAX_UNPACKED_SIZE", 500)
     log = MadeLog("11.4.5-MariaDB").add(bomb(1000))
     fits = list(LogDecoder().records(log.raw()))[-1].event

@@ -77,7 +77,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _sql(log: MadeLog, options: TextOptions | None = None) -> list[str]:
-    """The lines that are no comments, behind the format description."""
+    """The lines that are no comments, after the format description."""
     return [line for line in body(text_of(log, options=options)) if not line.startswith("#")]
 
 
@@ -469,7 +469,7 @@ def test_doubles_of_json_are_shown_as_by_the_server(server_version: str, shown: 
 
 @pytest.mark.parametrize("verbose", [1, 2])
 def test_rows_of_a_preview_of_mysql_5_1_are_said_not_to_be_readable(verbose: int) -> None:
-    """Its table maps end behind the types (a vector made by hand, of columns that need no metadata)."""
+    """Its table maps end after the types (a vector made by hand, of columns that need no metadata)."""
     log = MadeLog("5.1.15-beta-log")
     log.add(TableMapEvent(7, 1, "shop", "t", b"\x03\x03", b"", b""), INSERT, DELETE)
     text = text_of(log, options=TextOptions(verbose=verbose))

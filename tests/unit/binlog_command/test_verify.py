@@ -127,7 +127,7 @@ def test_rows_that_are_not_what_they_say(tmp_path: Path) -> None:
 
 
 def test_bits_that_mean_nothing(tmp_path: Path) -> None:
-    """A bit behind the bitmap of NULL columns is set in the second row, not in the first."""
+    """A bit after the bitmap of NULL columns is set in the second row, not in the first."""
 
     def change(data: bytearray) -> None:
         event = bytes(data[1635:1692])

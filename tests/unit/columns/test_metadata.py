@@ -14,6 +14,7 @@ from millrace.binlog.columns.metadata import (
     encode_optional_metadata,
 )
 from millrace.binlog.errors import InvalidValueError, MalformedError, TruncatedError, UnsupportedError
+from millrace.binlog.fields import pack_lenenc
 
 
 @dataclass
@@ -131,7 +132,7 @@ def test_table_maps_of_betas_of_5_1_have_no_metadata() -> None:
 
 def test_names_are_utf8_and_may_be_anything() -> None:
     names = ["a.b", "`", " ", "$", "\\", "😀", "x" * 64, "é" * 64]
-    block = bytes((4,)) + bytes((252,)) + sum(len(n.encode()) + 1 for n in names).to_bytes(2, "little")
+    block = bytes((4,)) + pack_lenenc(sum(len(n.encode()) + 1 for n in names))
     block += b"".join(bytes((len(name.encode()),)) + name.encode() for name in names)
     columns = columns_of(Map(b"\x03" * len(names), optional_metadata=block))
     assert [column.name for column in columns] == names

@@ -19,7 +19,13 @@ from millrace.binlog.columns.column import (
     PackMetadata,
     RealMetadata,
 )
-from millrace.binlog.errors import BinlogError, InvalidValueError, TrailingBytesError, TruncatedError
+from millrace.binlog.errors import (
+    BinlogError,
+    EncodeError,
+    InvalidValueError,
+    TrailingBytesError,
+    TruncatedError,
+)
 from millrace.binlog.row_images import RowImages, present_ordinals
 
 
@@ -117,9 +123,9 @@ def test_a_bitmap_of_another_size_is_refused() -> None:
 def test_values_must_fit_their_columns() -> None:
     images = RowImages(tiny_columns(2), None, b"\x01")
     for values in ((1, 2), (ABSENT, ABSENT), (300, ABSENT), (1,)):
-        with pytest.raises(InvalidValueError):
+        with pytest.raises(EncodeError):
             images.encode([(None, values)])
-    with pytest.raises(InvalidValueError):
+    with pytest.raises(EncodeError):
         images.encode([((1, ABSENT), None)])
 
 

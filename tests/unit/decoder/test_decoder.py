@@ -265,7 +265,7 @@ def test_events_inside_a_payload_follow_it() -> None:
 def test_the_output_does_not_depend_on_where_it_was_cut(
     limit: int, output_limit: int, held_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut behind every commit, also between the chunks of an event and inside a payload, and restarted."""
+    """Cut after every commit, also between the chunks of an event and inside a payload, and restarted."""
     monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
     raw = records(log().records, limit)
     whole = run(raw, output_limit)

@@ -273,7 +273,7 @@ def test_a_packed_file_that_is_cut_short(tmp_path: Path, ending: str, pack: Call
     (tmp_path / f"log.1{ending}").write_bytes(pack(content(log))[:-20])
     kafka = Recorder()
     writer = make(kafka)
-    with pytest.raises(GapError, match=r"log\.1\.gz cannot be unpacked behind \d+ of the log in it"):
+    with pytest.raises(GapError, match=r"log\.1\.gz cannot be unpacked after \d+ of the log in it"):
         read(source(writer, str(tmp_path / "log.*")), writer)
     assert content(log).startswith(written(kafka)["log.1"])
 

@@ -15,7 +15,7 @@ OPERATIONS = {"WRITE": "insert", "UPDATE": "update", "DELETE": "delete"}
 
 @dataclass
 class Log:
-    """Writes events one behind the other, as one source's stream."""
+    """Writes events one after the other, as one source's stream."""
 
     source: str = "shop"
     epoch: int = 0
