@@ -26,6 +26,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from millrace.binlog.errors import TrailingBytesError, UnsupportedError
@@ -191,6 +192,7 @@ def _array_type(of: FieldType) -> FieldType:
     return FieldType(f"{of.name} …", "array", read, write, item=of)
 
 
+@cache
 def declared_fields(declared: type) -> tuple[DeclaredField, ...]:
     """List the fields of an event or structure class in wire order."""
     hints = typing.get_type_hints(declared, include_extras=True)
