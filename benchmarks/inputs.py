@@ -224,7 +224,7 @@ INPUTS: dict[str, Callable[[_Values, float], Iterator[str]]] = {
 def write_input(name: str, connection: pymysql.Connection, scale: float) -> tuple[str, int]:  # type: ignore[type-arg]
     """Write input ``name`` into a log file of its own; return that file's name and how many rows it changes.
 
-    ``connection`` needs autocommit and may flush logs; the database ``bench_{name}`` is made anew.
+    ``connection`` needs autocommit and may flush logs; the database ``bench_{name}`` is made again.
     """
     database = f"bench_{name.lower()}"
     with connection.cursor() as cursor:

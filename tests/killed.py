@@ -13,7 +13,7 @@ others:
 ``after_fence``       other processes are fenced, the state is not read yet (by the Nth producer)
 ``after_produce``     N records were produced since the start
 ``inside_payload``    N records of events inside a transaction's payload were produced (decoder)
-``inside_statement``  for the Nth time, a record was produced whose statement goes on in another record
+``inside_statement``  for the Nth time, a record was produced whose statement continues in another record
 ``before_commit``     the Nth transaction is whole, its state included, and not committed
 ``in_commit``         some milliseconds after the Nth commit was asked for, done or not
 ``after_commit``      the Nth transaction is committed, and nothing was done after it
@@ -155,7 +155,7 @@ class Death:
 
 
 def is_unfinished(value: bytes | None) -> bool:
-    """Tell whether an event is one of rows whose statement goes on in the next."""
+    """Tell whether an event is one of rows whose statement continues in the next."""
     return (
         value is not None
         and len(value) > _ROWS_FLAGS

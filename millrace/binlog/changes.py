@@ -6,7 +6,7 @@ compressed rows events, rows events in fragments.
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from millrace.binlog.columns.column import ABSENT, Column
@@ -54,8 +54,8 @@ class ChangeEvent:
     database: str
     table: str
     columns: tuple[Column, ...]
-    _event: RowsEvent
-    _table_rows: TableRows[Any]
+    _event: RowsEvent = field(repr=False)
+    _table_rows: TableRows[Any] = field(repr=False)
 
     @property
     def rows(self) -> Iterator[Change]:

@@ -1,7 +1,7 @@
 """The checksum after an event: CRC-32 (zlib's), 4 bytes little-endian, over everything before it.
 
 Of a format description the IN_USE flag is left out of account: a server sets it in the file while the log is
-open and does not compute the checksum anew. Format: ``Log_event_footer`` in MySQL's
+open and does not recompute the checksum. Format: ``Log_event_footer`` in MySQL's
 ``libs/mysql/binlog/event/binlog_event.cpp``.
 """
 

@@ -49,7 +49,7 @@ class PartialRowsAssembler:
         """Take the next piece; give the bytes of the rows event if it is the last one, else None.
 
         Decode them in the state of :meth:`millrace.binlog.state.StreamState.for_payload`: a checksum after
-        them is left out. The ``event_size`` in their header is put right; of what is larger than 4 GiB it
+        them is left out. The ``event_size`` in their header is corrected; of what is larger than 4 GiB it
         holds the lower 32 bits. Raises InvalidValueError where a piece is missing or the sizes do not agree,
         and forgets the event.
         """

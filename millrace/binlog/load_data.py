@@ -91,7 +91,7 @@ class LoadDataAssembler:
             case LoadDataEvent():
                 return LoadData(event, None)
             case FormatDescriptionEvent() | StartEventV3() if event.created:
-                self._files.clear()  # the server was started anew: no load goes on
+                self._files.clear()  # the server was restarted: no load continues
                 self.held_bytes = 0
         return None
 

@@ -10,7 +10,7 @@ The grammar of a log, as far as reading single events depends on it::
 A FORMAT_DESCRIPTION gives the length of the common header, of every post-header, and the checksum; it ends
 the table maps of what came before, as does the rows event with STMT_END_F. Only logs of MySQL 4.0 and 4.1 may
 begin with another event. :class:`StreamState` holds this and can be saved and restored, so that a reader can
-go on in the middle of a log.
+continue in the middle of a log.
 """
 
 import copy

@@ -360,7 +360,7 @@ class _ContentFilter:
 
 
 def _ending_statement(record: LogRecord) -> LogRecord:
-    """Make a rows event the last of its statement: the flag is set and the checksum made anew."""
+    """Make a rows event the last of its statement: the flag is set and the checksum recomputed."""
     decoded = record.event
     assert isinstance(decoded, BinlogEvent)
     event = decoded.event

@@ -163,7 +163,7 @@ class _Copy:
         """Stand where an event starts: in what is there, or at its end."""
         if position > self._size:
             raise UserError(
-                f"the server goes on at {position} of {self._name}, where the copy ends at {self._size} "
+                f"the server continues at {position} of {self._name}, where the copy ends at {self._size} "
                 f"({self._path}): it leaves something out",
                 ExitCode.SOURCE,
             )
@@ -199,7 +199,7 @@ class _Copy:
 def _foreign(path: Path, name: str, position: int) -> UserError:
     return UserError(
         f"{path} is of another log than the server's {name}, or damaged: it differs at {position} or after; "
-        "it stays as it is, move it away to begin anew",
+        "it stays as it is, move it away to start over",
         ExitCode.DATA,
     )
 

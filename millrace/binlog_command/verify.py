@@ -117,7 +117,7 @@ class VerifyOutput:
 
     def _enter(self, record: LogRecord) -> None:
         if self._next_file is not None and self._next_file != record.file:
-            self._note(record, f"the log before it goes on in {self._next_file}")
+            self._note(record, f"the log before it continues in {self._next_file}")
         self._tell_counted()
         self._check_end()
         self._files += 1

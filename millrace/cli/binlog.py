@@ -255,7 +255,7 @@ class Input(Protocol):
     "--force-read",
     "-f",
     is_flag=True,
-    help="Go on after events that cannot be read, or, with --flashback, undone.",
+    help="Continue after events that cannot be read, or, with --flashback, undone.",
 )
 @option(
     _SCREEN,

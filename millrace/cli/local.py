@@ -139,7 +139,7 @@ def _up_detached(nodes: str, *, mariadb: bool) -> None:
         state = _read_state()
         if state is not None and state["pid"] == process.pid:
             _say(_endpoints(state))
-            process.returncode = 0  # it goes on without us
+            process.returncode = 0  # it continues without us
             return
         time.sleep(0.1)
     _fail(f"it ended:\n{tail(log, 40)}")
@@ -150,7 +150,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _private(path: Path) -> BinaryIO:
-    """Open a file to be written anew that nobody else may read: passwords stand in it."""
+    """Open a file to be written that nobody else may read: passwords stand in it."""
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     os.fchmod(number, 0o600)
     return os.fdopen(number, "wb")

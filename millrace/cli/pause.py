@@ -71,7 +71,7 @@ def resume(
 ) -> None:
     """Let a paused source go on, or give the rows of paused tables to their topics, in order and once.
 
-    Without a name it is the source: its services go on by themselves within seconds. For tables it takes over
+    Without a name it is the source: its services resume within seconds. For tables it takes over
     from the row mapper, as 'millrace deadletter redrive' does. If it is interrupted, start it again.
     """
     configure_logging("ERROR")

@@ -323,7 +323,7 @@ def _first_place(server: Server, start: str, text: str) -> Iterator[Outcome]:
     if kind == "gtid":
         missing = "" if server.is_mariadb else _purged_but(server, rest)
         if missing:
-            yield error(f"{text}: of what follows, this is purged: {missing}", "set MILLRACE_START anew")
+            yield error(f"{text}: of what follows, this is purged: {missing}", "set MILLRACE_START again")
             return
     elif kind != "time" and rest:
         log_file, _, position = start.rpartition(":")
@@ -390,7 +390,7 @@ def semi_sync(server: Server) -> Iterator[Outcome]:
 
 
 def _other_server(server: Server, text: str) -> Iterator[Outcome]:
-    """Tell whether the reader can go on by GTID."""
+    """Tell whether the reader can continue by GTID."""
     state = server.state
     assert state is not None
     with_gtids = server.is_mariadb or server.variables.get("gtid_mode") == "ON"
@@ -405,13 +405,13 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
         if missing:
             yield error(
                 f"{text}, and transactions that were not read are purged: {missing}",
-                "bring back their logs, or start anew; docs/operations.md tells how",
+                "bring back their logs, or start over; docs/operations.md tells how",
             )
             return
     if server.one_of_several:
         yield ok(f"{text}: it can go on here by GTID")
     else:
-        yield warning(f"{text}: the reader goes on by GTID, in a new epoch", "nothing, if you expect this")
+        yield warning(f"{text}: the reader continues by GTID, in a new epoch", "nothing, if you expect this")
 
 
 def _kept_s(server: Server) -> int | None:

@@ -63,7 +63,7 @@ def is_fenced(error: KafkaError) -> bool:
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether the client goes on by itself once a broker answers again."""
+    """Whether the client continues by itself once a broker answers again."""
     return error.retriable() or error.code() in _UNREACHABLE
 
 

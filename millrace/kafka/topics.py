@@ -57,7 +57,7 @@ LEAST_MESSAGE_BYTES: Final = 1_048_588
 CHUNK_BYTES: Final = LEAST_MESSAGE_BYTES - _RECORD_OVERHEAD
 """What is larger than this is cut into chunks of this size, whatever the topic takes.
 
-A service that was cut off between two chunks goes on with the next one by its number: their size must not
+A service that was cut off between two chunks continues with the next one by its number: their size must not
 change when a topic's settings do.
 """
 
@@ -203,7 +203,7 @@ def another_topic(name: str, *, gone: bool) -> str:
     what = "is gone" if gone else "was deleted and created again"
     return (
         f"the topic {name} {what}: the rows that were written to it until now are lost. 'millrace reprocess' "
-        "writes all rows again; 'millrace deadletter redrive' goes on with the topic as it is, without them"
+        "writes all rows again; 'millrace deadletter redrive' continues with the topic as it is, without them"
     )
 
 

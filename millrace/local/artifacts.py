@@ -5,7 +5,7 @@ system into a folder beside its place and renamed when it is complete, so neithe
 processes at once can leave half a bundle behind. The folder's name contains a digest of the pins: other pins
 are another folder.
 
-``python -m millrace.local.pin`` resolves the roots of the bundles anew and rewrites the pins.
+``python -m millrace.local.pin`` resolves the roots of the bundles again and rewrites the pins.
 """
 
 import contextlib

@@ -184,7 +184,8 @@ class DatabaseServer(Component):
             try:
                 (staging / "data").mkdir()
                 self._initialize(staging / "data", staging / "initialize.log")
-                (staging / "data" / "auto.cnf").unlink(missing_ok=True)  # the identity, to be made anew
+                # The identity of the server, which makes one of its own when it starts.
+                (staging / "data" / "auto.cnf").unlink(missing_ok=True)
                 (staging / "data").rename(template)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)

@@ -94,7 +94,7 @@ class Dump:
         """Ask for everything from ``position`` in ``log_file`` on; the command's position has 32 bits.
 
         Without ``wait`` the dump ends (:class:`~millrace.mysql.packets.DumpEnd`) where the log does. With
-        ``semi_sync`` the server may wait for :meth:`acknowledge` before it goes on with a commit.
+        ``semi_sync`` the server may wait for :meth:`acknowledge` before it continues with a commit.
         """
         if not 4 <= position <= _MAX_POSITION:
             raise ValueError(f"position {position} does not fit a dump by file and position")

@@ -316,7 +316,7 @@ class _Method:
 def _salt(client: Client, packet: Any) -> bytes:
     """Take the salt from the server's request for a method."""
     if not packet.is_auth_switch_request():
-        raise ProtocolError(f"{client.address}: it goes on with a login that has no further step")
+        raise ProtocolError(f"{client.address}: it continues with a login that has no further step")
     salt = client.salt = bytes(packet.read_all()).removesuffix(b"\0")
     return salt
 

@@ -8,7 +8,7 @@ byte. See "MySQL Packets" and "Binlog Network Stream" in the MySQL source docume
 
 To a semi-synchronous replica two more bytes stand after the status byte: 0xEF, and 1 where the server waits
 for an acknowledgement of this event, else 0. See "Semi-Sync Replication" in MariaDB's documentation, which
-does not say that after an event that wants an acknowledgement the numbers of packets begin anew, at 1.
+does not say that after an event that wants an acknowledgement the numbers of packets start again at 1.
 
 :class:`EventSplitter` owns the buffer into which a socket reads. What fits into the buffer comes out whole;
 an event that does not comes out in pieces, so that memory is bounded whatever the size of an event. The first

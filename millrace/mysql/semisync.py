@@ -164,7 +164,7 @@ def _timeout(server: _Server) -> SemiSyncFinding:
         return SemiSyncFinding("ok", f"{name} is {timeout_ms} ms")
     return SemiSyncFinding(
         "error",
-        f"{name} is {timeout_ms} ms: after that the server goes on without an acknowledgement",
+        f"{name} is {timeout_ms} ms: after that the server continues without an acknowledgement",
         f"{_set(name, str(_LONGEST_TIMEOUT_MS))}; commits then wait as long as Kafka or the reader is away",
     )
 

@@ -88,7 +88,7 @@ class ServerLog:
     """The events of a server's log as they lie in its files, from a place on.
 
     What stands in no file (heartbeats, made-up ROTATE events) is left out. With ``follow``, reading waits for
-    what the server writes next, and goes on by itself, at the event that was not complete, after a
+    what the server writes next, and continues by itself, at the event that was not complete, after a
     connection that was lost.
     """
 
@@ -170,7 +170,7 @@ class ServerLog:
 
 
 def _behind(placed: PlacedPiece) -> tuple[str, int]:
-    """Give the place to go on at: after an event that is complete, else at its beginning."""
+    """Give the place to continue at: after an event that is complete, else at its beginning."""
     file, position, piece = placed
     return file, position + piece.event_size if piece.last else position
 

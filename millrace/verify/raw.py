@@ -126,11 +126,11 @@ def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece
             if theirs is None or not theirs.data:
                 theirs = next(log_pieces, None)
                 if theirs is None:
-                    outcome.difference = f"the topic goes on at {ours.place}, where the log ends"
+                    outcome.difference = f"the topic continues at {ours.place}, where the log ends"
                     return outcome
                 continue
             if (ours.file, ours.position) != (theirs.file, theirs.position):
-                outcome.difference = f"the topic goes on at {ours.place}, the log at {theirs.place}"
+                outcome.difference = f"the topic continues at {ours.place}, the log at {theirs.place}"
                 return outcome
             size = min(len(ours.data), len(theirs.data))
             outcome.difference = _difference(ours, theirs, size)

@@ -13,6 +13,6 @@ class DecoderSettings(ServiceSettings):
     registry: RegistrySettings
     skip_gap: bool = Field(
         default=False,
-        description="true to go on at the first record that is left when others were deleted unread, "
+        description="true to continue at the first record that is left when others were deleted unread, "
         "false to stop",
     )

@@ -91,7 +91,7 @@ class FileSource:
         return ", ".join(self._patterns)
 
     def open(self) -> None:
-        """Find the file and offset to go on at."""
+        """Find the file and offset to continue at."""
         paths = self._paths()
         if not paths:
             raise RefusedError(f"no file matches MILLRACE_FILES ({self})")

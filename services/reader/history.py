@@ -5,9 +5,9 @@ Else it is the log of something else, or of a server that lost the end of its ow
 that was not read? Else changes are missing.
 
 Another server passes GTIDs on as it got them, so that what it has executed proves the first. A server that
-was itself read gives its numbers anew after RESET or when it lost the end of its log, and the same number is
-then another transaction: there only what lies before the oldest of its files, or before the file that follows
-the lost end, is proof.
+was itself read assigns its numbers again after RESET or when it lost the end of its log, and the same
+number is then another transaction: there only what lies before the oldest of its files, or before the file
+that follows the lost end, is proof.
 """
 
 from millrace.binlog.errors import BinlogError
@@ -90,7 +90,7 @@ def missing(read: str, gone: str) -> str:
 
 
 def behind(read: str, gone: str) -> str:
-    """Return what is to be left out so as to go on after both: what was read, and what is gone."""
+    """Return what is to be left out so as to continue after both: what was read, and what is gone."""
     if _is_mysql(gone):
         return str(GtidSet.parse(gone).union(GtidSet.parse(read)))
     return str(MariadbGtidPosition.parse(read).union(MariadbGtidPosition(_gtids(gone))))

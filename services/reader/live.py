@@ -103,7 +103,7 @@ class LiveSource:
         return str(self._addresses[self._at])
 
     def open(self) -> None:
-        """Connect, find the place to go on at, write the catalogue, ask for the dump.
+        """Connect, find the place to continue at, write the catalogue, ask for the dump.
 
         Of several servers the one that was read last comes first, so that no epoch is begun without need;
         then the others, in their order. Where none can be read, but one may be later, that is retriable.
@@ -266,7 +266,7 @@ class LiveSource:
                 "gtid_mode was turned ON, and in that mode a server sends such to no replica. The first "
                 f"place that can be read is {first}. Run SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader "
                 "has passed them, then ON again, and nothing is missing; or read a copy of these files under "
-                "another MILLRACE_SOURCE with MILLRACE_FILES; or go on without them, with "
+                "another MILLRACE_SOURCE with MILLRACE_FILES; or continue without them, with "
                 f"MILLRACE_START={first} the first time, else with 'millrace source reset {source} --to "
                 f"{first}'"
             ) from error
@@ -323,7 +323,7 @@ class LiveSource:
         return start_position_at(connection, self._replica, logs, since, self._beat)
 
     def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> StartPosition:
-        """Find out which GTIDs lie before a place, so that another server can be gone on with from there."""
+        """Find out which GTIDs lie before a position, so that another server can be read from there."""
         there = log_file in [log.name for log in binary_logs(connection)]
         if position == _FIRST_POSITION or not there:
             # The file's own head will tell; or the server, that it does not have it.
@@ -349,7 +349,7 @@ class LiveSource:
     def _change(
         self, connection: MysqlConnection, names: ServerNames, state: ReaderState, other: LogMismatch
     ) -> None:
-        """Go on in another log, which only GTIDs can do; raise where they say that we cannot."""
+        """Continue in another log, which only GTIDs can do; raise where they say that we cannot."""
         if not self._has_gtids(connection, state, other):
             self._after_purge(connection, names, state)
             return
@@ -364,7 +364,7 @@ class LiveSource:
         self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
 
     def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: LogMismatch) -> bool:
-        """Tell whether there are GTIDs to go on by; raise where there is no other way."""
+        """Tell whether there are GTIDs to continue by; raise where there is no other way."""
         without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
         if state.gtid_set and not without_gtids:
             return True
@@ -373,7 +373,7 @@ class LiveSource:
         why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
         raise LogMismatchError(
             f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
-            f"({other.reason}), and as {why}, nobody can tell where to go on in it. {_BRING_BACK}"
+            f"({other.reason}), and as {why}, nobody can tell where to continue in it. {_BRING_BACK}"
         )
 
     def _check_history(
@@ -397,7 +397,7 @@ class LiveSource:
         *,
         gap: bool = False,
     ) -> None:
-        """Go on after ``gtids``; where more than these is ``gone``, that is a gap, as it may be anyway."""
+        """Continue after ``gtids``; where more than these is ``gone``, that is a gap, as it may be anyway."""
         lost = missing(gtids, gone)
         if not lost:
             self._dump_after(connection, names, gtids, reason, left_out=gtids, gap=gap)
@@ -409,7 +409,7 @@ class LiveSource:
         self._dump_after(connection, names, onwards, words, left_out=onwards, gap=True)
 
     def _after_purge(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
-        """Go on in the oldest file, where the one that was read is gone and there are no GTIDs."""
+        """Continue in the oldest file, where the one that was read is gone and there are no GTIDs."""
         oldest = binary_logs(connection)[0].name
         words = (
             f"the server no longer has {state.log_file}, which was read up to {state.position}: "
@@ -422,7 +422,7 @@ class LiveSource:
         if self._settings.on_gap != "continue":
             raise PurgedError(
                 f"{connection.address}: {words}. Put the files back, read a copy of them under another "
-                f"MILLRACE_SOURCE with MILLRACE_FILES, or go on without them at {oldest} with "
+                f"MILLRACE_SOURCE with MILLRACE_FILES, or continue without them at {oldest} with "
                 "MILLRACE_ON_GAP=continue; and keep logs for longer (binlog_expire_logs_seconds, "
                 "expire_logs_days)"
             )

@@ -41,7 +41,7 @@ class LogProgress:
         self._server: tuple[str | None, str | None] = (None, None)
 
     def begin_session(self, server_uuid: str | None, server_uid: str | None) -> None:
-        """Go on with a new connection or file, which begins with its format description."""
+        """Continue with a new connection or file, which begins with its format description."""
         self._format = StreamState()
         self.checksums = False
         self._server = (server_uuid, server_uid)
@@ -54,7 +54,7 @@ class LogProgress:
         self._identity_file = state.log_file if state else ""
 
     def begin_epoch(self, left_out: str) -> None:
-        """Go on with another log, which lacks the GTIDs ``left_out``."""
+        """Continue with another log, which lacks the GTIDs ``left_out``."""
         self.epoch += 1
         self.left_out = left_out
         self.identity = None

@@ -161,7 +161,7 @@ class RawStage:
         changed: str | None = None,
         gap: bool = False,
     ) -> None:
-        """Go on with events of a new connection or file, which ``placer`` places.
+        """Continue with events of a new connection or file, which ``placer`` places.
 
         They may begin before our position in its file: what is there already is left out. ``gtid_set``, where
         given, is what lies before them. ``left_out``, where given, are the GTIDs that the source leaves out
@@ -180,7 +180,7 @@ class RawStage:
         self._confirmed = False
         self._log.begin_session(server_uuid, server_uid)
         if gap:
-            # What was read so far is not all that lies before; what is, must be said anew.
+            # What was read so far is not all that lies before; what is, must be said again.
             self._log.gtids = GtidProgress()
         if gtid_set is not None:
             self._log.gtids.replace(gtid_set)
@@ -440,7 +440,7 @@ class RawStage:
         """Write the last chunk, which alone can tell that the checksum of the whole is bad."""
         last_headers: list[tuple[str, bytes]] = []
         if self._log.checksums and cut.crc32 != _CRC_RESIDUE:
-            # Before the last chunk is written, so that a second reading can go on with it.
+            # Before the last chunk is written, so that a second reading can continue with it.
             self._bad_checksum(cut.log_file, cut.position)
             last_headers = [BAD_CHECKSUM]
         for chunk, headers in cut.end(last_headers):

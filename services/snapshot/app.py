@@ -370,7 +370,7 @@ def run(service: Service[SnapshotSettings]) -> None:
 def _state(
     service: Service[SnapshotSettings], connection: MysqlConnection, before: SnapshotState | None
 ) -> SnapshotState:
-    """Give the state to go on from: that of before, with the tables that are asked for and not in it."""
+    """Give the state to continue from: that of before, with the tables that are asked for and not in it."""
     settings = service.settings
     wanted = settings.snapshot
     going_on = before is not None and not before.finished and not settings.restart

@@ -271,7 +271,7 @@ def random_faults(stack: Stack, chance: random.Random, *, payloads: bool, altern
         return Second(stack, stack.services[chance.choice(names)])
 
     def registry_down() -> Fault:
-        # Now and then for longer than millrace run waits before it goes on without.
+        # Now and then for longer than millrace run waits before it continues without.
         long = RUN in stack.at_work and chance.randrange(4) == 0
         lasts = chance.uniform(30, 50) if long else chance.uniform(0, 4)
         return Down("registry", stack.registry, stack.registry.kill, lasts)

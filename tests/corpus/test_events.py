@@ -73,7 +73,7 @@ def decode(data: bytes, state: StreamState, outcome: Outcome) -> BinlogEvent:
 
 
 def rebuilt(decoded: BinlogEvent) -> BinlogEvent:
-    """The same event, made of nothing but the fields of header and event; the size results anew."""
+    """The same event, made of nothing but the fields of header and event; the size results again."""
     header = dataclasses.replace(decoded.header, event_size=0)
     event = type(decoded.event)(
         **{each.name: getattr(decoded.event, each.name) for each in dataclasses.fields(decoded.event)}

@@ -163,7 +163,7 @@ def say(payload: bytes) -> Callable[[MysqlServer, Peer, bytes], None]:
         (switch(b"\xff\x1b[31m"), r"the authentication plugin '�\x1b[31m', which Millrace does not have"),
         (switch(b"auth_gssapi_client"), "the authentication plugin 'auth_gssapi_client'"),
         (switch(b"client_ed25519"), "needs the Python package PyNaCl"),
-        (say(b"\1\4"), "it goes on with a login that has no further step"),
+        (say(b"\1\4"), "it continues with a login that has no further step"),
         (say(b"\xff\x15\x04#\xff\xff\xff\xff\xffabc"), NOT_MYSQL),
         (say(b"\xff"), NOT_MYSQL),
         (say(b""), NOT_MYSQL),

@@ -132,7 +132,7 @@ def test_a_quarantined_table_is_redriven(world):
 
 
 def assert_the_source_is_held(world):
-    """The reader ends, services that are started wait, and go on by themselves when it is resumed."""
+    """The reader ends, services that are started wait, and continue by themselves when it is resumed."""
     rows = len(world.rows("done"))
     with world.service("reader", ends_with=6) as reader, world.services("decoder", "rowmapper"):
         run(world, "INSERT INTO done VALUES (100)")

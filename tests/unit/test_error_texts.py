@@ -248,7 +248,7 @@ def test_what_a_server_has_purged() -> None:
         live_source("earliest")._gap_allowed(SERVER, "the server no longer has bin.000001", "bin.000007")
     assert str(caught.value) == (
         "db:3306: the server no longer has bin.000001. Put the files back, read a copy of them under another "
-        "MILLRACE_SOURCE with MILLRACE_FILES, or go on without them at bin.000007 with "
+        "MILLRACE_SOURCE with MILLRACE_FILES, or continue without them at bin.000007 with "
         "MILLRACE_ON_GAP=continue; and keep logs for longer (binlog_expire_logs_seconds, expire_logs_days)"
     )
 
@@ -414,9 +414,7 @@ def test_no_service_has_run() -> None:
 
 LATER = LogFile("bin.000007", 100)
 READ = ReaderState(0, "bin.000001", 4, gtid_set=f"{'0' * 8}-0000-0000-0000-{'0' * 12}:1-5")
-GONE = (
-    ". Put the files back, read a copy of them under another MILLRACE_SOURCE with MILLRACE_FILES, or go on "
-)
+GONE = ". Put the files back, read a copy of them under another MILLRACE_SOURCE with MILLRACE_FILES, or continue "
 
 
 def purged(monkeypatch: pytest.MonkeyPatch, act: Callable[[LiveSource], object]) -> str:

@@ -4,7 +4,7 @@ Specified in ``sql/json_binary.h`` of the server. A value is a type byte and, af
 points, its bytes; offsets count from the start of the array or object that holds them, in 2 bytes where
 that is small and 4 where it is large. Little-endian throughout. Documents that were updated in place have
 gaps, and bytes in them that no offset reaches, so a document is kept in its binary form and never written
-anew.
+again.
 
 The text is what the server prints: MySQL 5.7 writes the double 1.0 as ``1``, newer ones as ``1.0``.
 """

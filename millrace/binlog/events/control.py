@@ -79,7 +79,7 @@ class StopEvent(Event):
 
 @event(EventType.ROTATE_EVENT, role=Role.BETWEEN, post_header_lengths=(0, 8))
 class RotateEvent(Event):
-    """The log goes on in another file, at ``position`` (4 in a v1 log, which does not say it)."""
+    """The log continues in another file, at ``position`` (4 in a v1 log, which does not say it)."""
 
     position: U64 = post_header()
     new_log_ident: RestText = body()

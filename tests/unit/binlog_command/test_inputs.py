@@ -106,7 +106,7 @@ def test_events_before_a_cut_are_given(tmp_path: Path) -> None:
 
 
 def test_a_file_is_followed_to_the_one_that_its_rotate_names(tmp_path: Path) -> None:
-    """The log grows event by event, in pieces, and goes on in another file, which ends without ROTATE."""
+    """The log grows event by event, in pieces, and continues in another file, which ends without ROTATE."""
     data, stopped = MYSQL.read_bytes(), MARIADB.read_bytes()[:4277]
     first, second, third = (tmp_path / f"mysql-bin.00000{number}" for number in (1, 2, 3))
     first.write_bytes(data[:100])

@@ -233,7 +233,7 @@ def test_a_server_that_leaves_bytes_out_makes_no_file_with_a_hole(
     log = _log(FIRST, "DO 1", None)
     log.position += 1 << 31
     log.add(QueryEvent(9, 0, 0, StatusVariables(), "shop", b"DO 2"))
-    with pytest.raises(UserError, match=r"goes on at .* where the copy ends at") as error:
+    with pytest.raises(UserError, match=r"continues at .* where the copy ends at") as error:
         copy(FakeServer(log), monkeypatch, f"{tmp_path}/")
     assert error.value.exit_code == ExitCode.SOURCE
     assert (tmp_path / FIRST).stat().st_size < 20_000

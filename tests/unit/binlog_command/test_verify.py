@@ -46,7 +46,7 @@ def test_a_log_that_does_not_go_on_is_noted() -> None:
     outcome = verify(MYSQL, MARIADB)
     assert outcome.exit_code == 0
     assert outcome.stdout.splitlines() == [
-        f"{MARIADB}:4: note: the log before it goes on in mysql-bin.000002",
+        f"{MARIADB}:4: note: the log before it continues in mysql-bin.000002",
         "sound, 1 note: 117 events, 9051 bytes in 2 logs",
     ]
 

@@ -523,7 +523,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
             error(
                 "the reader has not run yet, and begins at gtid:u1:1-3: of what follows, this is purged: "
                 "u1:8-9",
-                "set MILLRACE_START anew",
+                "set MILLRACE_START again",
             )
         ],
     ),
@@ -567,7 +567,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
                 "bin.000007, where the reader stands, is no longer there, and transactions that were not "
                 "read "
                 "are purged: u1:8-9",
-                "bring back their logs, or start anew; docs/operations.md tells how",
+                "bring back their logs, or start over; docs/operations.md tells how",
             )
         ],
     ),
@@ -582,9 +582,8 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         ),
         [
             warning(
-                f"bin.000007 ends before {9 << 20}, where the reader stands: the reader goes on by GTID, in "
-                "a "
-                "new epoch",
+                f"bin.000007 ends before {9 << 20}, where the reader stands: the reader continues by "
+                "GTID, in a new epoch",
                 "nothing, if you expect this",
             )
         ],

@@ -157,7 +157,7 @@ def test_an_event_in_parts_must_be_as_large_as_its_packet() -> None:
 
 
 def semi_sync(events: list[tuple[bytes, bool]]) -> bytes:
-    """Packets to a semi-synchronous replica; after one that wants an answer their numbers begin anew."""
+    """Packets to a semi-synchronous replica; after one that wants an answer their numbers begin again."""
     out, sequence = b"", 1
     for data, wants_ack in events:
         payload = b"\0\xef" + bytes([wants_ack]) + data

@@ -73,7 +73,7 @@ def test_all_that_may_be_wrong() -> None:
         ),
         SemiSyncFinding(
             "error",
-            f"{SOURCE}_timeout is 10000 ms: after that the server goes on without an acknowledgement",
+            f"{SOURCE}_timeout is 10000 ms: after that the server continues without an acknowledgement",
             f"{change('timeout', '4294967295')}; commits then wait as long as Kafka or the reader is away",
         ),
         SemiSyncFinding(

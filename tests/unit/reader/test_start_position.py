@@ -94,7 +94,7 @@ ROWS, XID = (30, bytes(20)), (16, bytes(8))
 @pytest.mark.parametrize(
     ("before", "behind", "begin", "whole"),
     [
-        pytest.param([GTID, BEGIN, ROWS], [ROWS, XID], 0, True, id="a relay log goes on with it"),
+        pytest.param([GTID, BEGIN, ROWS], [ROWS, XID], 0, True, id="a relay log continues with it"),
         pytest.param([GTID], [BEGIN, ROWS, XID], 0, True, id="a relay log, behind the GTID"),
         pytest.param([GTID, BEGIN, ROWS], [GTID, BEGIN, ROWS, XID], 3, True, id="it comes again"),
         pytest.param([BEGIN, STATEMENT], [STATEMENT, XID], 0, False, id="without GTIDs"),

@@ -68,28 +68,28 @@ def test_in_use_is_no_difference(folder):
 def test_a_missing_event(folder):
     pieces = [piece for piece in topic() if piece.position != 34]
     assert compared(folder, pieces).difference == (
-        "the topic goes on at bin.000001 position 35, the log at bin.000001 position 34"
+        "the topic continues at bin.000001 position 35, the log at bin.000001 position 34"
     )
 
 
 def test_an_event_too_many(folder):
     pieces = list(topic())
     assert compared(folder, [*pieces[:2], pieces[1], *pieces[2:]]).difference == (
-        "the topic goes on at bin.000001 position 34, the log at bin.000001 position 35"
+        "the topic continues at bin.000001 position 34, the log at bin.000001 position 35"
     )
 
 
 def test_a_file_that_the_topic_has_not_whole(folder):
     pieces = [piece for piece in topic() if (piece.file, piece.position) != ("bin.000001", 35)]
     assert compared(folder, pieces).difference == (
-        "the topic goes on at bin.000002 position 4, the log at bin.000001 position 35"
+        "the topic continues at bin.000002 position 4, the log at bin.000001 position 35"
     )
 
 
 def test_a_log_that_ends_too_early(folder):
     (folder / "bin.000002").write_bytes(LOG["bin.000002"][:40])
     assert compared(folder, topic()).difference == (
-        "the topic goes on at bin.000002 position 40, where the log ends"
+        "the topic continues at bin.000002 position 40, where the log ends"
     )
 
 
