@@ -18,15 +18,19 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import fastavro
 
+from millrace import kernel
 from millrace.avro.connect import connect_schema, json_text, own_name, plain_schema, shortest_float
 from millrace.avro.registry import WIRE_PREFIX_SIZE, split_wire_format
 from millrace.avro.schemas import load_schema
 from millrace.stage import Output, OutputRecord
+
+if TYPE_CHECKING:
+    from millrace.kernel.json_text import JsonWriter
 
 __all__ = ["JsonFormat", "envelope_of", "json_format"]
 
@@ -44,7 +48,7 @@ _ENVELOPE: Final = 16 * 1024
 class _Schema:
     """How records of one schema are read."""
 
-    def __init__(self, schema: Mapping[str, Any], *, with_schema: bool) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, with_schema: bool, native: bool) -> None:
         self._parsed = fastavro.parse_schema(plain_schema(dict(schema)))
         self.is_envelope = schema["name"] == "Envelope"
         row = schema["fields"][0]["type"][1]["fields"] if self.is_envelope else schema["fields"]
@@ -56,7 +60,12 @@ class _Schema:
         }
         if not with_schema:
             self._unions = {}
-        self.text = json_text(connect_schema(schema)) if with_schema else ""
+        self.before = self.after = b""
+        if with_schema:
+            self.before = f'{{"schema":{json_text(connect_schema(schema))},"payload":'.encode()
+            self.after = b"}"
+        # A union as a struct is left to the reference.
+        self.native = _native(self._parsed) if native and not self._unions else None
         self.names_size = len(json_text([*names.values()]).encode())
 
     def read(self, data: bytes) -> dict[str, Any]:
@@ -89,6 +98,61 @@ class _Schema:
         return row if renamed is None else {renamed[name]: value for name, value in row.items()}
 
 
+def _native(parsed: Any) -> "JsonWriter":
+    """Make what writes records natively, but for what it leaves to the reference."""
+    from millrace.kernel.json_text import JsonWriter  # noqa: PLC0415 - only where it is built
+
+    return JsonWriter(*_plan(parsed))
+
+
+def _plan(parsed: Any) -> tuple[list[tuple[int, int, int]], list[tuple[int, bytes]]]:
+    """Make the plan of a schema that fastavro has parsed, for the kernel."""
+    nodes: list[tuple[int, int, int]] = []
+    links: list[tuple[int, bytes]] = []
+    named: dict[str, int] = {}
+
+    def add(avro: Any) -> int:
+        kind = "union" if isinstance(avro, list) else avro["type"] if isinstance(avro, dict) else avro
+        if kind in named:
+            return named[kind]
+        index = len(nodes)
+        nodes.append((0, 0, 0))
+        parts: list[tuple[Any, str]] = []
+        if kind == "union":
+            parts = [(branch, "") for branch in avro]
+        elif kind == "array":
+            parts = [(avro["items"], "")]
+        elif kind == "record":
+            named[avro["name"]] = index
+            parts = [
+                (field["type"], f"{',' if number else '{'}{json_text(own_name(field))}:")
+                for number, field in enumerate(avro["fields"])
+            ]
+        made = [(add(part), text.encode()) for part, text in parts]
+        nodes[index] = _KINDS[kind], len(links), len(made)
+        links.extend(made)
+        return index
+
+    add(parsed)
+    return nodes, links
+
+
+_KINDS: Final = {
+    "null": 0,
+    "boolean": 1,
+    "int": 2,
+    "long": 2,
+    "float": 3,
+    "double": 4,
+    "string": 5,
+    "bytes": 6,
+    "union": 7,
+    "record": 8,
+    "array": 9,
+}
+"""As :mod:`millrace.kernel.json_text` has them."""
+
+
 def _branches(avro: Any) -> list[str]:
     """Name the types of a field, null aside."""
     parts = [part for part in (avro if isinstance(avro, list) else [avro]) if part != "null"]
@@ -106,10 +170,12 @@ def _has_floats(avro: Any) -> bool:
 class JsonFormat:
     """Writes records of row topics in one of the formats.
 
-    ``schema`` gives the schema of an id; those that :meth:`learn` was told are not asked for.
+    ``schema`` gives the schema of an id; those that :meth:`learn` was told are not asked for. Without
+    ``native`` the reference does all of the work.
     """
 
-    def __init__(self, name: str, schema: Callable[[int], Mapping[str, Any]]) -> None:
+    def __init__(self, name: str, schema: Callable[[int], Mapping[str, Any]], *, native: bool = True) -> None:
+        self._native = native and kernel.has("json_text")
         self._with_schema = name == "json-schema"
         self._is_event = name == "cloudevents"
         self._schema = schema
@@ -117,7 +183,7 @@ class JsonFormat:
 
     def learn(self, schema_id: int, schema: Mapping[str, Any]) -> None:
         """Take note of a schema."""
-        self._schemas[schema_id] = _Schema(schema, with_schema=self._with_schema)
+        self._schemas[schema_id] = _Schema(schema, with_schema=self._with_schema, native=self._native)
 
     def record(self, data: bytes) -> bytes:
         """Write a key, or a value, that is Avro in Confluent's wire format."""
@@ -126,13 +192,13 @@ class JsonFormat:
         if schema is None:
             self.learn(schema_id, self._schema(schema_id))
             schema = self._schemas[schema_id]
+        is_event = self._is_event and schema.is_envelope
+        if schema.native is not None and not is_event:
+            written = schema.native.write(data, WIRE_PREFIX_SIZE, schema.before, schema.after)
+            if written is not None:
+                return written
         record = schema.read(data)
-        if self._is_event and schema.is_envelope:
-            record = _cloud_event(record)
-        text = json_text(record)
-        if self._with_schema:
-            text = f'{{"schema":{schema.text},"payload":{text}}}'
-        return text.encode()
+        return schema.before + json_text(_cloud_event(record) if is_event else record).encode() + schema.after
 
     def size(self, data: bytes) -> int:
         """Say how many bytes a record has in this format."""
@@ -143,9 +209,9 @@ class JsonFormat:
 
         ``record_limit`` is for values with an ordinary key; a schema in the key takes of that.
         """
-        limit = record_limit - (0 if key_id is None else len(self._schemas[key_id].text.encode()))
+        limit = record_limit - (0 if key_id is None else len(self._schemas[key_id].before))
         schema = self._schemas[value_id]
-        beside = _ENVELOPE + len(schema.text.encode()) + 2 * schema.names_size
+        beside = _ENVELOPE + len(schema.before) + 2 * schema.names_size
         return limit, max(0, limit - beside) // _GROWTH
 
     def written(self, output: Output) -> Output:

@@ -15,6 +15,7 @@ from millrace.avro.registry import split_wire_format
 from millrace.rowmapper.json_format import JsonFormat
 from tests.unit.rowmapper.harness import EventsTopic, World
 
+FORMATS = ("json", "json-schema", "cloudevents")
 _MOST_BYTES = 300_000
 _LIMIT = 1 << 40
 """So much that it is no limit."""
@@ -73,7 +74,10 @@ def test_every_row_of_the_samples(sample_logs: list[Path], capsys: pytest.Captur
             continue
         world = World(EventsTopic().add_file(path))
         world.run()
-        formats = [JsonFormat(name, world.registry.schema) for name in ("json", "json-schema", "cloudevents")]
+        formats, reference = (
+            [JsonFormat(name, world.registry.schema, native=native) for name in FORMATS]
+            for native in (True, False)
+        )
         parsed.clear()
         for topic in world.tables:
             for key, value, _ in world.records(topic):
@@ -85,6 +89,7 @@ def test_every_row_of_the_samples(sample_logs: list[Path], capsys: pytest.Captur
                         parsed[schema_id] = fastavro.parse_schema(plain_schema(schema))
                     wanted = read_record(body, parsed[schema_id])
                     texts = [each.record(data) for each in formats]
+                    assert texts == [each.record(data) for each in reference], path
                     whole = json.loads(texts[0])
                     assert restored(schema, whole, records_in(schema)) == wanted, path
                     if data is value:

@@ -169,7 +169,7 @@ class Table:
             small_limit=small,
             size_of=self.format.size,
         )
-        self.present = ((1 << len(made)) - 1).to_bytes(1, "little")
+        self.present = ((1 << len(made)) - 1).to_bytes((len(made) + 7) // 8, "little")
 
     def records(self, *rows, lost=()):
         """Insert rows: JSON of their keys and values."""
