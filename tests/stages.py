@@ -1,9 +1,9 @@
 """Runs stages without Kafka: what they write is kept in lists, whole or not at all."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from millrace.stage import Record
+from millrace.stage import Output, Record
 
 Written = tuple[str, bytes | None, bytes | None, int, Any]
 """Topic, key, value, timestamp and headers of a record."""
@@ -56,6 +56,8 @@ class Ledger:
         self.commits = 0
         self.commit_every = commit_every
         self.crash_after = crash_after
+        self.written_as: Callable[[Output], Output] = lambda output: output
+        """What is sent in place of an output."""
         self._waiting: list[Written] = []
 
     @property
@@ -77,7 +79,7 @@ class Ledger:
 
     def settle(self, stage: Any) -> None:
         """Take what a stage has written; commit if that is due."""
-        for (topic, _), records in stage.output.groups.items():
+        for (topic, _), records in self.written_as(stage.output).groups.items():
             self._waiting += [(topic, *record) for record in records]
         stage.output.clear()
         if len(self._waiting) >= self.commit_every:

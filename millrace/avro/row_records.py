@@ -15,9 +15,7 @@ is built, it writes the rows, and what is here only those that are out of the or
 """
 
 import io
-import json
 import struct
-from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +26,7 @@ from millrace import kernel
 from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
 from millrace.avro.column_values import ColumnValues
+from millrace.avro.connect import json_text, plain_schema
 from millrace.avro.registry import WIRE_PREFIX_SIZE, wire_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
 from millrace.binlog.columns.column import ABSENT, Column
@@ -160,15 +159,6 @@ def _key_schema(table: ResolvedTable, options: AvroOptions, ruled: Ruled) -> dic
     return {"type": "record", "name": "Key", "fields": fields}
 
 
-def _without_logical_types(schema: Any) -> Any:
-    """Give a schema by which values are read as they are written."""
-    if isinstance(schema, list):
-        return [_without_logical_types(part) for part in schema]
-    if isinstance(schema, dict):
-        return {name: _without_logical_types(part) for name, part in schema.items() if name != "logicalType"}
-    return schema
-
-
 def _avro_types(columns: Sequence[Column], options: AvroOptions, ruled: Ruled) -> list[Any]:
     """Give the types of the fields of one record, None for a column that has none."""
     others = iter(avro_types((column for column in columns if column.ordinal not in ruled), options))
@@ -253,9 +243,10 @@ class RowEncoder:
     """Writes the rows of one table by schemas that are registered; bound once per definition of the table.
 
     ``key_id`` and ``value_id`` are the registry's ids of what :func:`table_schemas` made for the same table
-    and options; ``record_limit`` is the largest value in bytes that the topic takes. With ``tombstones`` a
-    deletion is followed by a record without a value, with ``key_headers`` both records of an update of the
-    key have the other's key in a header: see :meth:`RowsEventWriter.marked`.
+    and options; ``record_limit`` is the largest value in bytes that the topic takes. Where values are sent in
+    another form, ``size_of`` gives the size there; a value of up to ``small_limit`` bytes fits in any case.
+    With ``tombstones`` a deletion is followed by a record without a value, with ``key_headers`` both records
+    of an update of the key have the other's key in a header: see :meth:`RowsEventWriter.marked`.
     """
 
     def __init__(
@@ -268,6 +259,8 @@ class RowEncoder:
         key_id: int | None,
         value_id: int,
         record_limit: int,
+        small_limit: int | None = None,
+        size_of: Callable[[bytes], int] = len,
         ruled: Ruled | None = None,
         connector: str = "millrace",
         tombstones: bool = False,
@@ -278,7 +271,7 @@ class RowEncoder:
         self.tombstones = tombstones
         self.key_headers = key_headers
         self.marks = tombstones or key_headers
-        self._key_schema = _without_logical_types(_key_schema(table, options, self.ruled))
+        self._key_schema = plain_schema(_key_schema(table, options, self.ruled))
         self.names = [str(column.name) for column in table.columns]
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options
@@ -289,6 +282,8 @@ class RowEncoder:
         self.pack = binary.packer()
         self.prefix = wire_prefix(value_id)
         self.record_limit = record_limit
+        self.small_limit = record_limit if small_limit is None else small_limit
+        self._size_of = size_of
         self._writers = [
             self.ruled[ordinal].write if ordinal in self.ruled else binary.writer(["null", avro])
             for ordinal, avro in enumerate(types)
@@ -311,6 +306,14 @@ class RowEncoder:
                 self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
 
+    def excess(self, value: bytes) -> int:
+        """Say how many bytes a value is too large, in proportion where it is sent in another form."""
+        size = len(value)
+        if size <= self.small_limit:
+            return 0
+        sent = self._size_of(value)
+        return 0 if sent <= self.record_limit else size - size * self.record_limit // sent
+
     def key(self, values: Values, lost: Lost | None) -> bytes | None:
         """Write the key of a row; raises :class:`MissingStateError` where the image lacks a part of it."""
         if self._key_prefix is None:
@@ -332,8 +335,7 @@ class RowEncoder:
     def key_text(self, key: bytes) -> bytes:
         """Write a key as Debezium's headers have it: JSON, bytes in Base64."""
         read = fastavro.schemaless_reader(io.BytesIO(key[WIRE_PREFIX_SIZE:]), self._key_schema, None)
-        text = json.dumps(read, separators=(",", ":"), ensure_ascii=False, default=_base64)
-        return text.encode()
+        return json_text(read).encode()
 
     def side(self, present: bytes) -> tuple[list[Writer], bytes]:
         """Give what writes images that have the columns ``present``.
@@ -382,7 +384,7 @@ class RowEncoder:
             None if self._key_prefix is None else self._key_parts,
             self._key_prefix,
             self.prefix,
-            self.record_limit,
+            self.small_limit,
         )
 
     def _is_dropped(self, ordinal: int) -> bool:
@@ -413,10 +415,6 @@ def _converter(codec: ColumnCodec, options: AvroOptions, write: Writer) -> Calla
         unpack = struct.Struct("<" + codec.struct_code).unpack
         return lambda data: write(convert(*unpack(data)))
     return lambda data: write(convert(data))
-
-
-def _base64(value: bytes) -> str:
-    return b64encode(value).decode("ascii")
 
 
 def _absent(_: object) -> bytes:
@@ -644,7 +642,7 @@ class RowsEventWriter:
 
     def _one_sided_ordinary(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
         """Write rows without notes: what :meth:`_append` does, in one loop, since most rows come by here."""
-        key, limit, join = self._encoder.key, self._encoder.record_limit, b"".join
+        key, small, join = self._encoder.key, self._encoder.small_limit, b"".join
         writers = self._after if side else self._before
         lead = self._encoder.prefix + (_NULL + _SOME if side else _SOME)
         start, end, missing = frame
@@ -657,8 +655,8 @@ class RowsEventWriter:
             image = join([write(value) for write, value in zip(writers, values, strict=True)])
             orders = long(first + number), end, long(total + number), long(collection + number)
             value = join((lead, image, behind, *orders, rest))
-            if len(value) > limit:
-                value = self._shortened(frame, number, *row, len(value) - limit)
+            if len(value) > small and (too_much := self._encoder.excess(value)) > 0:
+                value = self._shortened(frame, number, *row, too_much)
             self.records.append((key(values, None), value))
 
     def _updates(self, rows: Iterable[Row]) -> list[int]:
@@ -710,8 +708,8 @@ class RowsEventWriter:
                 pairs = zip(self._after, after, strict=True)
                 after_image = _SOME + b"".join([write(value) for write, value in pairs])
             value = self._join(frame, before_image, after_image, _NULL)
-        if len(value) > self._encoder.record_limit:
-            value = self._shortened(frame, number, before, after, len(value) - self._encoder.record_limit)
+        if (too_much := self._encoder.excess(value)) > 0:
+            value = self._shortened(frame, number, before, after, too_much)
         if after is None:
             self._deletions.add(len(self.records))
         self.records.append((key, value))
@@ -790,7 +788,7 @@ class RowsEventWriter:
             excess -= size
             if excess <= 0:
                 value = self._slowly(frame, number, before, after, frozenset(too_large))
-                excess = len(value) - self._encoder.record_limit
+                excess = self._encoder.excess(value)
                 if excess <= 0:
                     return value
         raise UnrepresentableError(

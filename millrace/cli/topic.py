@@ -87,7 +87,7 @@ def _event(message: Message) -> Any:
 
 
 def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
-    """Decode Avro in Confluent's wire format or as a single object; else give text, else bytes."""
+    """Decode Avro in Confluent's wire format or as a single object, or JSON; else give text, else bytes."""
     if not isinstance(data, bytes):
         return data
     if data[:1] == b"\x00":
@@ -98,9 +98,11 @@ def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
         except SingleObjectError:
             continue
     try:
-        return data.decode()
+        return json.loads(data) if data[:1] == b"{" else data.decode()
     except UnicodeDecodeError:
         return _plain(data)
+    except (ValueError, RecursionError):
+        return data.decode()
 
 
 def _record(registry: SchemaRegistry, data: bytes) -> Any:

@@ -190,6 +190,12 @@ def rows(
             _RowsSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
+        if settings.rows.format != "avro":
+            problem = (
+                f"'millrace verify rows' reads row topics in Avro, and MILLRACE_ROWS_FORMAT is "
+                f"{settings.rows.format}; 'millrace verify raw' compares what they are made of"
+            )
+            raise SettingsError([problem])
         topics = Topics(settings.source)
         check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True

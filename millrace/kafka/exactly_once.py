@@ -189,8 +189,13 @@ class Committer(Generic[S]):
         health: Health,
         reader: InputReader | None = None,
         table_id: Callable[[str], str | None] = lambda _: None,
+        written: Callable[[Output], Output] = lambda output: output,
     ) -> None:
-        """Commit for a stage; ``table_id`` gives the id that a topic of a table should have."""
+        """Commit for a stage.
+
+        ``table_id`` gives the id that a topic of a table should have, ``written`` what is sent in place of an
+        output.
+        """
         self.guard = guard
         self.together: Sequence[Committer[Any]] = (self,)
         """Those that share the producer: a commit of one writes the states of all, the reader's first."""
@@ -204,6 +209,7 @@ class Committer(Generic[S]):
         self._producer = producer
         self._table_id = table_id
         self._output = output
+        self._written = written
         self._state: Callable[[], S | None] = state
         self._noted = [(topic, 0) for topic in (guard.topics.own, *guard.topics.others)]
         self._stop = stop
@@ -250,7 +256,7 @@ class Committer(Generic[S]):
             ids = {topic: self._table_id(topic) for topic, _ in output.groups}
             self.guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
             with self.explained():
-                self._producer.send(output)
+                self._producer.send(self._written(output))
             output.clear()
         self._settled = self._state()
         if own and self.pass_on is not None:

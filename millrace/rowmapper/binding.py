@@ -47,10 +47,12 @@ from millrace.contract import SourcePosition, Topics, metric_name
 from millrace.ddl import Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.catalog import Catalog, Found
+from millrace.rowmapper.json_format import JsonFormat
 from millrace.rowmapper.selection import RowFilter, Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.value_offsets import locate_value
 from millrace.runtime.logging import get_logger
+from millrace.stage import Output
 
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
@@ -209,6 +211,8 @@ class Binder:
     definitions that have come since it was called last; ``catalog_grew`` says whether there are any, and may
     answer no for a while unless it ``must`` look. All of them may take their time.
 
+    ``json_format`` is that of the records where they are not sent as Avro.
+
     ``catalog`` has what statements made of definitions so far. ``known`` is what earlier row mappers noted of
     the topics of tables, ``refused`` why topics took no rows
     since this process has started. Redriving sets two liberties: with
@@ -229,6 +233,7 @@ class Binder:
         known: Iterable[TableTopic] = (),
         refused: Mapping[str, str] | None = None,
         catalog: Catalog | None = None,
+        json_format: JsonFormat | None = None,
     ) -> None:
         self.trust_later = False
         self.accept_topics = False
@@ -245,6 +250,7 @@ class Binder:
         self._schema = schema
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
+        self.json_format = json_format
         self._look_due = self._must_look = False
         self._catalog = catalog or Catalog()
         self._known = {topic.topic: topic for topic in known}
@@ -522,6 +528,14 @@ class Binder:
             schema_source=one.schema_source,
             topic=one.topic,
         )
+        limit, small_limit = info.record_limit, None
+        size_of: Callable[[bytes], int] = len
+        if self.json_format is not None:
+            if key_id is not None and one.schemas.key is not None:
+                self.json_format.learn(key_id, one.schemas.key)
+            self.json_format.learn(value_id, one.schemas.envelope)
+            limit, small_limit = self.json_format.limits(limit, key_id, value_id)
+            size_of = self.json_format.size
         encoder = RowEncoder(
             self._source,
             __version__,
@@ -529,7 +543,9 @@ class Binder:
             self._avro,
             key_id=key_id,
             value_id=value_id,
-            record_limit=info.record_limit,
+            record_limit=limit,
+            small_limit=small_limit,
+            size_of=size_of,
             ruled=one.ruled,
             connector=self._rows.connector,
             tombstones=_tombstones(self._rows.tombstones, info, table),
@@ -571,6 +587,10 @@ class Binder:
         """Give the id of a table's topic; None where it is noted for none."""
         known = self._known.get(topic)
         return None if known is None else known.id
+
+    def written(self, output: Output) -> Output:
+        """Give what is sent in place of ``output``: rows in their format."""
+        return output if self.json_format is None else self.json_format.written(output)
 
     def note(self, bound: BoundTable) -> TableTopic | None:
         """Give what is to be noted of a table's topic with its next rows; None where it is noted already."""

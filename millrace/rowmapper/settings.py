@@ -21,6 +21,11 @@ __all__ = ["RowMapperSettings", "RowsSettings"]
 class RowsSettings(SettingsGroup):
     """How rows are written: ``MILLRACE_ROWS_…``."""
 
+    format: Literal["avro", "json", "json-schema", "cloudevents"] = Field(
+        "avro",
+        description="records of row topics as avro, json, json-schema (Kafka Connect's, with the schema in "
+        "each record) or cloudevents (structured JSON): docs/types.md",
+    )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",
         description="decimal, long (a value of 2^63 or more becomes null and is noted) or string",

@@ -201,6 +201,8 @@ class Records:
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Return the record in ``data``; raises ValueError where it is none."""
+        if data.startswith(b"{"):
+            raise ValueError("it is JSON, and this reads Avro: see MILLRACE_ROWS_FORMAT")
         schema_id, body = split_wire_format(data)
         if (schema := self._parsed.get(schema_id)) is None:
             schema = self._parsed[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))

@@ -45,6 +45,7 @@ from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, 
 from millrace.rowmapper.binding import Binder, TableRefusedError
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.json_format import json_format
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
@@ -196,6 +197,7 @@ def assembled(
             health=service.health,
             reader=reader,
             table_id=publisher.binder.topic_id,
+            written=publisher.binder.written,
         )
         committer = committer_of(stage.state)
         committer.when_idle = partial(merge_when_idle, stage, committer)
@@ -232,6 +234,7 @@ def make_stage(
             known=known,
             refused=refused,
             catalog=ports.history() if history is None else history,
+            json_format=json_format(settings.rows.format, ports.registry.schema),
         ),
         Quarantine(state.quarantined),
         Output(),

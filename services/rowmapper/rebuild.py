@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from millrace.avro.binary import long
 from millrace.avro.events import EventDeserializer
@@ -29,6 +29,7 @@ from millrace.kafka.search import last_whole, records_between
 from millrace.kafka.state import last_records, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
 from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.json_format import JsonFormat, envelope_of, json_format
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
@@ -80,6 +81,7 @@ class _Rebuild:
         self._settings = settings
         self._service = Service("rowmapper", settings, get_logger(__name__))
         self._registry = registry
+        self._json = json_format(settings.rows.format, registry.schema)
         self._producer = producer
         self._say = say
         self._topics = Topics(settings.source)
@@ -154,7 +156,7 @@ class _Rebuild:
                         self.notes[record[0] or b""] = record[1]
                     elif at in seen:
                         after[at] += record[1] is not None
-                    elif tail is not None and tail.is_made_of(record):
+                    elif tail is not None and tail.is_made_of(record, self._json):
                         seen.add(at)
                         sighted = True
             if sighted:
@@ -183,10 +185,10 @@ class _Rebuild:
                             written.add(at)
                     if at in written:
                         rest.add(at[0], key, value, timestamp_ms, headers, partition=at[1])
-                    elif tail is not None and at not in begun and tail.is_made_of(record):
+                    elif tail is not None and at not in begun and tail.is_made_of(record, self._json):
                         begun.add(at)
             if rest.size >= _COMMIT_BYTES or not +left:
-                self._producer.send(rest)
+                self._producer.send(rest if self._json is None else self._json.written(rest))
                 self._producer.commit(stored)
                 rest.clear()
             if not +left:
@@ -251,16 +253,20 @@ class _Tail:
             self._identify = self._boundary
         elif topic not in (topics.ddl, topics.schemas, topics.deadletter):
             self._identify = self._row
-            source = deserialize(registry, value)["source"]
+            source = self._envelope(value)["source"]
             self.order = RawKey(0, source["epoch"], source["file"], source["pos"]).order
             self.table = f"{source['db']}.{source['table']}"
             self._needle = source["file"].encode() + long(source["pos"])
         self._identity = None if self._identify is None else self._identify(value)
 
-    def is_made_of(self, record: OutputRecord) -> bool:
-        """Tell whether a record of a second run is this one."""
+    def is_made_of(self, record: OutputRecord, json: JsonFormat | None) -> bool:
+        """Tell whether a record of a second run is this one, whose rows may be in another format."""
         key, value, _, headers = record
-        if key != self._key or value is None or self._needle not in value:
+        if value is None or self._needle not in value:
+            return False
+        if key is not None and json is not None and self._identify == self._row:
+            key = json.record(key) if key != self._key else key
+        if key != self._key:
             return False
         index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
         if int(index) + 1 != int(count):
@@ -268,9 +274,15 @@ class _Tail:
         return self._identify is None or self._identify(value) == self._identity
 
     def _row(self, value: bytes) -> object:
-        row = deserialize(self._registry, value)
+        row = self._envelope(value)
         source = row["source"]
         return source["epoch"], source["file"], source["pos"], source["sub_index"], source["row"], row["op"]
+
+    def _envelope(self, value: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = (
+            deserialize(self._registry, value) if value[:1] == b"\x00" else envelope_of(value)
+        )
+        return found
 
     def _boundary(self, value: bytes) -> object:
         boundary = deserialize(self._registry, value)

@@ -306,6 +306,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             mapping.state,
             reader=events,
             table_id=publisher.binder.topic_id,
+            written=publisher.binder.written,
         )
         committers: tuple[Committer[Any], ...] = (reader, decoder, rowmapper)
         definitions = _Definitions(parts, reader)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import ReaderState
@@ -21,7 +21,7 @@ from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState,
 from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics
 from millrace.kafka.chunks import split
-from millrace.kafka.client import connect
+from millrace.kafka.client import Message, connect
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.state import newest_offset, read_state
@@ -29,6 +29,7 @@ from millrace.kafka.topics import ensure_topics
 from millrace.mysql.catalog import read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError
+from millrace.rowmapper.json_format import envelope_of
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
@@ -294,7 +295,7 @@ class _Readers:
             for number, message in enumerate(read_topic(settings.kafka, topic)):
                 if number == _ROWS_LOOKED_AT:
                     return
-                record = records.value_of(message)
+                record = _envelope(records, message)
                 source = None if record is None else record["source"]
                 if record is None or source is None:
                     continue
@@ -305,6 +306,17 @@ class _Readers:
                     )
 
         return check
+
+
+def _envelope(records: Records, message: Message) -> dict[str, Any] | None:
+    """Give operation and source of a record of a row topic, None for a tombstone."""
+    value = message.value()
+    if not isinstance(value, bytes) or not value.startswith(b"{"):
+        return records.value_of(message)
+    try:
+        return envelope_of(value)
+    except ValueError as error:
+        raise UserError(f"offset {message.offset()} of {message.topic()}: {error}", ExitCode.DATA) from error
 
 
 _NOTHING: Final = _Task(SnapshotTable("", ""), SnapshotRange(), keyed=False)

@@ -3,17 +3,16 @@
 What differs is in a table of ``docs/types.md``, row by row the same as ``DIFFERENCES`` here.
 """
 
-import io
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import fastavro
 import pytest
 
+from millrace.avro.connect import connect_schema, json_text, plain_schema
+from millrace.avro.records import read_record
 from millrace.avro.registry import split_wire_format
-from tests.connect_schema import connect_payload, connect_schema
 from tests.shared import PROJECT, SHARED
 from tests.unit.rowmapper.harness import EventsTopic, World
 
@@ -58,13 +57,18 @@ WITHOUT_RECORD = {"keyless": (4, "Tombstones without a key")}
 """The record of Debezium's that we do not write."""
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
+def mapped(name: str) -> World:
+    """The log, mapped to a format."""
     if not FOLDER.is_dir():
         pytest.skip(f"{FOLDER} is absent: set MILLRACE_SHARED to the folder that holds debezium/")
-    made = World(EventsTopic().add_file(FOLDER / "binlog.000030"), **LIKE_DEBEZIUM)
+    made = World(EventsTopic().add_file(FOLDER / "binlog.000030"), **LIKE_DEBEZIUM, format=name)
     made.run()
     return made
+
+
+@pytest.fixture(scope="module", params=["avro", "json-schema"])
+def world(request: pytest.FixtureRequest) -> World:
+    return mapped(request.param)
 
 
 def theirs(table: str) -> list[dict[str, Any]]:
@@ -72,21 +76,14 @@ def theirs(table: str) -> list[dict[str, Any]]:
     return [json.loads(line.replace("golden", "t")) for line in text.splitlines()]
 
 
-def plain(schema: Any) -> Any:
-    """A schema without logical types, by which values are read as they are written."""
-    if isinstance(schema, dict):
-        return {name: plain(part) for name, part in schema.items() if name != "logicalType"}
-    return [plain(part) for part in schema] if isinstance(schema, list) else schema
-
-
-def decoded(world: World, data: bytes | None) -> dict[str, Any] | None:
+def decoded(world: World, data: bytes | None) -> Any:
     """A record's schema and payload as Connect has them."""
-    if data is None:
-        return None
+    if data is None or data.startswith(b"{"):
+        return data and json.loads(data)
     schema_id, body = split_wire_format(data)
     schema = world.registry.schema(schema_id)
-    value = fastavro.schemaless_reader(io.BytesIO(body), fastavro.parse_schema(plain(schema)), None)
-    return {"schema": connect_schema(schema), "payload": connect_payload(value)}
+    value = read_record(body, plain_schema(schema))
+    return {"schema": connect_schema(schema), "payload": json.loads(json_text(value))}
 
 
 def ours(world: World, table: str) -> list[dict[str, Any]]:
@@ -156,3 +153,30 @@ def test_transactions(world: World) -> None:
     other = [json.loads(line)["value"]["payload"] for line in lines]
     mine = [value for _, value in world.read("t.transactions")]
     assert [{name: one[name] for name in two} for one, two in zip(mine, other, strict=True)] == other
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_other_formats_have_the_same(table: str) -> None:
+    """Without a schema the payload alone; in an event of CloudEvents what its attributes do not have."""
+    whole, plain, events = (
+        mapped(name).records(f"t.envelope.{table}") for name in ("json-schema", "json", "cloudevents")
+    )
+    for one, two, three in zip(whole, plain, events, strict=True):
+        key, value = (data and json.loads(data)["payload"] for data in one[:2])
+        assert (two[0] and json.loads(two[0]), two[1] and json.loads(two[1])) == (key, value)
+        assert three[0] == two[0]
+        if value is None:
+            assert three[1] is None
+            continue
+        event = json.loads(three[1] or b"")
+        source, name = value["source"], f"name:t;file:{value['source']['file']};pos:{value['source']['pos']};"
+        assert event["id"] == f"{name}row:{source['row']};sub_index:0;epoch:0"
+        assert event["source"] == "/debezium/mysql/t"
+        assert (event["specversion"], event["datacontenttype"]) == ("1.0", "application/json")
+        assert event["type"] == "io.debezium.connector.mysql.DataChangeEvent"
+        assert event["iodebeziumop"] == value["op"]
+        assert event["iodebeziumtsms"] == str(source["ts_ms"])
+        assert event.get("iodebeziumtxid") == (value["transaction"] and value["transaction"]["id"])
+        assert {event["data"][side] == value[side] for side in ("before", "after")} == {True}
+        assert all(re.fullmatch("[a-z0-9]{1,40}", attribute) for attribute in event)
+        assert three[2][-1] == ("content-type", b"application/cloudevents+json; charset=UTF-8")

@@ -48,6 +48,7 @@ MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFact
 MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- end }}
 {{- if has .component (list "rowmapper" "run") }}
+MILLRACE_ROWS_FORMAT: {{ $source.rows.format | quote }}
 MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
 MILLRACE_ROWS_DECIMAL: {{ $source.rows.decimal | quote }}

@@ -23,6 +23,7 @@ from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.binding import Binder
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.json_format import json_format
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
@@ -201,6 +202,7 @@ class World:
                 catalog_grew=catalog_grew,
                 known=self.known_topics(),
                 catalog=self.history(),
+                json_format=json_format(self.settings.rows.format, self.registry.schema),
             ),
             Quarantine(state.quarantined),
             Output(),
@@ -215,6 +217,7 @@ class World:
             truncate=self.settings.rows.truncate,
             now_us=lambda: 1_000_123,
         )
+        self.ledger.written_as = publisher.binder.written
         return RowMapperStage(
             state, publisher, event_reader(), replay, buffer_bytes=self.settings.rows.buffer_mib << 20
         )

@@ -1,0 +1,325 @@
+# cython: language_level=3
+"""Avro's binary form as JSON: what :mod:`millrace.rowmapper.json_format` does by fastavro and ``json``.
+
+A plan is made of the schema: ``nodes``, each a kind and its links (the first, and how many), and ``links``, each
+a node and what is written in front of it. A record has a link for each field, a union one for each branch, an
+array one for its items. The first node is the whole.
+
+What JSON has no number for, text that is no UTF-8, arrays that say the size of their blocks, and bytes that are
+none of the schema are left to the reference.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.math cimport isfinite
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, strlen
+
+from millrace.kernel.reading cimport Source, read_flag, read_long, read_uint, skip, source_of
+from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, put_byte, room
+
+cdef extern from "Python.h":
+    char* PyOS_double_to_string(double value, char form, int precision, int flags, int* kind) except NULL
+    double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0
+    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+    int Py_DTSF_ADD_DOT_0
+
+
+cdef enum Kind:
+    NULL_ = 0
+    BOOLEAN = 1
+    LONG = 2
+    FLOAT = 3
+    DOUBLE = 4
+    STRING = 5
+    BYTES = 6
+    UNION = 7
+    RECORD = 8
+    ARRAY = 9
+
+
+cdef struct Node:
+    int kind
+    int first
+    int count
+
+
+cdef struct Link:
+    int node
+    const uint8_t* text
+    Py_ssize_t size
+
+
+cdef const uint8_t* _HEX = b"0123456789abcdef"
+cdef const uint8_t* _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+cdef class JsonWriter:
+    """Writes records of one schema."""
+
+    cdef Node* nodes
+    cdef Link* links
+    cdef int node_count
+    cdef list texts
+
+    def __cinit__(self, list nodes, list links):
+        cdef int index, kind, first, count, node
+        cdef bytes text
+        self.texts = []
+        self.node_count = len(nodes)
+        self.nodes = <Node*> PyMem_Malloc(max(1, len(nodes)) * sizeof(Node))
+        self.links = <Link*> PyMem_Malloc(max(1, len(links)) * sizeof(Link))
+        if self.nodes == NULL or self.links == NULL:
+            raise MemoryError
+        if not nodes:
+            raise ValueError("a plan has a node")
+        for index, (kind, first, count) in enumerate(nodes):
+            if not (0 <= kind <= <int> ARRAY and 0 <= first and 0 <= count and first + count <= len(links)):
+                raise ValueError("a node of the plan is none")
+            self.nodes[index].kind = kind
+            self.nodes[index].first = first
+            self.nodes[index].count = count
+        for index, (node, text) in enumerate(links):
+            if not 0 <= node < len(nodes):
+                raise ValueError("a link of the plan leads nowhere")
+            self.texts.append(text)
+            self.links[index].node = node
+            self.links[index].text = <const uint8_t*> PyBytes_AS_STRING(text)
+            self.links[index].size = PyBytes_GET_SIZE(text)
+
+    def __dealloc__(self):
+        PyMem_Free(self.nodes)
+        PyMem_Free(self.links)
+
+    def write(self, bytes data not None, Py_ssize_t start, bytes before not None, bytes after not None):
+        """Write the record that begins at ``start`` between two texts; None where the reference must."""
+        cdef Source source = source_of(data, start, PyBytes_GET_SIZE(data))
+        cdef Output out
+        cdef int status
+        out.data = NULL
+        out.size = out.capacity = 0
+        try:
+            status = put(&out, <const uint8_t*> PyBytes_AS_STRING(before), PyBytes_GET_SIZE(before))
+            if status == DONE:
+                status = self.value(&source, &out, 0)
+            if status == DONE:
+                status = put(&out, <const uint8_t*> PyBytes_AS_STRING(after), PyBytes_GET_SIZE(after))
+            if status == NO_MEMORY:
+                raise MemoryError
+            if status != DONE or source.bad or source.at != source.end:
+                return None
+            return PyBytes_FromStringAndSize(<const char*> out.data, out.size)
+        finally:
+            free(out.data)
+
+    cdef int value(self, Source* source, Output* out, int index) except -1:
+        cdef Node node = self.nodes[index]
+        cdef int64_t number
+        if source.bad:
+            return UNUSUAL
+        if node.kind == NULL_:
+            return put(out, b"null", 4)
+        if node.kind == LONG:
+            return put_number(out, read_long(source))
+        if node.kind == STRING:
+            return put_text(source, out)
+        if node.kind == UNION:
+            number = read_long(source)
+            if source.bad or number < 0 or number >= node.count:
+                return UNUSUAL
+            return self.value(source, out, self.links[node.first + number].node)
+        if node.kind == RECORD:
+            return self.record(source, out, node)
+        if node.kind == ARRAY:
+            return self.array(source, out, node)
+        if node.kind == BYTES:
+            return put_base64(source, out)
+        if node.kind == BOOLEAN:
+            return put(out, b"true", 4) if read_flag(source) else put(out, b"false", 5)
+        return put_real(source, out, node.kind == FLOAT)
+
+    cdef int record(self, Source* source, Output* out, Node node) except -1:
+        cdef int index, status
+        cdef Link link
+        if node.count == 0:
+            return put(out, b"{}", 2)
+        for index in range(node.first, node.first + node.count):
+            link = self.links[index]
+            status = put(out, link.text, link.size)
+            if status == DONE:
+                status = self.value(source, out, link.node)
+            if status != DONE:
+                return status
+        return put_byte(out, 125)
+
+    cdef int array(self, Source* source, Output* out, Node node) except -1:
+        cdef int64_t count
+        cdef int status, item
+        cdef bint begun = False
+        if node.count != 1:
+            return UNUSUAL
+        item = self.links[node.first].node
+        if self.nodes[item].kind == NULL_ or (self.nodes[item].kind == RECORD and not self.nodes[item].count):
+            return UNUSUAL  # items that take no bytes may be any number
+        status = put_byte(out, 91)
+        while status == DONE:
+            count = read_long(source)
+            if source.bad or count < 0:
+                return UNUSUAL
+            if count == 0:
+                return put_byte(out, 93)
+            while count > 0 and status == DONE:
+                if begun:
+                    status = put_byte(out, 44)
+                begun = True
+                if status == DONE:
+                    status = self.value(source, out, item)
+                if source.bad:
+                    return UNUSUAL
+                count -= 1
+        return status
+
+
+cdef int put_number(Output* out, int64_t value) noexcept:
+    cdef uint8_t digits[20]
+    cdef int at = 20
+    cdef uint64_t rest = <uint64_t> value if value >= 0 else 0 - <uint64_t> value
+    while True:
+        at -= 1
+        digits[at] = <uint8_t> (48 + rest % 10)
+        rest //= 10
+        if rest == 0:
+            break
+    if value < 0 and put_byte(out, 45) != DONE:
+        return NO_MEMORY
+    return put(out, digits + at, 20 - at)
+
+
+cdef int put_real(Source* source, Output* out, bint is_float) except -1:
+    cdef uint32_t half
+    cdef uint64_t whole
+    cdef float single
+    cdef double number
+    cdef char* text
+    cdef int digits, status
+    if is_float:
+        half = <uint32_t> read_uint(source, 4)
+        memcpy(&single, &half, 4)
+        number = single
+    else:
+        whole = read_uint(source, 8)
+        memcpy(&number, &whole, 8)
+    if source.bad or not isfinite(number):
+        return UNUSUAL
+    if is_float:
+        for digits in range(6, 10):
+            text = PyOS_double_to_string(single, b"g", digits, 0, NULL)
+            try:
+                number = PyOS_string_to_double(text, NULL, NULL)
+            finally:
+                PyMem_Free(text)
+            if <float> number == single:
+                break
+    text = PyOS_double_to_string(number, b"r", 0, Py_DTSF_ADD_DOT_0, NULL)
+    status = put(out, <const uint8_t*> text, strlen(text))
+    PyMem_Free(text)
+    return status
+
+
+cdef int put_text(Source* source, Output* out) except -1:
+    cdef int64_t size = read_long(source)
+    cdef Py_ssize_t at, index, begun
+    cdef const uint8_t* data
+    cdef uint8_t byte
+    cdef uint8_t escape[6]
+    cdef bint is_ascii = True
+    if source.bad or size < 0 or size > source.end - source.at:
+        return UNUSUAL
+    at = skip(source, <Py_ssize_t> size)
+    if source.bad:
+        return UNUSUAL
+    data = source.data + at
+    if put_byte(out, 34) != DONE:
+        return NO_MEMORY
+    begun = 0
+    for index in range(<Py_ssize_t> size):
+        byte = data[index]
+        if byte >= 128:
+            is_ascii = False
+        elif byte < 32 or byte == 34 or byte == 92:
+            if put(out, data + begun, index - begun) != DONE:
+                return NO_MEMORY
+            begun = index + 1
+            if put(out, escape, escaped(byte, escape)) != DONE:
+                return NO_MEMORY
+    if not is_ascii:
+        try:
+            PyUnicode_DecodeUTF8(<const char*> data, <Py_ssize_t> size, NULL)
+        except UnicodeDecodeError:
+            return UNUSUAL
+    if put(out, data + begun, <Py_ssize_t> size - begun) != DONE:
+        return NO_MEMORY
+    return put_byte(out, 34)
+
+
+cdef int escaped(uint8_t byte, uint8_t* into) noexcept:
+    """Write the escape of a byte into 6; returns how many it took."""
+    into[0] = 92
+    if byte == 34 or byte == 92:
+        into[1] = byte
+    elif byte == 10:
+        into[1] = 110
+    elif byte == 13:
+        into[1] = 114
+    elif byte == 9:
+        into[1] = 116
+    elif byte == 8:
+        into[1] = 98
+    elif byte == 12:
+        into[1] = 102
+    else:
+        into[1] = 117
+        into[2] = into[3] = 48
+        into[4] = _HEX[byte >> 4]
+        into[5] = _HEX[byte & 15]
+        return 6
+    return 2
+
+
+cdef int put_base64(Source* source, Output* out) noexcept:
+    cdef int64_t size = read_long(source)
+    cdef Py_ssize_t at, index, whole
+    cdef const uint8_t* data
+    cdef uint8_t* into
+    cdef uint32_t bits
+    if source.bad or size < 0 or size > source.end - source.at:
+        return UNUSUAL
+    at = skip(source, <Py_ssize_t> size)
+    if source.bad:
+        return UNUSUAL
+    data = source.data + at
+    into = room(out, (<Py_ssize_t> size + 2) // 3 * 4 + 2)
+    if into == NULL:
+        return NO_MEMORY
+    into[0] = 34
+    into += 1
+    whole = <Py_ssize_t> size // 3 * 3
+    for index in range(0, whole, 3):
+        bits = <uint32_t> data[index] << 16 | <uint32_t> data[index + 1] << 8 | data[index + 2]
+        into[0] = _BASE64[bits >> 18]
+        into[1] = _BASE64[bits >> 12 & 63]
+        into[2] = _BASE64[bits >> 6 & 63]
+        into[3] = _BASE64[bits & 63]
+        into += 4
+    if whole < size:
+        bits = <uint32_t> data[whole] << 16
+        if size - whole == 2:
+            bits |= <uint32_t> data[whole + 1] << 8
+        into[0] = _BASE64[bits >> 18]
+        into[1] = _BASE64[bits >> 12 & 63]
+        into[2] = _BASE64[bits >> 6 & 63] if size - whole == 2 else 61
+        into[3] = 61
+        into += 4
+    into[0] = 34
+    return DONE
