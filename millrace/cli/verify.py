@@ -2,7 +2,7 @@
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.avro.service_state import ReaderState
+from millrace.avro.service_state import ReaderState, RowMapperState
 from millrace.cli.frame import (
     check_topics,
     errors_in_words,
@@ -19,6 +19,7 @@ from millrace.cli.frame import (
     topic_options,
 )
 from millrace.contract import Topics
+from millrace.ddl import Server
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.state import newest_offset, read_state
@@ -33,9 +34,18 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.selection.rows import kind_of
 from millrace.text import printable
+from millrace.verify.history import History
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
-from millrace.verify.tables import Column, Comparison, Part, compare_tables, database_names, table_names
+from millrace.verify.tables import (
+    Column,
+    Comparison,
+    Part,
+    Records,
+    compare_tables,
+    database_names,
+    table_names,
+)
 
 __all__ = ["verify"]
 
@@ -204,7 +214,14 @@ def rows(
             MysqlConnection(_address(settings, server)) as connection,
         ):
             selection = Selection(settings)
-            chosen = _chosen(settings, selection, connection, tables)
+            read_history = partial(
+                History.read,
+                settings.kafka,
+                settings.source,
+                Records(registry).value_of,
+                Server.parse(connection.version),
+            )
+            chosen = _chosen(settings, selection, connection, tables, read_history())
             start = newest_offset(settings.kafka, topics.transactions)
             file, position = take_snapshot(connection, idle=idle)
             place = wait_until_mapped(
@@ -216,6 +233,8 @@ def rows(
                 say=partial(_say, err=True),
             )
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
+            history = read_history(until=place)
+            waiting = _quarantined(settings)
             for database, names in chosen.items():
                 for found in compare_tables(
                     connection,
@@ -225,10 +244,12 @@ def rows(
                     database=database,
                     tables=names,
                     later=later,
-                    part_of=partial(_part, settings.source, selection, database),
+                    part_of=partial(_part, selection, database),
+                    history=history,
+                    topic_of=partial(_topic, settings.source, selection),
                 ):
                     equal = equal and found.equal
-                    _tell(found)
+                    _tell(found, waiting)
         _say(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
         if not equal:
             sys.exit(_DIFFERENT)
@@ -238,17 +259,33 @@ def _pairs(tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     return ((database, table) for database, found in tables.items() for table in found)
 
 
-def _tell(found: Comparison) -> None:
+def _quarantined(settings: ServiceSettings) -> dict[str, str]:
+    """Return since when the tables of which rows wait in the dead letter topic do so."""
+    stored = read_state(settings.kafka, settings.source, "rowmapper")
+    if stored is None or stored.value is None:
+        return {}
+    return {table.name: table.key for table in RowMapperState.from_bytes(stored.value).quarantined}
+
+
+def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:
     name = f"{found.database}.{found.table}"
     counts = f"{found.records:,} records, {found.rows:,} rows"
     if found.equal:
-        _say(f"{name}: {counts}: equal")
-        return
-    _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
-    _say(f"  first: {found.first}")
+        _say(f"{name}: {counts}: equal" + ", as far as the log tells" * bool(found.untold))
+    else:
+        _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
+        _say(f"  first: {found.first}")
+    if name in waiting:
+        _say(f"  its rows since {waiting[name]} wait in the dead letter topic: millrace deadletter tells why")
+    for rows in found.untold:
+        _say(f"  not told by the log: {rows}")
 
 
-def _part(source: str, selection: Selection, database: str, table: str, columns: Sequence[Column]) -> Part:
+def _topic(source: str, selection: Selection, database: str, table: str) -> str:
+    return Topics(source).table(*selection.topic_of(database, table))
+
+
+def _part(selection: Selection, database: str, table: str, columns: Sequence[Column]) -> Part:
     """Say what of a table its topic has, and what cannot be compared."""
     hidden = selection.hidden(database, table, [column.name for column in columns])
     if hidden:
@@ -256,23 +293,29 @@ def _part(source: str, selection: Selection, database: str, table: str, columns:
             f"{database}.{table}: not compared: {', '.join(hidden)}, which MILLRACE_COLUMNS_… hides", err=True
         )
     kinds = {column.name.casefold(): kind_of(column.data_type) for column in columns}
-    return Part(
-        Topics(source).table(*selection.topic_of(database, table)),
-        frozenset(hidden),
-        selection.condition(database, table, kinds),
-    )
+    return Part(frozenset(hidden), selection.condition(database, table, kinds))
 
 
 def _with_topics(
-    source: str, selection: Selection, connection: MysqlConnection, topics: Collection[str]
+    source: str,
+    selection: Selection,
+    connection: MysqlConnection,
+    topics: set[str],
+    history: History,
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Return the tables that can be compared, by database, and the topics that have a table."""
+    """Return the tables that can be compared, by database, and the topics that have a table.
+
+    The rows of a table that was renamed may all lie in the topic of its earlier name.
+    """
+    topic_of = partial(_topic, source, selection)
     owners: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    passed: set[str] = set()
     for database in database_names(connection):
         for table in () if database in _SYSTEM else table_names(connection, database):
-            topic = Topics(source).table(*selection.topic_of(database, table))
-            if topic in topics and selection.selects(database, table):
-                owners[topic].append((database, table))
+            earlier = history.of_table(database, table, ()).topics(topic_of)
+            if not topics.isdisjoint(earlier) and selection.selects(database, table):
+                owners[topic_of(database, table)].append((database, table))
+                passed |= earlier.keys()
     known: dict[str, list[str]] = {}
     for topic, tables in owners.items():
         for database, table in tables:
@@ -282,17 +325,21 @@ def _with_topics(
                 _say(f"{database}.{table}: not compared: MILLRACE_REPLICATE_… leaves changes out", err=True)
             else:
                 known.setdefault(database, []).append(table)
-    return known, set(owners)
+    return known, passed
 
 
 def _chosen(
-    settings: ServiceSettings, selection: Selection, connection: MysqlConnection, names: Sequence[str]
+    settings: ServiceSettings,
+    selection: Selection,
+    connection: MysqlConnection,
+    names: Sequence[str],
+    history: History,
 ) -> dict[str, list[str]]:
     """Return the tables to compare, by database: those that have a topic, or those that are named."""
     topics = {
         name for name in source_topics(connect(settings.kafka), settings.source) if name.count(".") == 2
     }
-    known, seen = _with_topics(settings.source, selection, connection, topics)
+    known, seen = _with_topics(settings.source, selection, connection, topics, history)
     for topic in sorted(topics - seen) if not names else ():
         _say(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
     if not known:

@@ -29,6 +29,7 @@ __all__ = [
     "DropIndex",
     "DropTables",
     "IndexSpec",
+    "MovePartitions",
     "Name",
     "RenameColumn",
     "RenameIndex",
@@ -214,6 +215,17 @@ class ConvertPartition:
     creates: bool
 
 
+@dataclass(frozen=True, slots=True)
+class MovePartitions:
+    """Work on partitions or tablespaces that moves rows out of the table, or in, such as DROP PARTITION.
+
+    ``exchanged`` is the table with which rows are exchanged.
+    """
+
+    what: str
+    exchanged: Name | None = None
+
+
 Operation = (
     AddColumn
     | ChangeColumn
@@ -227,6 +239,7 @@ Operation = (
     | SetOptions
     | AddVersioning
     | ConvertPartition
+    | MovePartitions
 )
 
 
@@ -637,6 +650,7 @@ def _drop_one(tokens: Tokens, operations: list[Operation]) -> None:
         tokens.name()
         while tokens.accept(","):
             tokens.name()
+        operations.append(MovePartitions("DROP PARTITION"))
     elif tokens.accept("SYSTEM", "VERSIONING"):
         operations.append(AddVersioning(add=False))
     elif tokens.accept("PERIOD", "FOR"):
@@ -752,9 +766,28 @@ def _remove(tokens: Tokens, _operations: list[Operation]) -> None:
     tokens.expect("PARTITIONING")
 
 
-def _truncate(tokens: Tokens, _operations: list[Operation]) -> None:
+def _truncate(tokens: Tokens, operations: list[Operation]) -> None:
     tokens.expect("PARTITION")
     _skip_to_end(tokens)
+    operations.append(MovePartitions("TRUNCATE PARTITION"))
+
+
+def _exchange(tokens: Tokens, operations: list[Operation]) -> None:
+    tokens.expect("PARTITION")
+    tokens.name()
+    tokens.expect("WITH", "TABLE")
+    operations.append(MovePartitions("EXCHANGE PARTITION", _table(tokens)))
+    _skip_to_end(tokens)
+
+
+def _moving(what: str) -> Callable[[Tokens, list[Operation]], None]:
+    """Make what takes work on partitions that moves rows, which is the last of a statement."""
+
+    def take(tokens: Tokens, operations: list[Operation]) -> None:
+        _skip_to_end(tokens)
+        operations.append(MovePartitions(what))
+
+    return take
 
 
 _ALTERATIONS: Final[dict[str, Callable[[Tokens, list[Operation]], None]]] = {
@@ -766,12 +799,12 @@ _ALTERATIONS: Final[dict[str, Callable[[Tokens, list[Operation]], None]]] = {
     "COALESCE": _rest,
     "CONVERT": _convert,
     "DISABLE": _words("KEYS"),
-    "DISCARD": _rest,
+    "DISCARD": _moving("DISCARD"),
     "DROP": _drop_one,
     "ENABLE": _words("KEYS"),
-    "EXCHANGE": _rest,
+    "EXCHANGE": _exchange,
     "FORCE": _words(),
-    "IMPORT": _rest,
+    "IMPORT": _moving("IMPORT"),
     "MODIFY": _modify,
     "NOWAIT": _words(),
     "OPTIMIZE": _rest,

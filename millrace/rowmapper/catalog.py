@@ -65,6 +65,11 @@ class Catalog:
         """How far statements were applied: the readings after it wait for the stream, and are all kept."""
         self._lower_case = False
 
+    @property
+    def lower_case_names(self) -> bool:
+        """Whether the server stores names of databases and tables in lower case."""
+        return self._lower_case
+
     def add(self, entry: CatalogEntry) -> None:
         """Take a definition that was read.
 

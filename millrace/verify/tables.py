@@ -15,7 +15,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
 from typing import Any, Final
@@ -24,7 +24,9 @@ import fastavro
 
 from millrace.avro.records import read_record
 from millrace.avro.registry import SchemaRegistry, split_wire_format
+from millrace.binlog.columns.sql_types import SqlType
 from millrace.contract import Topics, escape_name
+from millrace.ddl import Server
 from millrace.kafka.client import Message
 from millrace.kafka.read import read_topic
 from millrace.mysql.connection import MysqlConnection, Value
@@ -33,6 +35,8 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.text import shortened
+from millrace.verify.conversions import Untold
+from millrace.verify.history import Era, History, Origin, TableHistory
 
 __all__ = [
     "Column",
@@ -47,7 +51,9 @@ __all__ = [
     "table_names",
 ]
 
-_KEY_PREFIX: Final = 5  # magic byte and schema id: not part of what the key says
+_COMPUTED: Final = re.compile(
+    r"(?i)auto_increment|generated|persistent|virtual|stored|current_timestamp|\(\)"
+)
 _NO_DEFAULT: Final = 1364
 _EXAMPLES: Final = 3
 _KEY_VALUE: Final = 80
@@ -77,6 +83,8 @@ class Column:
     data_type: str
     fraction: int
     in_key: bool = False
+    computed: bool = False
+    """Whether rows that are there when it is added get values of their own."""
 
     @property
     def expression(self) -> str:
@@ -92,7 +100,6 @@ class Part:
     That is asked with the values as the server prints them, by the lower-case names of columns.
     """
 
-    topic: str
     hidden: frozenset[str] = frozenset()
     selects: Callable[[Mapping[str, str | bytes | None]], bool] | None = None
 
@@ -125,6 +132,8 @@ class Comparison:
     examples: list[str] = field(default_factory=list)
     first: str | None = None
     """Where the first difference is, by key and column."""
+    untold: list[str] = field(default_factory=list)
+    """Rows of which the log does not tell what they are: they may be as the table has them."""
 
     @property
     def equal(self) -> bool:
@@ -164,30 +173,41 @@ def compare_tables(
     progress: Callable[[str], None] = lambda _table: None,
     later: Callable[[], Container[str]] = frozenset,
     part_of: Callable[[str, Sequence[Column]], Part] | None = None,
+    history: History | None = None,
+    topic_of: Callable[[str, str], str] | None = None,
 ) -> Iterator[Comparison]:
     """Yield a comparison per table; ``progress`` is told the name before each.
 
     The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
     of one moment: then ``later`` names the transactions after it that have come until it is called.
-    ``part_of`` says what of a table its topic has, if that is not all.
+    ``part_of`` says what of a table its topic has, if that is not all. ``history`` has the DDL statements;
+    without it all count that there are. ``topic_of`` names the topic of a table.
     """
     connection.query("SET SESSION time_zone = '+00:00', NAMES utf8mb4", doing="compare tables")
     records = Records(registry)
+    topic_of = topic_of or Topics(source).table
+    if history is None:
+        history = History.read(kafka, source, records.value_of, Server.parse(connection.version))
     for table in tables:
         progress(table)
         columns = _columns(connection, database, table)
-        part = Part(Topics(source).table(database, table)) if part_of is None else part_of(table, columns)
+        part = Part() if part_of is None else part_of(table, columns)
         compared = [column for column in columns if column.name not in part.hidden]
-        messages = read_topic(kafka, part.topic)
-        folder = Folder(compared, partial(_default, connection, database, table))
-        first = next(messages, None)
-        # By now it is settled up to where the topic is read, so that nothing is missing in what is later.
-        excluded = later()
-        for message in itertools.chain(() if first is None else (first,), messages):
-            key, envelope = message.key(), records.value_of(message)
-            assert key is None or isinstance(key, bytes)
-            if envelope is not None and (envelope["transaction"] or {}).get("id") not in excluded:
-                folder.add(key, envelope)
+        eras = history.of_table(database, table, [column.name for column in compared])
+        folder = Folder(compared, partial(_default, connection, database, table), eras)
+        for topic, numbers in eras.topics(topic_of).items():
+            messages = read_topic(kafka, topic)
+            first = next(messages, None)
+            # By now it is settled up to where the topic is read, so that nothing is missing in what is later.
+            excluded = later()
+            for message in itertools.chain(() if first is None else (first,), messages):
+                envelope = records.value_of(message)
+                if envelope is None or (envelope["transaction"] or {}).get("id") in excluded:
+                    continue
+                place = envelope["source"]
+                era = eras.era(place["epoch"], place["file"], place["pos"])
+                if era in numbers:
+                    folder.add(records.key_of(message), envelope, era)
         rows = part.of_rows(columns, _select(connection, database, table, columns))
         yield _compare(database, table, folder, rows, compared)
 
@@ -212,75 +232,230 @@ class Records:
 
     def value_of(self, message: Message) -> dict[str, Any] | None:
         """Return a message's value, None for a tombstone; raises UserError where it is no record."""
-        value = message.value()
-        if value is None:
+        return self._read_part(message, message.value())
+
+    def key_of(self, message: Message) -> dict[str, Any] | None:
+        """Return a message's key, None where it has none; raises UserError where it is no record."""
+        return self._read_part(message, message.key())
+
+    def _read_part(self, message: Message, data: str | bytes | None) -> dict[str, Any] | None:
+        if data is None:
             return None
         try:
-            return self.read(value if isinstance(value, bytes) else value.encode())
+            return self.read(data if isinstance(data, bytes) else data.encode())
         except ValueError as error:
             where = f"offset {message.offset()} of {message.topic()}, partition {message.partition()}"
             raise UserError(f"{where}: {error}", ExitCode.DATA) from error
 
 
-class Folder:
-    """Folds the envelopes of one row topic, in their order, into the rows that the table must have.
+_ABSENT: Final = Untold("its image does not have the column")
+"""In a segment: what was there before holds."""
 
-    ``default`` gives the value of a column that a record of an older schema does not have.
+
+@dataclass(slots=True)
+class _Segment:
+    """What the records of an era do to rows that are known by one key: to those of the eras before.
+
+    ``names`` are the columns of the key; without them rows are counted.
     """
 
-    def __init__(self, columns: Sequence[Column], default: Callable[[Column], Any]) -> None:
-        self._columns = [(column, escape_name(column.name)) for column in columns]
+    names: tuple[str, ...]
+    keyed: dict[Row, Row | None] = field(default_factory=dict)
+    counts: Counter[Row] = field(default_factory=Counter)
+
+
+class Folder:
+    """Folds the envelopes of a table, those of a key in their order, into the rows that it must have.
+
+    ``default`` gives the value of a column that a record of an older schema does not have. ``history`` tells
+    what statements did to the rows; without it, nothing.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        default: Callable[[Column], Any],
+        history: TableHistory | None = None,
+    ) -> None:
+        self._columns = list(columns)
         self._default = cache(default)
-        self._keyed: dict[bytes, Row] = {}
-        self._unkeyed: Counter[Row] = Counter()
+        self._history = history or TableHistory.without_changes([column.name for column in columns])
+        self._eras = [_EraColumns(columns, era) for era in self._history.eras]
+        self._segments: dict[tuple[int, tuple[str, ...]], _Segment] = {}
+        self._rows: _Rows | None = None
         self.records = 0
 
     @property
     def keyed(self) -> bool:
         """Whether the rows have keys."""
-        return bool(self._keyed) or not self._unkeyed
+        return bool(self._merged.keyed) or not self._merged.counts
 
     @property
     def rows(self) -> Counter[Row]:
         """The rows, with how often each is there; below 0 where more were removed than added."""
-        return Counter(self._keyed.values()) if self._keyed else self._unkeyed
+        return self._merged.all()
 
-    def add(self, key: bytes | None, envelope: Mapping[str, Any]) -> None:
-        """Fold the next record."""
+    @property
+    def moved(self) -> tuple[str, bool, Counter[Row]] | None:
+        """What has moved rows, whether it may have brought some, and those that were there when it did."""
+        words = self._history.moved
+        return None if words is None else (words, self._history.brings_rows, self._merged.old)
+
+    def add(self, key: Mapping[str, Any] | None, envelope: Mapping[str, Any], era: int = 0) -> None:
+        """Fold the next record, of an era of the history."""
         self.records += 1
+        self._rows = None
+        columns = self._eras[era]
+        names, identity = columns.key(key or {})
+        segment = self._segments.get((era, names))
+        if segment is None:
+            segment = self._segments[era, names] = _Segment(names)
         if envelope["op"] == "t":
-            self._keyed.clear()
-            self._unkeyed.clear()
+            for each in [at for at in self._segments if at[0] <= era]:
+                del self._segments[each]
         elif key is None:
             for image, step in (("before", -1), ("after", 1)):
                 if envelope[image] is not None:
-                    row = self._row(envelope, image, None)
-                    self._unkeyed[row] += step
-                    if not self._unkeyed[row]:
-                        del self._unkeyed[row]
+                    row = self._row(envelope, image, columns, lacking=None)
+                    segment.counts[row] += step
+                    if not segment.counts[row]:
+                        del segment.counts[row]
         elif envelope["after"] is None:
-            self._keyed.pop(key[_KEY_PREFIX:], None)
+            segment.keyed[identity] = None
         else:
-            bare = key[_KEY_PREFIX:]
-            self._keyed[bare] = self._row(envelope, "after", self._keyed.get(bare))
+            earlier = segment.keyed.get(identity, _ABSENT)
+            segment.keyed[identity] = self._row(envelope, "after", columns, lacking=earlier)
 
-    def _row(self, envelope: Mapping[str, Any], image: str, earlier: Row | None) -> Row:
+    @property
+    def _merged(self) -> "_Rows":
+        if self._rows is None:
+            self._rows = _Rows([column.name for column in self._columns])
+            for era in range(len(self._eras)):
+                for at, segment in self._segments.items():
+                    if at[0] == era:
+                        self._rows.take(segment)
+                if self._history.eras[era].moved:
+                    self._rows.mark()
+        return self._rows
+
+    def _row(
+        self, envelope: Mapping[str, Any], image: str, columns: "_EraColumns", *, lacking: Row | Untold | None
+    ) -> Row:
+        """Give an image as a row; ``lacking`` is what has the columns that the image does not have."""
         values = envelope[image]
         absent = envelope.get(f"{image}_missing") or ()
         notes = {
             note["column"]: note for note in envelope.get("unrepresentable") or () if note["image"] == image
         }
         row = []
-        for index, (column, name) in enumerate(self._columns):
-            if column.name in notes:
-                row.append(_from_note(column, notes[column.name]))
-            elif column.name in absent and earlier is not None:
-                row.append(earlier[index])
+        for index, (final, column, name, origin) in enumerate(columns.columns):
+            if column is None:
+                row.append(self._added(final, origin))
+            elif column.name in notes:
+                row.append(origin.value(_from_note(column, notes[column.name])))
+            elif column.name in absent:
+                row.append(lacking[index] if isinstance(lacking, tuple) else lacking)
             elif name in values:
-                row.append(from_topic(column, values[name]))
+                value = from_topic(column, values[name])
+                row.append(origin.value(value) if origin.steps else value)
             else:
-                row.append(self._default(column))
+                row.append(self._added(final, origin))
         return tuple(row)
+
+    def _added(self, column: Column, origin: Origin) -> Any:
+        """Give what the rows that were there have in a column that was added."""
+        if column.computed or origin.steps:
+            return Untold("the server has computed it as the column was added")
+        return self._default(column)
+
+
+class _EraColumns:
+    """The columns of an era, in the order of those that the table has now."""
+
+    def __init__(self, columns: Sequence[Column], era: Era) -> None:
+        self.columns: list[tuple[Column, Column | None, str, Origin]] = []
+        for final in columns:
+            origin = era.columns[final.name]
+            column = None if origin.name is None else replace(final, name=origin.name)
+            if column is not None and origin.steps:
+                column_type = origin.steps[0][0].column_type
+                data_type = SqlType.parse(column_type).name
+                column = replace(column, data_type=data_type, fraction=_fraction(column_type))
+            self.columns.append((final, column, escape_name(origin.name or ""), origin))
+        self._of_key = {name: (final, column, origin) for final, column, name, origin in self.columns}
+
+    def key(self, key: Mapping[str, Any]) -> tuple[tuple[str, ...], Row]:
+        """Give the columns of a record's key, by their names of now, and the values."""
+        parts = {}
+        for name, value in key.items():
+            final, column, origin = self._of_key.get(name, (None, None, None))
+            if final is None or column is None or origin is None:
+                parts[f"{name} (dropped)"] = value
+            else:
+                parts[final.name] = origin.value(_from_key(column, value))
+        return tuple(parts), tuple(parts.values())
+
+
+class _Rows:
+    """Rows while the segments of one era after the other are taken."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.keyed: dict[Row, Row] = {}
+        self.counts: Counter[Row] = Counter()
+        self.old: Counter[Row] = Counter()
+        """Those of the last mark that no later record has touched."""
+        self._at = {name: index for index, name in enumerate(columns)}
+        self._names: tuple[str, ...] = ()
+
+    def all(self) -> Counter[Row]:
+        """Count the rows."""
+        found = self.counts.copy()
+        found.update(self.keyed.values())
+        return found
+
+    def mark(self) -> None:
+        """Take note of the rows that are there."""
+        self.old = self.all()
+
+    def take(self, segment: _Segment) -> None:
+        """Take what an era does to the rows."""
+        if segment.names != self._names:
+            self._key_by(segment.names)
+        for row, count in segment.counts.items():
+            self.counts[row] += count
+            if not self.counts[row]:
+                del self.counts[row]
+            if count < 0 and row in self.old:
+                self.old[row] += count
+        for key, changed in segment.keyed.items():
+            before = self.keyed.pop(key, None)
+            if before is not None and before in self.old:
+                self.old[before] -= 1
+            if changed is not None:
+                lacking = (None,) * len(changed) if before is None else before
+                self.keyed[key] = tuple(
+                    earlier if value is _ABSENT else value
+                    for value, earlier in zip(changed, lacking, strict=True)
+                )
+
+    def _key_by(self, names: tuple[str, ...]) -> None:
+        """Know the rows by another key; those that are fewer than none stay counted."""
+        rows, self._names = self.all(), names
+        self.keyed, self.counts = {}, Counter()
+        at = [self._at[name] for name in names if name in self._at]
+        if not at or len(at) < len(names):
+            self.counts = rows
+            return
+        for row, count in rows.items():
+            if count > 0:
+                self.keyed[tuple(row[index] for index in at)] = row
+            else:
+                self.counts[row] = count
+
+
+def _from_key(column: Column, value: Any) -> Any:
+    """Bring a value of a key into the common form; what its field cannot hold stands there as text."""
+    return value if isinstance(value, str) else from_topic(column, value)
 
 
 def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per Avro type
@@ -346,7 +521,8 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
 def _columns(connection: MysqlConnection, database: str, table: str) -> list[Column]:
     rows = connection.query(
         "SELECT column_name AS name, data_type AS data_type, column_type AS column_type, "
-        "column_key = 'PRI' AS in_key FROM information_schema.columns "
+        "column_key = 'PRI' AS in_key, extra AS extra, column_default AS preset "
+        "FROM information_schema.columns "
         "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
         (database, table),
         doing="list the columns of a table",
@@ -357,6 +533,7 @@ def _columns(connection: MysqlConnection, database: str, table: str) -> list[Col
             row.text("data_type"),
             _fraction(row.text("column_type")),
             bool(row.number("in_key")),
+            _COMPUTED.search(f"{row.text('extra')} {row.text('preset')}") is not None,
         )
         for row in rows
     ]
@@ -408,6 +585,10 @@ def _compare(
     for row in rows:
         comparison.rows += 1
         difference[row] -= 1
+    comparison.untold = [
+        *_take_untold_values(columns, difference),
+        *_take_moved_rows(columns, difference, folder),
+    ]
     for count in difference.values():
         if count > 0:
             comparison.surplus += count
@@ -420,6 +601,57 @@ def _compare(
         comparison.examples.append(f"{where}: {shortened(values, _LONG_ROW)}")
     comparison.first = _first_difference(columns, difference)
     return comparison
+
+
+def _take_untold_values(columns: Sequence[Column], difference: Counter[Row]) -> Iterator[str]:
+    """Take out rows that are equal but for values that the log does not tell; say which these are."""
+    patterns: dict[tuple[int, ...], list[Row]] = {}
+    for row, count in difference.items():
+        untold = tuple(index for index, value in enumerate(row) if isinstance(value, Untold))
+        if untold and count > 0:
+            patterns.setdefault(untold, []).append(row)
+    found: dict[tuple[int, str], list[Row]] = {}
+    for untold, rows in patterns.items():
+
+        def rest(row: Row, untold: tuple[int, ...] = untold) -> Row:
+            return tuple(value for index, value in enumerate(row) if index not in untold)
+
+        waiting: dict[Row, list[Row]] = {}
+        for row, count in difference.items():
+            if count < 0:
+                waiting.setdefault(rest(row), []).extend([row] * -count)
+        for row in rows:
+            for _ in range(difference[row]):
+                other = waiting.get(rest(row))
+                if not other:
+                    break
+                actual = other.pop()
+                difference[row] -= 1
+                difference[actual] += 1
+                for index in untold:
+                    found.setdefault((index, row[index].reason), []).append(actual)
+    for (index, reason), rows in found.items():
+        yield (
+            f"column {columns[index].name} of {len(rows):,} rows: {reason}; the first: "
+            f"{_named(columns, min(rows, key=str))}"
+        )
+
+
+def _take_moved_rows(columns: Sequence[Column], difference: Counter[Row], folder: Folder) -> Iterator[str]:
+    """Take out rows that statements may have removed or brought; say which these are."""
+    if folder.moved is None:
+        return
+    statements, brings, old = folder.moved
+    removed = [(row, min(count, old[row])) for row, count in difference.items() if count > 0 < old[row]]
+    brought = [(row, -count) for row, count in difference.items() if brings and count < 0]
+    for rows, what in ((removed, "removed"), (brought, "brought")):
+        if rows:
+            number = sum(count for _, count in rows)
+            yield f"{number:,} rows {what}: {statements}; the first: {_named(columns, min(rows, key=str)[0])}"
+    for row, count in removed:
+        difference[row] -= count
+    for row, count in brought:
+        difference[row] += count
 
 
 def _first_difference(columns: Sequence[Column], difference: Counter[Row]) -> str | None:

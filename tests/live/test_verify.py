@@ -1,8 +1,10 @@
 """``millrace verify`` on real servers that are written to: it tells what differs, and where, and no more."""
 
+import re
 import secrets
 import shutil
 import threading
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Producer
@@ -12,7 +14,7 @@ from millrace.contract import Topics
 from millrace.local import MySQL
 from tests.shared import run_python
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import INSERTS, TABLES, run
 
 
@@ -186,3 +188,77 @@ def test_what_cannot_be_compared_is_said(world):
     missing = verify(world, "raw", code=4, MILLRACE_SOURCE="nobody")
     assert missing.startswith(f"error: there is no topic {Topics('nobody').raw} at ")
     assert "no server is named" in verify(world, "raw", code=2, MILLRACE_MYSQL_HOST="")
+
+
+BEFORE = """
+CREATE TABLE done (id INT PRIMARY KEY);
+CREATE TABLE renamed (id INT PRIMARY KEY, v VARCHAR(20));
+INSERT INTO renamed VALUES (1, 'a'), (2, 'b');
+CREATE TABLE `left` (id INT PRIMARY KEY, v VARCHAR(20)); INSERT INTO `left` VALUES (1, 'left');
+CREATE TABLE `right` (id INT PRIMARY KEY, v VARCHAR(20)); INSERT INTO `right` VALUES (1, 'right'), (2, 'r');
+CREATE TABLE retyped (id INT PRIMARY KEY, n INT, v VARCHAR(20), at DATETIME, e ENUM('a','b'));
+INSERT INTO retyped VALUES (1, 10, 'ä', '2026-01-31 08:00:01', 'a'), (2, NULL, NULL, NULL, NULL);
+CREATE TABLE converted (id INT PRIMARY KEY, d DATETIME(3));
+INSERT INTO converted VALUES (1, '2026-01-31 08:00:01.600'), (2, NULL);
+CREATE TABLE swapped (id INT PRIMARY KEY, a VARCHAR(20), b VARCHAR(20), c INT);
+INSERT INTO swapped VALUES (1, 'a', 'b', 1), (2, 'A', 'B', 2);
+CREATE TABLE numbered (v VARCHAR(20)); INSERT INTO numbered VALUES ('x'), ('x'), ('y');
+CREATE TABLE unkeyed (id INT PRIMARY KEY, v VARCHAR(20));
+INSERT INTO unkeyed VALUES (1, 'one'), (2, 'two'), (3, 'three');
+CREATE TABLE emptied (id INT PRIMARY KEY); INSERT INTO emptied VALUES (1), (2);
+CREATE TABLE emptied_keyless (v INT); INSERT INTO emptied_keyless VALUES (1), (1);
+CREATE TABLE again (id INT PRIMARY KEY, v INT); INSERT INTO again VALUES (1, 1), (2, 2);
+CREATE TABLE parts (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id)
+  (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20),
+  PARTITION p2 VALUES LESS THAN (30));
+INSERT INTO parts VALUES (1, 1), (2, 2), (11, 11), (12, 12), (21, 21);
+"""
+
+ALTERED = """
+RENAME TABLE renamed TO new_name; INSERT INTO new_name VALUES (3, 'c');
+UPDATE new_name SET v = 'B' WHERE id = 2;
+RENAME TABLE `left` TO spare, `right` TO `left`, spare TO `right`;
+UPDATE `left` SET v = 'changed' WHERE id = 2;
+ALTER TABLE retyped MODIFY id BIGINT, MODIFY n BIGINT, MODIFY v VARCHAR(50),
+  MODIFY at DATETIME(6), MODIFY e VARCHAR(5);
+UPDATE retyped SET v = 'new' WHERE id = 2;
+ALTER TABLE converted MODIFY d DATETIME; INSERT INTO converted VALUES (3, '2026-01-31 08:00:01');
+ALTER TABLE swapped CHANGE a b VARCHAR(20), CHANGE b a VARCHAR(20), DROP COLUMN c;
+ALTER TABLE swapped ADD COLUMN c INT DEFAULT 7;
+UPDATE swapped SET a = 'changed' WHERE id = 2;
+ALTER TABLE numbered ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY FIRST;
+ALTER TABLE unkeyed DROP PRIMARY KEY; INSERT INTO unkeyed VALUES (1, 'one');
+UPDATE unkeyed SET v = 'changed' WHERE id = 2; DELETE FROM unkeyed WHERE id = 3;
+TRUNCATE TABLE emptied; INSERT INTO emptied VALUES (2);
+TRUNCATE emptied_keyless; INSERT INTO emptied_keyless VALUES (1);
+DROP TABLE again; CREATE TABLE again (id INT PRIMARY KEY, w INT); INSERT INTO again VALUES (2, 3);
+ALTER TABLE parts TRUNCATE PARTITION p0; INSERT INTO parts VALUES (2, 22);
+ALTER TABLE parts DROP PARTITION p1; INSERT INTO parts VALUES (3, 3);
+INSERT INTO done VALUES (1);
+"""
+
+REMOVED = "ALTER TABLE parts TRUNCATE PARTITION; ALTER TABLE parts DROP PARTITION"
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "least"])
+def test_rows_that_ddl_has_moved_changed_or_removed(world, metadata):
+    with ExitStack() as stack:
+        if metadata != "FULL":
+            stack.enter_context(without_column_names(world.server))
+        stack.enter_context(world.services(*SERVICES))
+        world.wait_for_start()
+        run(world, BEFORE, ALTERED)
+        world.wait_for_row("done")
+        said = verify(world, "rows").splitlines()
+    tables = {line.split(": ")[0]: line.split(": ", 2)[2] for line in said if "records" in line}
+    told_in_part = {f"{world.database}.{name}" for name in ("converted", "numbered", "parts")}
+    assert tables == {
+        name: "equal, as far as the log tells" if name in told_in_part else "equal" for name in tables
+    }
+    assert len(tables) == 13
+    untold = [line.replace(f"{world.database}.", "") for line in said if "not told by the log" in line]
+    assert [re.sub(r" at [^ ;]*", "", line.split(": ", 1)[1]) for line in untold] == [
+        "column d of 1 rows: ALTER TABLE converted has converted it; the first: row id=1",
+        "column id of 3 rows: the server has computed it as the column was added; the first: row id=1",
+        f"3 rows removed: {REMOVED}; the first: row id=1",
+    ]

@@ -1,0 +1,336 @@
+"""What DDL statements did to the rows of a table, which no row event tells.
+
+A table's rows are followed back in the log from what it is now: through other names, under which their
+records lie in other topics, and through other names and types of its columns, to where it was created or
+emptied. That is cut into eras, between statements that changed any of it.
+Statements are those of ``{source}.ddl``; definitions
+before and after them are those of the schema history.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final, Self
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.schema_version import SchemaVersion
+from millrace.binlog.statement import classify
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition, Topics, log_number
+from millrace.ddl import NotUnderstoodError, Server, Session
+from millrace.ddl import statements as ddl
+from millrace.kafka.client import Message
+from millrace.kafka.read import read_topic
+from millrace.rowmapper.catalog import Catalog
+from millrace.runtime.settings import KafkaSettings
+from millrace.verify.conversions import converted, keeps_values
+
+__all__ = ["Era", "History", "Origin", "Statement", "TableHistory", "read_catalog"]
+
+_ANSI_QUOTES: Final = 4
+_UNLESS: Final = re.compile(r"(?i)\bIF\s+NOT\s+EXISTS\b")
+_Order = tuple[int, int, int]
+_BEGINNING: Final[_Order] = (-1, 0, 0)
+_TableKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A DDL statement; ``parsed`` is None where it changes no definition, or is not understood."""
+
+    place: SourcePosition
+    database: str
+    text: str
+    session: Session
+    parsed: ddl.Ddl | None
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any], server: Server, *, lower_case_names: bool) -> Self:
+        """Read a record of the topic of DDL; it does not say whether the session had ANSI_QUOTES."""
+        place = SourcePosition(record["epoch"], record["file"], record["pos"])
+        text, parsed = record["statement"], None
+        session = Session(record["database"], 0, server, lower_case_names=lower_case_names)
+        for each in (session, replace(session, sql_mode=_ANSI_QUOTES)):
+            try:
+                parsed = ddl.parse(text, each)
+            except NotUnderstoodError:
+                continue
+            break
+        return cls(place, record["database"], text, session, parsed)
+
+    def key(self, database: str | None, table: str) -> _TableKey:
+        """Give the full name of a table."""
+        return self.session.spelled(database or self.database), self.session.spelled(table)
+
+    def named(self, name: ddl.Name) -> _TableKey:
+        """Give the full name of a table."""
+        return self.key(name.database, name.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a column was in an era.
+
+    ``name`` is None where it was not there yet. ``steps`` are its definitions before and after each statement
+    that altered it later, with the statement in words.
+    """
+
+    name: str | None
+    steps: tuple[tuple[ColumnDefinition, ColumnDefinition, str], ...] = ()
+
+    def value(self, value: Any) -> Any:
+        """Give what became of a value of the era."""
+        for before, after, reason in self.steps:
+            value = converted(before, after, value, reason)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """From where on which table, and which columns, had the rows that a table has now."""
+
+    start: _Order
+    table: _TableKey
+    columns: Mapping[str, Origin]
+    moved: str | None = None
+    """What has moved rows out of the table at the end of the era."""
+    brought: bool = False
+    """Whether that may have moved rows into it as well."""
+
+
+@dataclass(slots=True)
+class TableHistory:
+    """The eras of a table, the oldest first."""
+
+    eras: list[Era]
+    _starts: list[_Order] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._starts = [era.start for era in self.eras]
+
+    @classmethod
+    def without_changes(cls, columns: Sequence[str]) -> Self:
+        """Make that of a table to which no statement did anything."""
+        return cls([Era(_BEGINNING, ("", ""), {name: Origin(name) for name in columns})])
+
+    def era(self, epoch: int, file: str, position: int) -> int:
+        """Give the number of the era of a place, -1 for what was before the table."""
+        return bisect_right(self._starts, (epoch, _number(file), position)) - 1
+
+    @property
+    def moved(self) -> str | None:
+        """All statements that have moved rows, in words."""
+        return "; ".join(era.moved for era in self.eras if era.moved) or None
+
+    @property
+    def brings_rows(self) -> bool:
+        """Whether statements may have moved rows into the table."""
+        return any(era.brought for era in self.eras)
+
+    def topics(self, topic_of: Callable[[str, str], str]) -> dict[str, set[int]]:
+        """Give the topics that have its records, in their order, each with the numbers of its eras."""
+        found: dict[str, set[int]] = {}
+        for number, era in enumerate(self.eras):
+            found.setdefault(topic_of(*era.table), set()).add(number)
+        return found
+
+
+@cache
+def _number(file: str) -> int:
+    return log_number(file)[1]
+
+
+def read_catalog(kafka: KafkaSettings, source: str) -> Catalog:
+    """Read the whole schema history."""
+    topics, catalog = Topics(source), Catalog(kept=None)
+    for message in read_topic(kafka, topics.catalog):
+        if (value := message.value()) is not None:
+            catalog.add(CatalogEntry.from_bytes(value))
+    for message in read_topic(kafka, topics.schemas):
+        if (value := message.value()) is not None:
+            catalog.restore(SchemaVersion.from_bytes(value))
+    return catalog
+
+
+class History:
+    """All DDL statements of a source up to a place, and what is known of the tables."""
+
+    def __init__(self, statements: Sequence[Statement], catalog: Catalog) -> None:
+        self._statements = statements
+        self._catalog = catalog
+
+    @classmethod
+    def read(
+        cls,
+        kafka: KafkaSettings,
+        source: str,
+        value_of: Callable[[Message], Mapping[str, Any] | None],
+        server: Server,
+        *,
+        until: SourcePosition | None = None,
+    ) -> Self:
+        """Read the statements before ``until``; ``value_of`` reads a record."""
+        catalog = read_catalog(kafka, source)
+        statements = []
+        for message in read_topic(kafka, Topics(source).ddl):
+            record = value_of(message)
+            if record is None or record["kind"] != "DDL":
+                continue
+            found = Statement.read(record, server, lower_case_names=catalog.lower_case_names)
+            if until is None or found.place.order() < until.order():
+                statements.append(found)
+        return cls(statements, catalog)
+
+    def of_table(self, database: str, table: str, columns: Sequence[str]) -> TableHistory:
+        """Follow a table back to where it was created or emptied."""
+        walk = _Walk(self._catalog, (database, table), {name: Origin(name) for name in columns})
+        for statement in reversed(self._statements):
+            if walk.step(statement):
+                return TableHistory([Era(statement.place.order(), *walk.here), *reversed(walk.eras)])
+        return TableHistory([Era(_BEGINNING, *walk.here), *reversed(walk.eras)])
+
+
+class _Walk:
+    """A table on the way back through the log."""
+
+    def __init__(self, catalog: Catalog, table: _TableKey, columns: dict[str, Origin]) -> None:
+        self._catalog = catalog
+        self._table = table
+        self._columns = columns
+        self._moved: str | None = None
+        self._brought = False
+        self.eras: list[Era] = []
+
+    @property
+    def here(self) -> tuple[_TableKey, Mapping[str, Origin], str | None, bool]:
+        """What an era is from here on."""
+        return self._table, self._columns, self._moved, self._brought
+
+    def _cut(
+        self, statement: Statement, named: _TableKey = ("", ""), work: ddl.Operation | None = None
+    ) -> None:
+        """Begin an era at a statement; what follows is before it. ``work`` is what has moved rows."""
+        self.eras.append(Era(statement.place.order(), *self.here))
+        self._moved, self._brought = None, False
+        if isinstance(work, ddl.ConvertPartition):
+            self._moved, self._brought = "CONVERT PARTITION", True
+        elif isinstance(work, ddl.MovePartitions):
+            self._moved, self._brought = work.what, work.what in ("EXCHANGE PARTITION", "IMPORT")
+        if self._moved:
+            self._moved = f"{_words(named)} {self._moved} at {statement.place}"
+
+    def step(self, statement: Statement) -> bool:
+        """Go back over a statement; tell whether the table has come to be there, without rows."""
+        match statement.parsed:
+            case ddl.CreateTable(or_replace=replaces, if_not_exists=unless) as made:
+                gone = statement.named(made.table) == self._table and (replaces or not unless)
+            case ddl.DropTables(tables=names):
+                gone = self._table in map(statement.named, names)
+            case ddl.DropDatabase(database=name):
+                gone = statement.session.spelled(name) == self._table[0]
+            case ddl.RenameTables(pairs=names):
+                pairs = [(statement.named(old), statement.named(new)) for old, new in names]
+                gone = self._rename(statement, pairs)
+            case ddl.AlterTable() as alter:
+                gone = self._alter(statement, alter)
+            case None:
+                gone = self._other(statement)
+            case _:
+                gone = False
+        return gone
+
+    def _rename(self, statement: Statement, pairs: Sequence[tuple[_TableKey, _TableKey]]) -> bool:
+        table = self._table
+        for old, new in reversed(pairs):
+            if table == new:
+                table = old
+            elif table == old:
+                return True
+        if table != self._table:
+            self._cut(statement)
+            self._table = table
+        return False
+
+    def _alter(self, statement: Statement, alter: ddl.AlterTable) -> bool:
+        named = statement.named(alter.table)
+        for each in alter.operations:
+            exchanged = each.exchanged if isinstance(each, ddl.MovePartitions) else None
+            other = each.table if isinstance(each, ddl.ConvertPartition) else exchanged
+            if other is not None and statement.named(other) == self._table:
+                self._cut(statement, named, each)
+                return False
+        after = named if alter.rename is None else statement.named(alter.rename)
+        if after != self._table:
+            return alter.rename is not None and named == self._table
+        moved = [
+            each for each in alter.operations if isinstance(each, ddl.MovePartitions | ddl.ConvertPartition)
+        ]
+        columns = self._columns_before(statement, alter, named, after)
+        if moved or named != after or columns != self._columns:
+            self._cut(statement, named, moved[0] if moved else None)
+            self._table, self._columns = named, columns
+        return False
+
+    def _columns_before(
+        self, statement: Statement, alter: ddl.AlterTable, named: _TableKey, after: _TableKey
+    ) -> dict[str, Origin]:
+        """Tell what the columns were before an ALTER TABLE."""
+        old = self._definitions(named, statement.place, before=True)
+        new = self._definitions(after, statement.place, before=False)
+        reason = f"{_words(named)} at {statement.place} has converted it"
+        earlier: dict[str, str | None] = {}
+        for each in alter.operations:
+            if isinstance(each, ddl.RenameColumn):
+                earlier[each.new.casefold()] = each.old
+            elif isinstance(each, ddl.ChangeColumn):
+                earlier[each.column.name.casefold()] = each.old
+            elif isinstance(each, ddl.AddColumn):
+                name = each.column.name.casefold()
+                if not (each.if_not_exists and name in old):
+                    earlier[name] = None
+        columns = {}
+        for final, origin in self._columns.items():
+            if origin.name is None:
+                columns[final] = origin
+                continue
+            name = origin.name
+            previous = earlier.get(name.casefold(), name)
+            if previous is None:
+                columns[final] = Origin(None, origin.steps)
+                continue
+            was, became = old.get(previous.casefold()), new.get(name.casefold())
+            steps = origin.steps
+            if was is not None and became is not None and not keeps_values(was, became):
+                steps = ((was, became, reason), *steps)
+            columns[final] = Origin(previous if was is None else was.name, steps)
+        return columns
+
+    def _definitions(
+        self, key: _TableKey, place: SourcePosition, *, before: bool
+    ) -> dict[str, ColumnDefinition]:
+        found = self._catalog.find(*key, place, before=before)
+        if found is None or not isinstance(found.definition, TableDefinition):
+            return {}
+        return {column.name.casefold(): column for column in found.definition.columns}
+
+    def _other(self, statement: Statement) -> bool:
+        """Go back over TRUNCATE, and over what is not understood, as far as it can be told what it is."""
+        found = classify(statement.text)
+        if found.temporary:
+            return False
+        if found.verb in ("TRUNCATE", "DROP", "CREATE") and found.object_type in (None, "TABLE"):
+            names = {statement.key(name.database, name.table) for name in found.tables}
+            return self._table in names and _UNLESS.search(statement.text) is None
+        if found.renames:
+            pairs = [
+                (statement.key(old.database, old.table), statement.key(new.database, new.table))
+                for old, new in found.renames
+            ]
+            return self._rename(statement, pairs)
+        return False
+
+
+def _words(table: _TableKey) -> str:
+    return f"ALTER TABLE {'.'.join(table)}"

@@ -1,0 +1,100 @@
+"""Tables followed back through DDL statements."""
+
+from typing import Any
+
+import pytest
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.binlog.table import TableDefinition
+from millrace.contract import SourcePosition
+from millrace.ddl import Server, Session
+from millrace.rowmapper.catalog import Catalog
+from millrace.verify.history import History, Statement, TableHistory
+
+CREATE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20) CHARACTER SET latin1)"
+
+
+def history(*texts: str, columns: tuple[str, ...] = ("id",), table: str = "t") -> TableHistory:
+    """Follow a table back through statements at the places 100, 200, …."""
+    catalog, statements = Catalog(kept=None), []
+    catalog.add(CatalogEntry(0, "bin.000001", 4, TableDefinition("d", "", (), charset="utf8mb4"), 0))
+    for number, text in enumerate(texts, 1):
+        place = SourcePosition(0, "bin.000001", 100 * number)
+        catalog.apply(text, Session("d"), place, whole=True)
+        record: dict[str, Any] = {
+            "epoch": 0,
+            "file": place.log_file,
+            "pos": place.position,
+            "database": "d",
+            "statement": text,
+        }
+        statements.append(Statement.read(record, Server(), lower_case_names=False))
+    return History(statements, catalog).of_table("d", table, columns)
+
+
+def eras(found: TableHistory) -> list[tuple[int, str]]:
+    return [(era.start[2], era.table[1]) for era in found.eras]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((), [(0, "t")]),
+        ((CREATE,), [(100, "t")]),
+        ((CREATE, "TRUNCATE t"), [(200, "t")]),
+        ((CREATE, "TRUNCATE TABLE other"), [(100, "t")]),
+        ((CREATE, "CREATE TABLE IF NOT EXISTS t (id INT)"), [(100, "t")]),
+        ((CREATE, "DROP TABLE t", "CREATE TABLE IF NOT EXISTS t (id INT)"), [(200, "t")]),
+        ((CREATE, "DROP DATABASE d"), [(200, "t")]),
+        ((CREATE, "DROP VIEW t"), [(100, "t")]),
+        (("CREATE TABLE o (id INT)", "RENAME TABLE o TO t"), [(100, "o"), (200, "t")]),
+        (('CREATE TABLE "o" (id INT)', 'RENAME TABLE "o" TO t'), [(100, "o"), (200, "t")]),
+        (("CREATE TABLE o (id INT)", "ALTER TABLE o RENAME t"), [(100, "o"), (200, "t")]),
+        (
+            (CREATE, "CREATE TABLE n (id INT)", "RENAME TABLE t TO o, n TO t"),
+            [(200, "n"), (300, "t")],
+        ),
+        ((CREATE, "ALTER TABLE t ADD INDEX (a)"), [(100, "t")]),
+        ((CREATE, "ALTER TABLE t DROP PARTITION p"), [(100, "t"), (200, "t")]),
+        ((CREATE, "ALTER TABLE t MODIFY id BIGINT"), [(100, "t"), (200, "t")]),
+    ],
+)
+def test_eras(texts: tuple[str, ...], expected: list[tuple[int, str]]) -> None:
+    assert eras(history(*texts)) == expected
+
+
+def test_columns_that_change_places_and_come_again() -> None:
+    found = history(
+        CREATE, "ALTER TABLE t CHANGE a b INT, CHANGE b a VARCHAR(20), DROP id", "ALTER TABLE t ADD id INT",
+        columns=("id", "a", "b"),
+    )  # fmt: skip
+    first, middle, last = ({name: each.name for name, each in era.columns.items()} for era in found.eras)
+    assert last == {"id": "id", "a": "a", "b": "b"}
+    assert middle == {"id": None, "a": "a", "b": "b"}
+    assert first == {"id": None, "a": "b", "b": "a"}
+
+
+def test_a_column_that_was_converted() -> None:
+    found = history(
+        CREATE, "ALTER TABLE t MODIFY a BIGINT", "ALTER TABLE t CHANGE a c TINYINT", columns=("c",)
+    )
+    first, middle, last = (era.columns["c"] for era in found.eras)
+    assert (first.name, middle.name, last.name) == ("a", "a", "c")
+    assert [(len(each.steps), each.value(7)) for each in (first, middle, last)] == [(2, 7), (1, 7), (0, 7)]
+    assert first.value(300).reason == "ALTER TABLE d.t at bin.000001:300 has converted it"
+
+
+def test_rows_that_a_partition_brings() -> None:
+    exchanged = "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t"
+    for table in ("t", "p"):
+        found = history(CREATE, exchanged, table=table)
+        assert found.moved == "ALTER TABLE d.p EXCHANGE PARTITION at bin.000001:200"
+        assert found.brings_rows
+    assert not history(CREATE, "ALTER TABLE t TRUNCATE PARTITION ALL").brings_rows
+
+
+def test_the_era_of_a_place() -> None:
+    found = history(CREATE, "ALTER TABLE t MODIFY id BIGINT")
+    places = (99, 100, 150, 200, 1000)
+    assert [found.era(0, "bin.000001", place) for place in places] == [-1, 0, 0, 1, 1]
+    assert found.era(0, "bin.000002", 4) == found.era(1, "bin.000001", 4) == 1
