@@ -17,7 +17,7 @@ from typing import Literal
 
 __all__ = ["MODULES", "built", "has", "state"]
 
-MODULES = ("columns", "events", "json_text", "messages", "rows", "text", "transactions")
+MODULES = ("columns", "events", "json_text", "messages", "rows", "selected", "text", "transactions")
 
 _enabled = os.environ.get("MILLRACE_KERNEL", "on").lower() != "off"
 

@@ -17,7 +17,7 @@ from pymysql.constants import COMMAND
 
 from millrace.mysql.address import MysqlAddress, SslMode
 from millrace.mysql.errors import CONNECT, LinkLostError, ProtocolError, SourceError, from_server
-from millrace.mysql.login import LARGEST_PACKET, Client, tls_context
+from millrace.mysql.login import LARGEST_PACKET, Client, TakePackets, tls_context
 from millrace.mysql.wire import Wire
 from millrace.text import shortened
 
@@ -165,15 +165,24 @@ class MysqlConnection:
         silence_s: float | None = None,
         largest: int = LARGEST_PACKET,
         binary: bool = False,
+        take: TakePackets | None = None,
     ) -> Iterator[tuple[Value, ...]]:
         """Run a statement and give its rows as they come, none of which is kept.
 
         Nothing else may be run meanwhile. Each row may have ``largest`` bytes; all of them must have come
         within ``total_s``, where that is given, and none later than ``silence_s`` after the one before.
-        With ``binary`` no value is taken for text: each is the bytes that the server sends.
+        With ``binary`` no value is taken for text: each is the bytes that the server sends. Before each row
+        that is given, ``take`` may take the packets of those before it, but not that of the last.
         """
         answer = self._answer(
-            sql, values, doing, total_s=total_s, silence_s=silence_s, largest=largest, binary=binary
+            sql,
+            values,
+            doing,
+            total_s=total_s,
+            silence_s=silence_s,
+            largest=largest,
+            binary=binary,
+            take=take,
         )
         next(answer, None)
         yield from answer
@@ -188,6 +197,7 @@ class MysqlConnection:
         silence_s: float | None = None,
         largest: int = LARGEST_PACKET,
         binary: bool = False,
+        take: TakePackets | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """Give the names of the columns, if it has any, and then the rows."""
         client = self._client
@@ -204,7 +214,12 @@ class MysqlConnection:
             yield tuple(column[0] for column in result.description)
             try:
                 with self._in_words(doing):
-                    while (row := result._read_rowdata_packet_unbuffered()) is not None:
+                    while True:
+                        if take is not None:
+                            client.take_packets(take)
+                        row = result._read_rowdata_packet_unbuffered()
+                        if row is None:
+                            break
                         if until is not None and time.monotonic() > until:
                             raise ProtocolError(f"{self.address}: cannot {doing}: its answer does not end")
                         yield row

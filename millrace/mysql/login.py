@@ -38,7 +38,13 @@ from millrace.mysql.errors import ProtocolError, RefusedError
 from millrace.mysql.wire import Wire
 from millrace.text import shortened
 
-__all__ = ["LARGEST_PACKET", "Client", "tls_context"]
+__all__ = ["LARGEST_PACKET", "Client", "TakePackets", "tls_context"]
+
+TakePackets = Callable[[bytearray, int], tuple[int, int]]
+"""Takes packets of rows off the front of what has come, of which the first is to have the number given.
+
+It says how many bytes it took, and the number of the packet after them.
+"""
 
 LARGEST_PACKET: Final = 16 << 20
 """Bytes of a packet of an answer; those that carry rows of users' tables may be larger."""
@@ -77,6 +83,8 @@ _Answer: Any = connections.MySQLResult
 
 class Client(_Connection):  # type: ignore[misc]  # as said above
     """PyMySQL's connection over a :class:`Wire`, with limits and with authentication of our own."""
+
+    _next_seq_id: int
 
     def __init__(self, address: MysqlAddress, wire: Wire, tls_context: ssl.SSLContext | None) -> None:
         """Log in. Raises a SourceError, an error of PyMySQL, or whatever it makes of a malformed answer."""
@@ -131,6 +139,13 @@ class Client(_Connection):  # type: ignore[misc]  # as said above
         if result.server_status is not None:
             self.server_status = result.server_status
         return result
+
+    def take_packets(self, take: TakePackets) -> None:
+        """Let ``take`` have the packets that have come."""
+        received = self.wire.received
+        if received:
+            taken, self._next_seq_id = take(received, self._next_seq_id)
+            del received[:taken]
 
     def forget(self, result: "_Result") -> None:
         """Close the connection if a result was left before its end: to read it all might take for ever."""

@@ -195,6 +195,11 @@ class Wire:
         del buffer[:size]
         return data
 
+    @property
+    def received(self) -> bytearray:
+        """What has come and was not read yet; who takes bytes off its front has read them."""
+        return self._buffer
+
     def _receive(self, size: int) -> bytes:
         while True:
             try:

@@ -5,9 +5,12 @@ they hold the schema's id, and rows must not change partition when a table's sch
 ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
 """
 
+from collections.abc import Callable, Iterable, Iterator
+
+from millrace import kernel
 from millrace.avro.registry import WIRE_PREFIX_SIZE
 
-__all__ = ["murmur2", "partition_of"]
+__all__ = ["murmur2", "partition_of", "partitions_of"]
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
@@ -19,6 +22,22 @@ def partition_of(key: bytes | None, partitions: int) -> int:
     if partitions == 1 or key is None:
         return 0
     return (murmur2(key[WIRE_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
+
+
+def partitions_of(keys: Iterable[bytes | None], partitions: int) -> Iterator[int]:
+    """Give the partition of each key, as :func:`partition_of` does."""
+    of = _hash()
+    for key in keys:
+        yield 0 if key is None else (of(key[WIRE_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
+
+
+def _hash() -> Callable[[bytes], int]:
+    """Choose what hashes keys: the kernel where it is used, else :func:`murmur2`."""
+    if not kernel.has("transactions"):
+        return murmur2
+    from millrace.kernel import transactions  # noqa: PLC0415 - it may not be built
+
+    return transactions.murmur2
 
 
 def murmur2(data: bytes) -> int:

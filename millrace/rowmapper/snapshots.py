@@ -31,11 +31,11 @@ from millrace.binlog.events.rows import WriteRowsEvent
 from millrace.contract import HEADER_CHUNK, SourcePosition
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.rowmapper.binding import BoundTable
-from millrace.rowmapper.partition import partition_of
+from millrace.rowmapper.partition import partitions_of
 from millrace.rowmapper.publication import Publisher
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
-from millrace.stage import Output, Record
+from millrace.stage import Output, OutputRecord, Record, Target
 
 __all__ = ["Changes", "SnapshotMerger", "SnapshotPort"]
 
@@ -50,8 +50,11 @@ _TABLE_MAP_HEADER: Final = 8
 class SnapshotPort(Protocol):
     """What merging asks of Kafka."""
 
-    def read(self, offset: int) -> Sequence[Record]:
-        """Give some records of the snapshot topic from an offset on; none where it has none by now."""
+    def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
+        """Give some records of the snapshot topic from an offset on; none where it has none by now.
+
+        With ``wait``, none where it has none for a moment longer.
+        """
 
     def records(self, start: int) -> Iterator[Record]:
         """Give the records of the snapshot topic from an offset to its end."""
@@ -133,6 +136,8 @@ class SnapshotMerger:
         self._begun_again: set[int] = set()
         # Where transactions ended, and the offset after each; only while a snapshot is taken.
         self._crumbs: deque[tuple[SourcePosition, int]] = deque(maxlen=_CRUMBS)
+        # Where the log was known to have nothing more, or only what is no event.
+        self._quiet: SourcePosition | None = None
 
     def merge(self, stand: int, end: Callable[[], SourcePosition | None], *, idle: bool) -> Iterator[None]:
         """Publish what can be: no transaction is open, and all events before offset ``stand`` are published.
@@ -142,15 +147,15 @@ class SnapshotMerger:
         """
         if not self._waiting and not self._fetch():
             return
-        place = end()
+        place = self._further(end())
         if idle and (place is None or not self._is_due(self._waiting[0], place)):
-            # The log may have nothing before the place, or only what is no event.
-            place = self._port.quiet_end(stand) or place
+            self._quiet = self._port.quiet_end(stand) or self._quiet
+            place = self._further(place)
         if place is None:
             return
         if not self._crumbs or self._crumbs[-1][1] != stand:
             self._crumbs.append((place, stand))
-        while self._waiting or self._fetch():
+        while self._waiting or self._fetch(wait=idle):
             batch, size = [], 0
             while (self._waiting or self._fetch()) and size < _AT_ONCE_BYTES:
                 if not self._is_due(self._waiting[0], place):
@@ -162,12 +167,19 @@ class SnapshotMerger:
             self._publish(batch, stand, place)
             yield
 
+    def _further(self, place: SourcePosition | None) -> SourcePosition | None:
+        """Give a place, or that of a quiet log where the stream has come further than to the place."""
+        quiet = self._quiet
+        if place is None or quiet is None:
+            return place or quiet
+        return quiet if quiet.order() > place.order() else place
+
     # -- reading --------------------------------------------------------------------------------------
 
-    def _fetch(self) -> bool:
+    def _fetch(self, *, wait: bool = False) -> bool:
         """Take what has come of the snapshot topic; tell whether a chunk waits."""
         while not self._waiting:
-            records = self._port.read(self._read_to)
+            records = self._port.read(self._read_to, wait=wait)
             if not records:
                 return False
             if self.merged.topic_id != self._port.topic_id:
@@ -331,17 +343,17 @@ class SnapshotMerger:
 
     def _changes(self, mapped: Sequence[_Mapped], stand: int) -> Changes:
         """Find what the stream has changed since the low places of chunks."""
-        wanted: dict[str, set[bytes]] = {}
-        lows = []
-        for one in mapped:
-            if one.chunk.content.keyed:
-                keys = wanted.setdefault(one.bound.topic, set())
-                keys.update(key[WIRE_PREFIX_SIZE:] for key, _ in one.records if key is not None)
-                lows.append(one.chunk.low)
-        if not lows:
+        keyed = [one for one in mapped if one.chunk.content.keyed]
+        if not keyed:
             return Changes({})
-        start = self._offset_of(min(lows, key=SourcePosition.order))
-        return self._find_changes(start, stand, wanted) if start < stand else Changes({})
+        start = self._offset_of(min((one.chunk.low for one in keyed), key=SourcePosition.order))
+        if start >= stand:
+            return Changes({})
+        wanted: dict[str, set[bytes]] = {}
+        for one in keyed:
+            keys = wanted.setdefault(one.bound.topic, set())
+            keys.update(key[WIRE_PREFIX_SIZE:] for key, _ in one.records if key is not None)
+        return self._find_changes(start, stand, wanted)
 
     def _offset_of(self, low: SourcePosition) -> int:
         """Give an offset before which all events are before a place."""
@@ -375,12 +387,16 @@ class SnapshotMerger:
         noted = publisher.binder.note(bound)
         if noted is not None:
             output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
+        size = sum(len(value) for _, value in records)
+        made: list[OutputRecord] = [(key, value, timestamp_ms, None) for key, value in records]
         if bound.partitions == 1:
-            size = sum(len(value) for _, value in records)
-            output.extend(bound.topic, [(key, value, timestamp_ms, None) for key, value in records], size)
+            output.extend(bound.topic, made, size)
             return
-        for key, value in records:
-            output.add(bound.topic, key, value, timestamp_ms, partition=partition_of(key, bound.partitions))
+        groups: dict[Target, list[OutputRecord]] = {}
+        partitions = partitions_of((key for key, _ in records), bound.partitions)
+        for partition, record in zip(partitions, made, strict=True):
+            groups.setdefault((bound.topic, partition), []).append(record)
+        output.merge(groups, len(made), size)
 
 
 class Statements:

@@ -11,12 +11,15 @@ TIMESTAMP as seconds since 1970.
 """
 
 import datetime as dt
+import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from millrace import kernel
 from millrace.binlog.columns.charsets import (
     BINARY,
     charset,
@@ -50,8 +53,12 @@ from millrace.binlog.errors import InvalidValueError, UnsupportedError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.snapshot.json_encoding import encode_json
+from millrace.text import shortened
 
-__all__ = ["SESSION", "SelectedTable", "quoted_name"]
+if TYPE_CHECKING:
+    from millrace.kernel.selected import Field, SelectedImages
+
+__all__ = ["SESSION", "SelectedKind", "SelectedTable", "quoted_name"]
 
 SESSION: Final = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
@@ -80,6 +87,7 @@ _TEMPORALS: Final = {
     "datetime": ColumnType.DATETIME2,
     "timestamp": ColumnType.TIMESTAMP2,
 }
+_DECIMAL_TEXT: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?")
 _ALIASES: Final = {"utf8": "utf8mb3"}
 _NUMERIC: Final = frozenset(
     (*_INTEGERS.values(), ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.NEWDECIMAL, ColumnType.YEAR)
@@ -95,6 +103,30 @@ _COMPRESSED: Final = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_C
 
 _Write = Callable[[bytes], bytes]
 """From what SELECT gives to the bytes of the value in an image."""
+
+
+class SelectedKind(IntEnum):
+    """How the bytes of a value in an image are made of what SELECT gives, where the kernel does it."""
+
+    PYTHON = 0
+    """By the reference's function."""
+    SIGNED = 1
+    """A number in decimal digits to a little-endian integer."""
+    UNSIGNED = 2
+    REAL = 3
+    DECIMAL = 4
+    """Of ``a`` digits, ``b`` of them behind the point."""
+    BIT = 5
+    YEAR = 6
+    DATE = 7
+    TIME = 8
+    """``a`` bytes of fraction; so in the next two."""
+    DATETIME = 9
+    TIMESTAMP = 10
+    STRING = 11
+    """Bytes as they are, behind their length."""
+    BINARY = 12
+    """The same, without the zero bytes at the end."""
 
 
 def quoted_name(*names: str) -> str:
@@ -114,7 +146,8 @@ class SelectedTable:
         self.server_version = "11.4.5-MariaDB" if mariadb else "9.7.4"
         columns = [_column(one, mariadb=mariadb) for one in definition.columns]
         self.columns = ", ".join(_expression(one) for one in definition.columns)
-        self._writers = [_writer(column, definition.columns[column.ordinal]) for column in columns]
+        self._writers = [_writer(column) for column in columns]
+        self._fields = [_field(column) for column in columns]
         self._null_size = (len(columns) + 7) // 8
         types, metadata = encode_column_metadata(columns)
         null_bits = sum(1 << column.ordinal for column in columns if column.nullable)
@@ -135,6 +168,14 @@ class SelectedTable:
         count = len(self._writers)
         return ((1 << count) - 1).to_bytes(self._null_size, "little")
 
+    def kernel(self) -> "SelectedImages | None":
+        """Make what writes images of many rows at once; None where the kernel is not used."""
+        if not kernel.has("selected"):
+            return None
+        from millrace.kernel.selected import SelectedImages  # noqa: PLC0415 - it may not be built
+
+        return SelectedImages(self._fields, self._writers)
+
     def image(self, row: Sequence[bytes | None]) -> bytes:
         """Write a row's image; raises :class:`InvalidValueError` where a value is none of its type."""
         bits, parts = 0, [b""]
@@ -144,7 +185,7 @@ class SelectedTable:
                     bits |= 1 << index
                 else:
                     parts.append(write(value))
-        except (ValueError, IndexError, struct.error, OverflowError) as error:
+        except (ValueError, IndexError, struct.error, ArithmeticError) as error:
             name = f"{self.definition.database}.{self.definition.table}"
             column = self.definition.columns[index].name
             raise InvalidValueError(f"table {name}: the server gives for column {column}: {error}") from error
@@ -310,17 +351,12 @@ def _expression(definition: ColumnDefinition) -> str:
 # -- values --------------------------------------------------------------------------------------------
 
 
-def _writer(column: Column, definition: ColumnDefinition) -> _Write:
+def _writer(column: Column) -> _Write:
     """Bind what writes the values of a column."""
     codec = codec_of(column)
-    size = codec.length_bytes
-    kind = column.type
-    if (
-        size
-        and kind not in (ColumnType.JSON, *_COMPRESSED)
-        and SqlType.parse(definition.column_type).name not in ("inet4", "inet6", "uuid")
-    ):
-        if kind is ColumnType.STRING and column.charset == BINARY:
+    size, kind = codec.length_bytes, column.type
+    if _is_string(column):
+        if _is_binary(column):
             return lambda value: _prefixed(value.rstrip(b"\0"), size)
         return lambda value: len(value).to_bytes(size, "little") + value
     parse = _PARSERS.get(kind, _text)
@@ -333,12 +369,46 @@ def _writer(column: Column, definition: ColumnDefinition) -> _Write:
     return lambda value: pack(encode(parse(value)))
 
 
+def _is_string(column: Column) -> bool:
+    """Tell whether values travel as they are selected, behind their length."""
+    named = SqlType.parse(column.sql_type or "").name
+    of_bytes = codec_of(column).length_bytes and column.type not in (ColumnType.JSON, *_COMPRESSED)
+    return bool(of_bytes) and named not in _FIXED
+
+
+def _is_binary(column: Column) -> bool:
+    return column.type is ColumnType.STRING and column.charset == BINARY
+
+
+def _field(column: Column) -> "Field":
+    """Say how the kernel writes the values of a column: kind, size and two numbers."""
+    codec, metadata = codec_of(column), column.metadata
+    if _is_string(column):
+        return SelectedKind.BINARY if _is_binary(column) else SelectedKind.STRING, codec.length_bytes, 0, 0
+    kind = _KINDS.get(column.type, SelectedKind.PYTHON)
+    if kind is SelectedKind.SIGNED and column.unsigned:
+        kind = SelectedKind.UNSIGNED
+    a, b = 0, 0
+    if isinstance(metadata, DecimalMetadata):
+        a, b = metadata.precision, metadata.scale
+    elif isinstance(metadata, FractionMetadata):
+        a = (metadata.digits + 1) // 2
+    size = struct.calcsize("<" + codec.struct_code) if codec.struct_code else codec.length_bytes
+    return kind, size, a, b
+
+
 def _prefixed(payload: bytes, size: int) -> bytes:
     return len(payload).to_bytes(size, "little") + payload
 
 
 def _text(value: bytes) -> Any:
     return value.decode("ascii")
+
+
+def _decimal_value(value: bytes) -> Decimal:
+    if _DECIMAL_TEXT.fullmatch(value) is None:  # an exponent may stand for more digits than memory holds
+        raise ValueError(f"{shortened(repr(value), 60)} is no DECIMAL")
+    return Decimal(value.decode("ascii"))
 
 
 @lru_cache(maxsize=4096)
@@ -386,7 +456,7 @@ _PARSERS: Final[dict[ColumnType, Callable[[bytes], Any]]] = {
     **dict.fromkeys(_INTEGERS.values(), int),
     ColumnType.FLOAT: float,
     ColumnType.DOUBLE: float,
-    ColumnType.NEWDECIMAL: lambda value: Decimal(value.decode("ascii")),
+    ColumnType.NEWDECIMAL: _decimal_value,
     ColumnType.BIT: _bits,
     ColumnType.YEAR: int,
     ColumnType.DATE: _date,
@@ -398,4 +468,19 @@ _PARSERS: Final[dict[ColumnType, Callable[[bytes], Any]]] = {
     ColumnType.JSON: _document,
     ColumnType.BLOB_COMPRESSED: _same,
     ColumnType.VARCHAR_COMPRESSED: _same,
+}
+
+_KINDS: Final = {
+    **dict.fromkeys(_INTEGERS.values(), SelectedKind.SIGNED),
+    ColumnType.FLOAT: SelectedKind.REAL,
+    ColumnType.DOUBLE: SelectedKind.REAL,
+    ColumnType.NEWDECIMAL: SelectedKind.DECIMAL,
+    ColumnType.BIT: SelectedKind.BIT,
+    ColumnType.YEAR: SelectedKind.YEAR,
+    ColumnType.DATE: SelectedKind.DATE,
+    ColumnType.TIME2: SelectedKind.TIME,
+    ColumnType.DATETIME2: SelectedKind.DATETIME,
+    ColumnType.TIMESTAMP2: SelectedKind.TIMESTAMP,
+    ColumnType.ENUM: SelectedKind.UNSIGNED,
+    ColumnType.SET: SelectedKind.UNSIGNED,
 }

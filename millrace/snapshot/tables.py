@@ -110,7 +110,7 @@ class TableRows:
                 f"{watermarks.suffix}"
             )
             cutter = _Cutter(selected, self._piece_bytes)
-            pieces = list(cutter.pieces(self._rows(query)))
+            pieces = list(cutter.pieces(self._rows(query, cutter)))
         last = cutter.last
         literals = () if last is None else [_literal(key, last[key.ordinal]) for key in keys]
         if high is None or not selected.definition.transactional:
@@ -144,13 +144,15 @@ class TableRows:
             query = f"SELECT {selected.columns} FROM {self._from}{where}"  # noqa: S608 - quoted
             cutter = _Cutter(selected, self._piece_bytes)
             now = int(time.time() * 1000)
-            for piece in cutter.pieces(self._rows(query)):
+            for piece in cutter.pieces(self._rows(query, cutter)):
                 yield Chunk(epoch, place, place, now, selected, [piece], piece[0], (), at_end=False)
             yield Chunk(epoch, place, place, now, selected, [(0, b"")], 0, (), at_end=True)
 
-    def _rows(self, query: str) -> Iterator[tuple[bytes | None, ...]]:
+    def _rows(self, query: str, cutter: "_Cutter") -> Iterator[tuple[bytes | None, ...]]:
         try:
-            yield from self._connection.rows(query, doing=_DOING, largest=_LARGEST_ROW, binary=True)  # type: ignore[misc]  # as asked for
+            yield from self._connection.rows(  # type: ignore[misc]  # bytes, as asked for
+                query, doing=_DOING, largest=_LARGEST_ROW, binary=True, take=cutter.take
+            )
         except SourceError as error:
             raise self._judged(error) from error
 
@@ -162,29 +164,52 @@ class TableRows:
 
 
 class _Cutter:
-    """Writes rows as images and cuts them into pieces; knows the last row."""
+    """Writes rows as images and cuts them into pieces; knows the last row.
+
+    Where the kernel is built, it takes rows as they come, and what is left to :meth:`pieces` are those that
+    are out of the ordinary.
+    """
 
     def __init__(self, table: SelectedTable, piece_bytes: int) -> None:
         self.rows = 0
         self.last: tuple[bytes | None, ...] | None = None
         self._image = table.image
+        self._kernel = table.kernel()
         self._piece_bytes = piece_bytes
+        self._images: list[bytes] = []
+        self._count = self._size = 0
+
+    def take(self, packets: bytearray, number: int) -> tuple[int, int]:
+        """Take packets of rows as :data:`~millrace.mysql.login.TakePackets` says."""
+        if self._kernel is None:
+            return 0, number
+        images, count, taken, number = self._kernel.take(packets, number, self._piece_bytes - self._size)
+        if count:
+            self._add(images, count)
+        return taken, number
 
     def pieces(self, rows: Iterator[tuple[bytes | None, ...]]) -> Iterator[tuple[int, bytes]]:
         """Give number of rows and images of each piece."""
-        images: list[bytes] = []
-        size, image_of, row = 0, self._image, None
+        row = None
         for row in rows:
-            image = image_of(row)
-            if size and size + len(image) > self._piece_bytes:
-                yield len(images), b"".join(images)
-                images, size = [], 0
-            images.append(image)
-            size += len(image)
-            self.rows += 1
+            image = self._image(row)
+            if self._size and self._size + len(image) > self._piece_bytes:
+                yield self._cut()
+            self._add(image, 1)
         self.last = row
-        if images:
-            yield len(images), b"".join(images)
+        if self._count:
+            yield self._cut()
+
+    def _add(self, images: bytes, count: int) -> None:
+        self._images.append(images)
+        self._size += len(images)
+        self._count += count
+
+    def _cut(self) -> tuple[int, bytes]:
+        piece = self._count, b"".join(self._images)
+        self.rows += self._count
+        self._images, self._count, self._size = [], 0, 0
+        return piece
 
 
 def key_columns(definition: TableDefinition) -> list[ColumnDefinition]:

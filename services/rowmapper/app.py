@@ -286,8 +286,7 @@ def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState])
     """Publish rows of snapshots that are due, as nothing else is to be done."""
     for _ in stage.merge_snapshots(idle=True):
         committer.settle()
-        if committer.due:
-            committer.commit()
+        committer.tick()
 
 
 def serializers(

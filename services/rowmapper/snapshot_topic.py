@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotTopic", "end_of", "merger_of"]
 
 _LOG = get_logger(__name__)
-_LOOK_EVERY_S: Final = 5.0
+_LOOK_EVERY_S: Final = 2.0
 _SCAN_EVERY_S: Final = 0.5
 _QUIET_EVERY_S: Final = 2.0
+_WAIT_S: Final = 0.1
 _BATCH: Final = 4
 _EVENTS: Final = 500
 _BACK: Final = 200
@@ -69,13 +70,13 @@ class SnapshotTopic:
         self.merged = merged
         """How far an earlier process has merged the topic."""
 
-    def read(self, offset: int) -> Sequence[Record]:
+    def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
         """Give some records that have come; of another topic than before, from its beginning."""
         if self._reader is None and not self._open(offset):
             return ()
         assert self._reader is not None
         try:
-            return self._reader.read(_BATCH, 0)
+            return self._reader.read(_BATCH, _WAIT_S if wait else 0)
         except (BrokerError, InputLostError) as error:
             _LOG.warning("the snapshot topic cannot be read for now", reason=error.message)
             self._reader = None

@@ -11,6 +11,7 @@ from millrace.local import MariaDB, MySQL
 from millrace.mysql.catalog import read_definition
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.snapshot.images import SESSION, SelectedTable, quoted_name
+from millrace.snapshot.tables import _Cutter
 
 NUMBERS = """
 CREATE TABLE numbers (id INT PRIMARY KEY, a TINYINT, b TINYINT UNSIGNED, c SMALLINT, d SMALLINT UNSIGNED,
@@ -123,10 +124,13 @@ def selected(connection: MysqlConnection, table: str) -> Any:
     assert definition is not None
     chosen = SelectedTable(definition, mariadb=connection.flavour is Flavour.MARIADB)
     query = f"SELECT {chosen.columns} FROM {quoted_name('images', table)}"
-    rows = [chosen.image(row) for row in connection.rows(query, doing="read", binary=True)]
+    cutter = _Cutter(chosen, 1 << 20)
+    pieces = list(cutter.pieces(connection.rows(query, doing="read", binary=True, take=cutter.take)))
     resolved = resolve_columns(chosen.table_map, definition, server_version=chosen.server_version)
     assert resolved.schema_source == "table_map"
-    images = RowImages(resolved.columns, None, chosen.present, options=AvroOptions()).avro(b"".join(rows))
+    images = RowImages(resolved.columns, None, chosen.present, options=AvroOptions()).avro(
+        b"".join(images for _, images in pieces)
+    )
     lost = [images.unrepresentable.get((number, 1), {}) for number in range(len(images.rows))]
     schemas = table_schemas("shop", resolved, AvroOptions())
     return schemas, [after for _, after in images.rows], lost

@@ -414,7 +414,10 @@ def test_no_service_has_run() -> None:
 
 LATER = LogFile("bin.000007", 100)
 READ = ReaderState(0, "bin.000001", 4, gtid_set=f"{'0' * 8}-0000-0000-0000-{'0' * 12}:1-5")
-GONE = ". Put the files back, read a copy of them under another MILLRACE_SOURCE with MILLRACE_FILES, or continue "
+GONE = (
+    ". Put the files back, read a copy of them under another MILLRACE_SOURCE with MILLRACE_FILES, or "
+    "continue "
+)
 
 
 def purged(monkeypatch: pytest.MonkeyPatch, act: Callable[[LiveSource], object]) -> str:

@@ -130,6 +130,7 @@ class World:
         self.catalog = list(catalog)
         self.limit = limit
         self.compacted = False
+        self.partitions = 1
         self.settings = RowMapperSettings(
             source=SOURCE,
             kafka={"bootstrap_servers": "localhost:1"},
@@ -240,7 +241,7 @@ class World:
                 found[name] = BinlogError(f"{name} is another one")
             else:
                 found[name] = TableTopicInfo(
-                    1,
+                    self.partitions,
                     self.limit - TableTopicInfo(1, 0).record_limit,
                     id=known,
                     compacted=self.compacted,

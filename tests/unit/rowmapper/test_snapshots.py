@@ -8,6 +8,7 @@ from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition
 from millrace.kafka.chunks import split
+from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.snapshot.images import SelectedTable
 from millrace.stage import Record
@@ -37,7 +38,7 @@ class Port:
         for header, piece in split(chunk.to_bytes(), limit):
             self.all.append(Record(len(self.all), 7, chunk.key, piece, None if header is None else [header]))
 
-    def read(self, offset):
+    def read(self, offset, *, wait):
         return self.all[offset : offset + 2]
 
     def records(self, start):
@@ -154,6 +155,12 @@ def test_a_chunk_is_due_where_the_log_is_quiet():
     port.place_of_quiet = place(500)
     assert made.merge(None)[0] == []
     assert made.merge(None, idle=True)[0] == [1]
+    port.place_of_quiet = None  # it is not asked again at once
+    port.add(chunk([2]))
+    port.add(chunk([3], high=501))
+    assert made.merge(None)[0] == [2]
+    assert made.merge(place(450), idle=True)[0] == []
+    assert made.merge(place(501))[0] == [3]
 
 
 def test_merging_resumes_where_it_was():
@@ -216,3 +223,16 @@ def test_a_record_that_is_none_is_left_out():
     port.all.append(Record(0, 7, b"shop.t", b"nothing", None))
     port.add(chunk([1]))
     assert Made(port).merge(place(500))[0] == [1]
+
+
+def test_rows_go_to_the_partitions_of_their_keys():
+    made = Made(Port(chunk(range(60))))
+    made.world.partitions = 4
+    for _ in made.merger.merge(100, lambda: place(500), idle=False):
+        pass
+    output = made.stage.output
+    groups = {target[1]: records for target, records in output.groups.items() if target[0] == "t.shop.t"}
+    assert set(groups) == {0, 1, 2, 3}
+    assert all(partition_of(key, 4) == number for number, records in groups.items() for key, *_ in records)
+    assert sum(map(len, groups.values())) == 60
+    assert output.count == sum(map(len, output.groups.values()))

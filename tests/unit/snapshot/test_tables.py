@@ -75,11 +75,30 @@ def test_a_key_is_cut_into_ranges():
 
 
 class Table:
-    """Rows of one value, which are their own images."""
+    """Rows of one value, which are their own images; the kernel knows those without a z."""
 
     @staticmethod
     def image(row):
         return row[0]
+
+    @staticmethod
+    def kernel():
+        return Compiled()
+
+
+class Compiled:
+    """Takes packets of a length of one byte and a value."""
+
+    @staticmethod
+    def take(packets, number, most):
+        at, images = 0, []
+        while at < len(packets):
+            value = bytes(packets[at + 1 : at + 1 + packets[at]])
+            if b"z" in value or sum(map(len, images)) + len(value) > most:
+                break
+            images.append(value)
+            at += 1 + len(value)
+        return b"".join(images), len(images), at, number + len(images)
 
 
 def test_rows_are_cut_into_pieces():
@@ -87,3 +106,21 @@ def test_rows_are_cut_into_pieces():
     rows = [(b"aaaa",), (b"bbbb",), (b"c" * 30,), (b"d",), (b"e",)]
     assert list(cutter.pieces(iter(rows))) == [(2, b"aaaabbbb"), (1, b"c" * 30), (2, b"de")]
     assert (cutter.rows, cutter.last) == (5, (b"e",))
+
+
+def test_rows_that_the_kernel_takes_lie_between_the_others():
+    cutter = _Cutter(Table(), 10)
+
+    def rows():
+        yield (b"first",)
+        packets = bytearray(b"\3aaa\2bb\4cccc\3zzz")
+        taken, number = cutter.take(packets, 7)
+        assert (taken, number) == (7, 9)  # there is no room for more
+        yield (b"cccc",)
+        assert cutter.take(packets[12:], 10) == (0, 10)
+        yield (b"zzz",)
+        assert cutter.take(bytearray(b"\1d"), 11) == (2, 12)
+        yield (b"last",)
+
+    assert list(cutter.pieces(rows())) == [(3, b"firstaaabb"), (3, b"cccczzzd"), (1, b"last")]
+    assert (cutter.rows, cutter.last) == (7, (b"last",))
