@@ -26,7 +26,6 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from millrace.binlog.errors import TrailingBytesError, UnsupportedError
@@ -192,14 +191,19 @@ def _array_type(of: FieldType) -> FieldType:
     return FieldType(f"{of.name} …", "array", read, write, item=of)
 
 
-@cache
+_declared_fields: dict[type, tuple[DeclaredField, ...]] = {}
+
+
 def declared_fields(declared: type) -> tuple[DeclaredField, ...]:
     """List the fields of an event or structure class in wire order."""
-    hints = typing.get_type_hints(declared, include_extras=True)
-    return tuple(
-        DeclaredField(field.name, field.metadata["section"], *_field_type(hints[field.name]))
-        for field in dataclasses.fields(declared)
-    )
+    found = _declared_fields.get(declared)
+    if found is None:
+        hints = typing.get_type_hints(declared, include_extras=True)
+        found = _declared_fields[declared] = tuple(
+            DeclaredField(field.name, field.metadata["section"], *_field_type(hints[field.name]))
+            for field in dataclasses.fields(declared)
+        )
+    return found
 
 
 Step = Callable[[bytes, int, int, list[Any]], int]
