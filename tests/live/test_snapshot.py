@@ -190,7 +190,7 @@ def test_a_paused_snapshot_waits_and_resumes(world):
 def wait_until(world, met):
     deadline = time.monotonic() + 120
     while not met():
-        assert time.monotonic() < deadline, world.log("snapshot")
+        assert time.monotonic() < deadline, [log.read_text()[-2000:] for log in world.folder.glob("*.log")]
         time.sleep(0.1)
 
 
@@ -217,6 +217,10 @@ def test_a_table_without_a_key(world):
     )
     with world.services(*SERVICES):
         world.wait_for_start()
+        # Of a table without a key it looks where the row mapper is.
+        wait_until(
+            world, lambda: (found := read_state(world.settings, world.source, "rowmapper")) and found.value
+        )
         take(world)
         run(
             world,
