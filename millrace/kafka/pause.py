@@ -25,8 +25,15 @@ _LOOK_S: Final = 5.0
 
 
 def pause_source(settings: ServiceSettings) -> None:
-    """Take over from all services of a source, so that they end, and have them wait when they start again."""
+    """Take over from all services of a source, so that they end, and have them wait when they start again.
+
+    So does a snapshot that is being taken.
+    """
     _write(settings, b"paused")
+    with TransactionalProducer(settings.kafka, settings.source, "snapshot") as producer:
+        (state,) = producer.open()
+        if state is not None:
+            producer.commit(state.value)
 
 
 def resume_source(settings: ServiceSettings) -> None:

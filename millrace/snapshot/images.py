@@ -49,7 +49,7 @@ from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, UnsupportedError
+from millrace.binlog.errors import EncodeError, InvalidValueError, UnsupportedError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.snapshot.json_encoding import encode_json
@@ -185,7 +185,7 @@ class SelectedTable:
                     bits |= 1 << index
                 else:
                     parts.append(write(value))
-        except (ValueError, IndexError, struct.error, ArithmeticError) as error:
+        except (EncodeError, ValueError, IndexError, struct.error, ArithmeticError) as error:
             name = f"{self.definition.database}.{self.definition.table}"
             column = self.definition.columns[index].name
             raise InvalidValueError(f"table {name}: the server gives for column {column}: {error}") from error

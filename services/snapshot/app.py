@@ -22,6 +22,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics
 from millrace.kafka.chunks import split
 from millrace.kafka.client import Message, connect
+from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.state import newest_offset, read_state
@@ -348,6 +349,7 @@ def run(service: Service[SnapshotSettings]) -> None:
     settings, topics = service.settings, Topics(service.settings.source)
     admin = connect(settings.kafka, service.stop)
     ensure_topics(admin, settings.topics, {topics.state: "state"})
+    wait_while_paused(settings, admin, service.health, service.stop)
     try:
         with (
             SchemaRegistry(settings.registry, stop=service.stop) as registry,

@@ -13,6 +13,7 @@ from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
+from .test_deadletter import millrace
 from .test_rowmapper import differences, run
 
 TABLES = """
@@ -162,6 +163,37 @@ def test_a_snapshot_that_is_killed_resumes(world):
     assert ops["r"] <= 1500
 
 
+def test_a_paused_snapshot_waits_and_resumes(world):
+    world.environment["MILLRACE_KAFKA_FENCED_WAIT_S"] = "0"
+    run(world, TABLES, ROWS)
+    with world.services(*SERVICES):
+        world.wait_for_start()
+    with world.service("snapshot", MILLRACE_SNAPSHOT_ROWS_PER_S="1500", ends_with=6) as process:
+        wait_until(world, lambda: progress(world) > 1500)
+        assert "paused" in millrace(world, "pause").stdout
+        process.wait(60)
+    written = progress(world)
+    assert not state(world).finished
+    with world.service("snapshot") as process:
+        wait_until(world, lambda: "the source is paused" in world.log("snapshot"))
+        assert progress(world) == written
+        assert "resumed" in millrace(world, "resume").stdout
+        process.wait(timeout=120)
+        assert process.returncode == 0, world.log("snapshot")
+    with world.services(*SERVICES):
+        run(world, "INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+        wait_until_merged(world)
+        assert differences(world) == {}
+
+
+def wait_until(world, met):
+    deadline = time.monotonic() + 120
+    while not met():
+        assert time.monotonic() < deadline, [log.read_text()[-2000:] for log in world.folder.glob("*.log")]
+        time.sleep(0.1)
+
+
 def progress(world):
     found = read_state(world.settings, world.source, "snapshot")
     return (
@@ -185,6 +217,10 @@ def test_a_table_without_a_key(world):
     )
     with world.services(*SERVICES):
         world.wait_for_start()
+        # Of a table without a key it looks where the row mapper is.
+        wait_until(
+            world, lambda: (found := read_state(world.settings, world.source, "rowmapper")) and found.value
+        )
         take(world)
         run(
             world,
