@@ -1,26 +1,37 @@
-"""``millrace schema``: what the schema history knows of a table as of a place in the log."""
+"""``millrace schema``: what the schema history knows of a table as of a place in the log, and its repair."""
 
 import difflib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import click
 
-from millrace.avro.catalog import CatalogEntry
-from millrace.avro.schema_version import SchemaVersion
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.service_state import RowMapperState, stored_state
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.cli.frame import check_topics, errors_in_words, kafka_option, setting_values, source_option
+from millrace.cli.frame import (
+    check_topics,
+    errors_in_words,
+    kafka_option,
+    setting_values,
+    source_option,
+    topic_options,
+)
 from millrace.contract import SourcePosition, Topics
-from millrace.ddl import Unknown
-from millrace.kafka.read import read_topic
+from millrace.ddl import State, Unknown, definitions
+from millrace.kafka.producer import TransactionalProducer
 from millrace.rowmapper.catalog import Catalog, Found
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable, printable_json
+from millrace.verify.history import read_catalog
+from services.rowmapper import history
+from services.rowmapper.history import Correction
 
 __all__ = ["lines_of", "schema"]
 
@@ -32,7 +43,7 @@ _table: Final = click.argument("table", metavar="DATABASE.TABLE")
 
 @click.group("schema")
 def schema() -> None:
-    """Show what is known of the definitions of tables."""
+    """Show what is known of the definitions of tables, or make it again."""
 
 
 @schema.command("show")
@@ -67,28 +78,113 @@ def diff(
     """Print what changed in the definition of a table between two places in the log."""
     configure_logging("CRITICAL")
     with errors_in_words():
-        history = _history(source, bootstrap_servers)
-        one, other = (list(lines_of(_find(history, table, place))) for place in (before, after))
+        known = _history(source, bootstrap_servers)
+        one, other = (list(lines_of(_find(known, table, place))) for place in (before, after))
         lines = difflib.unified_diff(one, other, before, after or "now", lineterm="", n=1)
         click.echo(printable("\n".join(lines), lines=True) or "no difference")
+
+
+@schema.command("rebuild")
+@source_option
+@topic_options
+@click.option(
+    "--definitions",
+    "script",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.sql",
+    help="CREATE DATABASE and CREATE TABLE as of the first event, as mysqldump --no-data writes them.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rebuild(
+    *,
+    script: Path | None,
+    source: str | None,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+    yes: bool,
+) -> None:
+    """Make the schema history again, of the catalogue and of each DDL statement in the events topic.
+
+    For one that a version has written that did not understand a statement, or took it wrong. The row mapper
+    is fenced: one that runs ends with code 6. Rows that are published stay as they are; those that wait in
+    the dead letter topic are mapped with the new history by 'millrace deadletter redrive'.
+
+    Where logs are read from files there is no catalogue: --definitions gives what the log does not tell, such
+    as the default character set of a database.
+    """
+    configure_logging("CRITICAL")
+    with errors_in_words():
+        settings = load_settings(
+            history.Settings,
+            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
+        )
+        topics = Topics(settings.source)
+        check_topics(settings, topics.catalog, topics.schemas, topics.events, topics.state)
+        given = {} if script is None else _given(script)
+        click.echo("taking over from the row mapper: one that runs ends with code 6")
+        kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
+        with (
+            SchemaRegistry(settings.registry) as registry,
+            TransactionalProducer(kafka, settings.source, "rowmapper") as producer,
+        ):
+            (stored,) = producer.open()
+            value = None if stored is None else stored.value
+            state = stored_state(RowMapperState, value, topics.state)
+            if state is None:
+                raise UserError(
+                    f"the row mapper of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS
+                )
+            found = history.corrections(settings, registry, state.input_offset, click.echo, given)
+            click.echo(printable("\n".join(_summary(found)), lines=True))
+            if found:
+                if not yes:
+                    click.confirm(f"Write these {len(found):,} definitions?", abort=True)
+                history.write(settings, producer, state, [each.version for each in found])
+        click.echo("done; start the row mapper, and redrive what waits with 'millrace deadletter redrive'")
+
+
+def _given(script: Path) -> dict[tuple[str, str], State]:
+    """Read definitions; raise UserError where there are none, or one is not understood."""
+    try:
+        found = definitions(script.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{script} is not in UTF-8: {error}", ExitCode.SETTINGS) from error
+    for (database, table), state in found.items():
+        if isinstance(state, Unknown) or not database:
+            name = f"{database}.{table}".strip(".")
+            reason = state.reason if isinstance(state, Unknown) else "USE is missing before it"
+            raise UserError(f"{script}: the definition of {name} cannot be told: {reason}", ExitCode.SETTINGS)
+    if not found:
+        raise UserError(f"{script} has neither CREATE TABLE nor CREATE DATABASE", ExitCode.SETTINGS)
+    return found
+
+
+def _summary(found: Sequence[Correction]) -> Iterator[str]:
+    """Say what differs from the history that is there."""
+    if not found:
+        yield "the schema history is as it must be"
+    for each in found:
+        version = each.version
+        yield (
+            f"{version.database}.{version.table} from {version.log_file}:{version.position} of epoch "
+            f"{version.epoch} on:"
+        )
+        before = None if each.before is None else Found(each.before, later=False, origin="history")
+        after = Found(version.state, later=False, origin="history")
+        lines = difflib.unified_diff(list(lines_of(before)), list(lines_of(after)), lineterm="", n=0)
+        yield from (line for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
 def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
     settings = load_settings(
         ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
     )
-    topics, catalog = Topics(settings.source), Catalog(kept=None)
+    topics = Topics(settings.source)
     check_topics(settings, topics.catalog, topics.schemas)
-    for message in read_topic(settings.kafka, topics.catalog):
-        if (value := message.value()) is not None:
-            catalog.add(CatalogEntry.from_bytes(value))
-    for message in read_topic(settings.kafka, topics.schemas):
-        if (value := message.value()) is not None:
-            catalog.restore(SchemaVersion.from_bytes(value))
-    return catalog
+    return read_catalog(settings.kafka, settings.source)
 
 
-def _find(history: Catalog, table: str, at: str | None) -> Found | None:
+def _find(known: Catalog, table: str, at: str | None) -> Found | None:
     database, _, name = table.partition(".")
     place = SourcePosition(_LAST, "", 0)
     if at is not None:
@@ -96,7 +192,7 @@ def _find(history: Catalog, table: str, at: str | None) -> Found | None:
         if match is None:
             raise UserError(f"{at} is no place in a log: give FILE:POSITION", ExitCode.SETTINGS)
         place = SourcePosition(int(match[1] or 0), match[2], int(match[3]))
-    return history.find(database, name, place)
+    return known.find(database, name, place)
 
 
 def lines_of(found: Found | None) -> Iterator[str]:

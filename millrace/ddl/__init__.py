@@ -6,6 +6,7 @@ names; nothing is guessed.
 """
 
 from millrace.ddl.effects import MISSING, Known, Missing, State, Unknown, apply
+from millrace.ddl.script import definitions
 from millrace.ddl.tokens import MAX_STATEMENT, NotUnderstoodError, Server, Session
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "State",
     "Unknown",
     "apply",
+    "definitions",
 ]

@@ -40,7 +40,6 @@ from millrace.binlog.statement import Statement, StatementKind, TableName, class
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
-from millrace.ddl import MAX_STATEMENT
 from millrace.kafka.chunks import split, split_parts
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.binding import Binder, BoundTable
@@ -48,7 +47,7 @@ from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_piec
 from millrace.rowmapper.event_reader import Incoming, Unreadable
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.quarantine import Quarantine
-from millrace.rowmapper.session import session_of, statement_text
+from millrace.rowmapper.session import defining_statement
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
@@ -673,8 +672,7 @@ class Publication:
             publisher.counters["non_row_changes"] += 1
         else:
             publisher.counters["ddl"] += 1
-        if statement.verb in _DEFINING:
-            self._define(incoming, event)
+        self._define(incoming, event)
         if publisher.truncate and statement.verb == "TRUNCATE":
             self._truncate(incoming, statement, event)
         at, query, size = incoming.event, event.query, len(event.query)
@@ -741,13 +739,11 @@ class Publication:
         self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent
     ) -> None:
         """Follow what a statement does to definitions of tables, and write down what comes of it."""
-        publisher, query, size = self._publisher, event.query, len(event.query)
-        if incoming.large is not None:
-            size = incoming.large.field_size
-            query = b"".join(incoming.large.field(min(size, MAX_STATEMENT)))
-        text, whole = statement_text(event, query if size <= MAX_STATEMENT else query[:_BEGINNING])
-        session = session_of(event, self._transaction.server_version)
-        whole &= size <= MAX_STATEMENT
+        publisher = self._publisher
+        found = defining_statement(incoming, event, self._transaction.server_version)
+        if found is None:
+            return
+        text, session, whole = found
         versions = publisher.binder.define(text, session, incoming.position, whole=whole)
         for each in versions:
             publisher.output.add(publisher.topics.schemas, each.key, each.to_bytes(), incoming.timestamp_ms)
@@ -774,12 +770,6 @@ _HANDLERS: Final = {
 """What takes an event, by its class; of all others no output is made."""
 
 _NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
-_BEGINNING: Final = 4096
-"""Bytes of a statement that is too long, in which its tables are looked for."""
-
-_DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
-"""Statements that make, change or drop definitions of tables."""
-
 _KINDS: Final = {
     StatementKind.DDL: "DDL",
     StatementKind.DML: _NON_ROW_CHANGE,

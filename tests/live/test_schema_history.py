@@ -4,22 +4,37 @@ Each statement of ``tests/ddl_statements.py`` is run between changes of rows, an
 it is compared with information_schema as it was right after the statement.
 """
 
+import os
+import random
+import shutil
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from millrace.avro.schema_version import SchemaVersion
+from millrace.avro.service_state import RowMapperState
 from millrace.binlog.table import TableDefinition
 from millrace.ddl import MISSING, State, Unknown
+from millrace.kafka.producer import TransactionalProducer
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.mysql.catalog import read_definitions
 from millrace.mysql.connection import MysqlConnection
+from millrace.runtime.settings import RegistrySettings
+from millrace.verify.tables import compare_tables
+from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
 from tests.ddl_text import brief
+from tests.debian import perl_environment, unpacked
+from tests.shared import run_python
 
-from .rows_world import RowsWorld, without_column_names
+from .rows_world import SERVICES, RowsWorld, without_column_names
 
 pytestmark = pytest.mark.live
 
@@ -111,3 +126,289 @@ def compare(
     assert found_unknown <= NOT_UNDERSTOOD | {
         "ALTER TABLE texts DROP added2, CONVERT TO CHARSET utf8mb4, ALGORITHM=COPY"
     }
+
+
+ORDERS = """
+CREATE TABLE {} (id INT UNSIGNED PRIMARY KEY, state ENUM('new','paid') NOT NULL, amount INT UNSIGNED,
+  note VARCHAR(50))
+"""
+_LOST: tuple[int, ...] = (1205, 1213)
+"""Lock wait timeout and deadlock: what the statement did is undone, and it may be tried again."""
+
+
+@contextmanager
+def load(server: MySQL | MariaDB) -> Iterator[list[int]]:
+    """Change rows of ddl.orders all the time; gives how often, as far as that is known."""
+    stop, done, failed = threading.Event(), [0], []
+
+    def write() -> None:
+        chance = random.Random(12)
+        number = 10_000
+        with server.connect(autocommit=True, database="ddl") as session, session.cursor() as cursor:
+            while not stop.wait(0.002):
+                number += 1
+                some = chance.randrange(number) if chance.random() < 0.3 else chance.randrange(1500)
+                for statement in (
+                    f"INSERT INTO orders (id, state, amount, note) VALUES ({number}, 'new', 4000000000, 'ä')",
+                    f"UPDATE orders SET state = 'paid', amount = amount - 1 WHERE id = {some}",
+                    f"DELETE FROM orders WHERE id = {chance.randrange(1500)}",
+                ):
+                    try:
+                        cursor.execute(statement)
+                        done[0] += 1
+                    except pymysql.MySQLError as error:
+                        if error.args[0] not in _LOST:
+                            failed.append(error)
+                            return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield done
+    finally:
+        stop.set()
+        writer.join()
+    assert not failed
+    assert done[0] > 100
+
+
+def wait_for_more(done: list[int]) -> None:
+    """Wait for some more changes."""
+    before = done[0]
+    while done[0] < before + 300:
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def orders(kafka: Kafka, registry: Registry, server: MySQL | MariaDB, tmp_path: Path) -> Iterator[RowsWorld]:
+    """The services, a table with rows, and a server that logs the least of its columns."""
+    server.execute("CREATE DATABASE ddl CHARSET utf8mb4")
+    with (
+        closing(
+            RowsWorld(kafka, registry, server, f"orders-{server.flavor}-{os.urandom(3).hex()}", tmp_path)
+        ) as world,
+        without_column_names(server),
+        world.services(*SERVICES),
+    ):
+        world.database = "ddl"
+        world.wait_for_start()
+        rows = ", ".join(f"({number}, 'new', {number}, 'ä{number}')" for number in range(1500))
+        server.execute(
+            ORDERS.format("ddl.orders"),
+            "CREATE TABLE ddl.done (id INT PRIMARY KEY)",
+            f"INSERT INTO ddl.orders VALUES {rows}",
+        )
+        world.wait_for_row("orders", 1500)
+        yield world
+
+
+def assert_nothing_lost(world: RowsWorld) -> None:
+    """The row topics fold to the tables, and no row waits."""
+    with world.server.connect(autocommit=True, database="ddl") as session, session.cursor() as cursor:
+        cursor.execute("INSERT INTO done VALUES (1)")
+    world.wait_for_row("done")
+    assert world.messages(world.topics.deadletter) == []
+    with MysqlConnection(world.server.root_address) as connection:
+        found = list(
+            compare_tables(
+                connection,
+                world.settings,
+                world.registry,
+                source=world.source,
+                database="ddl",
+                tables=["orders", "done"],
+            )
+        )
+    assert [(one.table, one.equal, one.first, one.untold) for one in found] == [
+        ("orders", True, None, []),
+        ("done", True, None, []),
+    ]
+    assert found[0].rows > 100
+
+
+def test_a_swap_as_gh_ost_does_it(orders: RowsWorld) -> None:
+    """Copy in chunks, apply what changed meanwhile, and swap while all writers wait."""
+    server = orders.server
+    with (
+        load(server) as done,
+        server.connect(autocommit=True, database="ddl") as copier,
+        server.connect(autocommit=True, database="ddl") as holder,
+        server.connect(autocommit=True, database="ddl") as renamer,
+    ):
+        copy, hold = copier.cursor(), holder.cursor()
+        copy.execute("CREATE TABLE _orders_gho LIKE orders")
+        copy.execute(
+            "ALTER TABLE _orders_gho MODIFY state ENUM('sent','new','paid') NOT NULL, "
+            "ADD COLUMN priority INT UNSIGNED DEFAULT 4000000000 AFTER id, MODIFY note VARCHAR(80)"
+        )
+        names = "id, state, amount, note"
+        for start in range(0, 1500, 250):
+            copy.execute(
+                f"INSERT IGNORE INTO _orders_gho ({names}) SELECT {names} FROM orders "
+                f"WHERE id >= {start} AND id < {start + 250} LOCK IN SHARE MODE"
+            )
+        copy.execute("CREATE TABLE _orders_del (id INT PRIMARY KEY)")
+        hold.execute("LOCK TABLES orders WRITE, _orders_del WRITE")
+        hold.execute(f"SELECT {names} FROM orders")
+        truth = set(hold.fetchall())
+        copy.execute(f"SELECT {names} FROM _orders_gho")
+        copied = set(copy.fetchall())
+        for row in copied - truth:
+            copy.execute("DELETE FROM _orders_gho WHERE id = %s", row[:1])
+        for row in truth - copied:
+            copy.execute(f"REPLACE INTO _orders_gho ({names}) VALUES (%s, %s, %s, %s)", row)
+        assert copied - truth
+        assert truth - copied
+        rename = threading.Thread(
+            target=renamer.query, args=("RENAME TABLE orders TO _orders_del, _orders_gho TO orders",)
+        )
+        rename.start()
+        while not server.query(
+            "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'RENAME TABLE%'"
+        ):
+            assert rename.is_alive()
+        hold.execute("DROP TABLE _orders_del")
+        hold.execute("UNLOCK TABLES")
+        rename.join()
+        copy.execute("INSERT INTO orders VALUES (100000000, 5, 'sent', 1, 'x')")
+        wait_for_more(done)
+    assert_nothing_lost(orders)
+    last = orders.rows("orders")[-1]
+    assert last["source"]["schema_source"] in ("history", "catalog")
+    assert (last["after"] or last["before"])["priority"] in (5, 4_000_000_000)
+
+
+def test_pt_online_schema_change(orders: RowsWorld, tmp_path: Path) -> None:
+    root = unpacked(
+        tmp_path / "percona", "percona-toolkit", "libdbi-perl", "libdbd-mysql-perl", "libmariadb3"
+    )
+    environment = {} if root is None else {**os.environ, **perl_environment(root)}
+    if (
+        root is None
+        or subprocess.run(
+            ["perl", "-MDBD::mysql", "-e1"], env=environment, capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("apt-get cannot fetch percona-toolkit, or its DBD::mysql does not fit this perl")
+    server = orders.server
+    alter = (
+        "MODIFY state ENUM('sent','new','paid') NOT NULL, MODIFY note VARCHAR(80), "
+        "ADD COLUMN priority INT UNSIGNED DEFAULT 4000000000 AFTER id"
+    )
+    with load(server) as done:
+        run = subprocess.run(
+            [
+                "perl",
+                str(root / "usr/bin/pt-online-schema-change"),
+                f"--alter={alter}",
+                "--execute",
+                "--chunk-size=200",
+                "--recursion-method=none",
+                "--no-version-check",
+                f"S={server.socket},u=root,D=ddl,t=orders",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        if "bugs.mysql.com/bug.php?id=96145" in run.stdout + run.stderr:
+            pytest.skip("pt-online-schema-change refuses MySQL 8.0.14 to 8.0.17")
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "Successfully altered `ddl`.`orders`." in run.stdout
+        wait_for_more(done)
+    assert_nothing_lost(orders)
+    assert orders.rows("orders")[-1]["source"]["schema_source"] in ("history", "catalog")
+
+
+def test_a_history_that_is_wrong_is_rebuilt(
+    kafka: Kafka, registry: Registry, server: MySQL | MariaDB, tmp_path: Path
+) -> None:
+    """Versions as one would write them that does not understand a statement: rows wait, and come back."""
+    server.execute("CREATE DATABASE ddl")
+    source = f"rebuild-{server.flavor}-{os.urandom(3).hex()}"
+    with closing(RowsWorld(kafka, registry, server, source, tmp_path)) as world, without_column_names(server):
+        world.database = "ddl"
+        with world.services("reader", "decoder"):
+            with world.service("rowmapper"):
+                world.wait_for_start()
+                server.execute(
+                    "CREATE TABLE ddl.t (id INT UNSIGNED PRIMARY KEY, e ENUM('x','y'))",
+                    "ALTER TABLE ddl.t MODIFY e ENUM('a','x','y')",
+                    "INSERT INTO ddl.t VALUES (4000000000, 'x')",
+                    "CREATE TABLE ddl.done (id INT PRIMARY KEY)",
+                    "INSERT INTO ddl.done VALUES (1)",
+                )
+                world.wait_for_row("done")
+            said = schema(world, "rebuild")
+            assert "the schema history is as it must be" in said
+            versions = [
+                SchemaVersion.from_bytes(m.value() or b"") for m in world.messages(world.topics.schemas)
+            ]
+            altered = [version for version in versions if version.table == "t"][-1]
+            unknown = replace(altered, state=Unknown("a statement is not understood"))
+            settings = history.Settings(
+                source=source, kafka=world.settings, registry=RegistrySettings(url=registry.url)
+            )
+            with TransactionalProducer(world.settings, source, "rowmapper") as producer:
+                (found,) = producer.open()
+                assert found is not None
+                state = RowMapperState.from_bytes(found.value or b"")
+                wrong = [unknown, replace(unknown, position=position(server)[1])]
+                history.write(settings, producer, state, wrong)
+            with world.service("rowmapper"):
+                server.execute("INSERT INTO ddl.t VALUES (1, 'a')", "INSERT INTO ddl.done VALUES (2)")
+                world.wait_for_row("done", 2)
+            assert len(world.rows("t")) == 1
+            assert len(world.messages(world.topics.deadletter)) == 1
+            said = schema(world, "rebuild", "--yes")
+            assert said.count("-its definition is not known: a statement is not understood\n") == 2
+            assert said.count("+  e enum('a','x','y')") == 2
+            assert "the schema history is as it must be" in schema(world, "rebuild")
+            done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
+            assert done.returncode == 0, done.stderr
+        assert [row["after"] for row in world.rows("t")] == [
+            {"id": 4_000_000_000, "e": "x"},
+            {"id": 1, "e": "a"},
+        ]
+
+
+def test_definitions_that_no_log_tells_are_given(
+    kafka: Kafka, registry: Registry, server: MySQL | MariaDB, tmp_path: Path
+) -> None:
+    """Logs from files, which begin after CREATE DATABASE: rows wait until its character set is known."""
+    source = f"given-{server.flavor}-{os.urandom(3).hex()}"
+    with closing(RowsWorld(kafka, registry, server, source, tmp_path)) as world, without_column_names(server):
+        world.database = "ddl"
+        server.execute(
+            "CREATE DATABASE ddl CHARACTER SET utf8mb4",
+            "FLUSH BINARY LOGS",
+            "CREATE TABLE ddl.t (id INT UNSIGNED PRIMARY KEY, v VARCHAR(20))",
+            "INSERT INTO ddl.t VALUES (4000000000, 'ä')",
+            "CREATE TABLE ddl.done (id INT PRIMARY KEY)",
+            "INSERT INTO ddl.done VALUES (1)",
+            "FLUSH BINARY LOGS",
+        )
+        log = shutil.copy(server.binlog_files[-2], tmp_path)
+        with (
+            world.service("reader", MILLRACE_FILES=log, MILLRACE_START="earliest", MILLRACE_MYSQL_HOST=""),
+            world.service("decoder"),
+            world.service("rowmapper"),
+        ):
+            world.wait_for_row("done")
+        assert world.table_topics() == [world.topics.table("ddl", "done")]
+        script = tmp_path / "definitions.sql"
+        script.write_text("CREATE DATABASE ddl CHARACTER SET utf8mb4;\n")
+        said = schema(world, "rebuild", "--yes", "--definitions", str(script))
+        assert "+  v varchar(20), character set utf8mb4, null" in said
+        assert "the schema history is as it must be" in schema(world, "rebuild")
+        done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
+        assert done.returncode == 0, done.stderr
+        assert [row["after"] for row in world.rows("t")] == [{"id": 4_000_000_000, "v": "ä"}]
+
+
+def schema(world: RowsWorld, *arguments: str) -> str:
+    done = run_python("-m", "millrace.cli", "schema", *arguments, settings=world.environment)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)

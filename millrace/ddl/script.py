@@ -1,0 +1,54 @@
+"""Definitions from a file of SQL, such as what ``mysqldump --no-data --databases`` writes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from millrace.ddl.effects import MISSING, State, TableKey, apply
+from millrace.ddl.tokens import Session
+
+__all__ = ["definitions"]
+
+_PIECE: Final = re.compile(
+    r"""
+      `(?:[^`]++|``)*+` | '(?:[^'\\]++|\\.|'')*+' | "(?:[^"\\]++|\\.|"")*+"
+    | \#[^\n]* | --(?=\s)[^\n]* | /\*(?!M?!).*?\*/ | (?P<end> ; ) | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_USE: Final = re.compile(r"\s*USE\s+(`(?:[^`]|``)+`|[^\s`]+)\s*", re.IGNORECASE)
+
+
+class _Definitions(dict[TableKey, State]):
+    """What is known so far."""
+
+    def state(self, database: str, table: str) -> State | None:
+        return self.get((database, table))
+
+    def tables(self, database: str) -> list[str]:
+        return [table for (name, table), state in self.items() if name == database and state is not MISSING]
+
+
+def definitions(text: str, session: Session | None = None) -> dict[TableKey, State]:
+    """Give the definitions of tables and databases after all statements of ``text``."""
+    session, known = session or Session(), _Definitions()
+    for statement in _statements(text):
+        use = _USE.fullmatch(statement)
+        if use is not None:
+            name = use[1]
+            database = name[1:-1].replace("``", "`") if name.startswith("`") else name
+            session = replace(session, database=database)
+        else:
+            known.update(apply(statement, session, known))
+    return dict(known)
+
+
+def _statements(text: str) -> Iterator[str]:
+    start = 0
+    for piece in _PIECE.finditer(text):
+        if piece["end"] is not None:
+            yield text[start : piece.start()]
+            start = piece.end()
+    if text[start:].strip():
+        yield text[start:]

@@ -1,0 +1,199 @@
+"""The schema history made anew: each DDL statement of the events topic, applied to the catalogue.
+
+What comes of it is compared with the schemas topic. A version that differs, or is not there, is written again
+under its key, where the last record counts. One that no statement leads to any more gets what holds at its
+place. What the events topic no longer reaches back to stays as it is.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.events import EventDeserializer
+from millrace.avro.registry import SchemaRegistry
+from millrace.avro.schema_version import SchemaVersion
+from millrace.avro.service_state import RowMapperState
+from millrace.avro.single_object import SingleObjectError
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
+from millrace.contract import SourcePosition, Topics
+from millrace.ddl import State, Unknown
+from millrace.kafka.client import connect
+from millrace.kafka.continuity import ContinuityGuard
+from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.read import read_topic
+from millrace.kafka.search import records_between
+from millrace.kafka.state import oldest_offset
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.event_reader import EventReader, Incoming
+from millrace.rowmapper.session import defining_statement
+from millrace.rowmapper.settings import RowMapperSettings
+from millrace.stage import Output
+
+__all__ = ["Correction", "Settings", "corrections", "write"]
+
+Settings = RowMapperSettings
+
+_EVERY: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A version that differs from what is stored; ``before`` is None where nothing is, or cannot be read."""
+
+    before: State | None
+    version: SchemaVersion
+
+
+def corrections(
+    settings: RowMapperSettings,
+    registry: SchemaRegistry,
+    stop: int,
+    say: Callable[[str], None],
+    given: Mapping[tuple[str, str], State] | None = None,
+) -> list[Correction]:
+    """Apply the statements before offset ``stop`` of the events topic; give the versions that differ.
+
+    ``given`` are definitions that hold before the first event.
+    """
+    topics = Topics(settings.source)
+    stored: dict[bytes, bytes] = {}
+    for message in read_topic(settings.kafka, topics.schemas):
+        key, value = message.key(), message.value()
+        if isinstance(key, bytes) and isinstance(value, bytes):
+            stored[key] = value
+    catalog = Catalog(kept=None)
+    for message in read_topic(settings.kafka, topics.catalog):
+        if (value := message.value()) is not None:
+            catalog.add(CatalogEntry.from_bytes(value if isinstance(value, bytes) else value.encode()))
+    work = _Rebuild(
+        settings, registry, catalog, {key: _version(value) for key, value in stored.items()}, given or {}
+    )
+    made = {version.key: version for version in work.run(stop, say)}
+    found = [
+        Correction(_state(work.stored.get(key)), version)
+        for key, version in made.items()
+        if stored.get(key) != version.to_bytes()
+    ]
+    found += [
+        Correction(version.state, right)
+        for key, version in work.stored.items()
+        if version is not None and key not in made and (right := work.instead_of(version)) is not None
+    ]
+    return found
+
+
+def write(
+    settings: RowMapperSettings,
+    producer: TransactionalProducer,
+    state: RowMapperState,
+    versions: Sequence[SchemaVersion],
+) -> None:
+    """Write versions, and the state that knows of the last of them, in one Kafka transaction."""
+    topic, now_ms, output = Topics(settings.source).schemas, time.time_ns() // 1_000_000, Output()
+    for version in versions:
+        output.add(topic, version.key, version.to_bytes(), now_ms)
+    guard = ContinuityGuard(settings.kafka, connect(settings.kafka), settings.source, "rowmapper")
+    guard.begin(state.continuity)
+    guard.note(None, {topic: output.groups[topic, 0][-1]})
+    producer.send(output)
+    producer.commit(replace(state, continuity=guard.continuity).to_bytes())
+
+
+def _version(value: bytes) -> SchemaVersion | None:
+    try:
+        return SchemaVersion.from_bytes(value)
+    except SingleObjectError:
+        return None
+
+
+def _state(version: SchemaVersion | None) -> State | None:
+    return None if version is None else version.state
+
+
+def _place(version: SchemaVersion) -> SourcePosition:
+    return SourcePosition(version.epoch, version.log_file, version.position)
+
+
+class _Rebuild:
+    """One run over the events."""
+
+    def __init__(
+        self,
+        settings: RowMapperSettings,
+        registry: SchemaRegistry,
+        catalog: Catalog,
+        stored: dict[bytes, SchemaVersion | None],
+        given: Mapping[tuple[str, str], State],
+    ) -> None:
+        self.stored = stored
+        self._settings = settings
+        self._registry = registry
+        self._catalog = catalog
+        self._given = given
+        self._first: SourcePosition | None = None
+        self._last: SourcePosition | None = None
+
+    def run(self, stop: int, say: Callable[[str], None]) -> Iterator[SchemaVersion]:
+        """Give the versions to which statements lead."""
+        kafka, topic = self._settings.kafka, Topics(self._settings.source).events
+
+        def reread(start: int, end: int) -> Generator[bytes, None, None]:
+            for record in records_between(kafka, topic, start, end):
+                yield record.value or b""
+
+        limit = self._settings.rows.unpacked_mib << 20
+        reader = EventReader(EventDeserializer(self._registry), reread, unpacked_limit=limit)
+        server_version = None
+        for record in records_between(kafka, topic, oldest_offset(kafka, topic), stop):
+            if record.offset % _EVERY == _EVERY - 1:
+                say(f"at offset {record.offset} of {topic}")
+            taken = reader.take(record)
+            if not isinstance(taken, Incoming):
+                continue
+            yield from self._reach(taken.position)
+            try:
+                event = taken.event.event
+                if isinstance(event, FormatDescriptionEvent):
+                    server_version = event.server_version
+                elif isinstance(event, QueryEvent | QueryCompressedEvent):
+                    found = defining_statement(taken, event, server_version)
+                    if found is not None:
+                        text, session, whole = found
+                        yield from self._catalog.apply(text, session, taken.position, whole=whole)
+            except BinlogError:
+                continue  # a dead letter, as it was
+
+    def _reach(self, place: SourcePosition) -> Iterator[SchemaVersion]:
+        """Take note of how far the events reach; what is older than the first stays as it is.
+
+        Just before the first are the definitions that are given.
+        """
+        self._last = place
+        if self._first is None:
+            self._first = place
+            for version in self.stored.values():
+                if version is not None and _place(version).order() < place.order():
+                    self._catalog.restore(version)
+            before = place._replace(position=place.position - 1)
+            for (database, table), state in self._given.items():
+                version = SchemaVersion(database, table, *before, state)
+                self._catalog.restore(version)
+                yield version
+
+    def instead_of(self, version: SchemaVersion) -> SchemaVersion | None:
+        """Give what holds at the place of a version that no statement leads to; None where it may stay."""
+        place = _place(version)
+        if self._first is None or self._last is None:
+            return None
+        if not self._first.order() <= place.order() <= self._last.order():
+            return None
+        found = self._catalog.find(version.database, version.table, place)
+        state: State = Unknown("no statement of the log defines it")
+        if found is not None and not found.later:
+            state = found.definition
+        if state == version.state:
+            return None
+        return SchemaVersion(version.database, version.table, *place, state)
