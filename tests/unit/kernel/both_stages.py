@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 from millrace import kernel
 from millrace.avro.service_state import RowMapperState
-from millrace.kafka.topics import TableTopicInfo
 from millrace.stage import Output, OutputRecord, Record, Target
 from tests.unit.rowmapper.harness import Registry, World
 
@@ -21,15 +20,6 @@ class PartitionedWorld(World):
     """A world whose tables' topics have several partitions."""
 
     partitions = 5
-
-    def ensure_topics(self, ids: dict[str, str | None]) -> dict[str, Any]:
-        found = super().ensure_topics(ids)
-        return {
-            name: TableTopicInfo(self.partitions, info.max_message_bytes, id=info.id)
-            if isinstance(info, TableTopicInfo)
-            else info
-            for name, info in found.items()
-        }
 
 
 class Committed:

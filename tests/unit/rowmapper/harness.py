@@ -111,6 +111,7 @@ class World:
     """Everything that outlives a process: topics, registry, state. ``limit`` is that of a row's record."""
 
     unpacked_limit = 64 << 20
+    partitions = 1
 
     def __init__(
         self,
@@ -130,7 +131,6 @@ class World:
         self.catalog = list(catalog)
         self.limit = limit
         self.compacted = False
-        self.partitions = 1
         self.settings = RowMapperSettings(
             source=SOURCE,
             kafka={"bootstrap_servers": "localhost:1"},
