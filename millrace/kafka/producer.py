@@ -130,17 +130,17 @@ class TransactionalProducer:
         if again and any(state and state.owner != self._owner for state in self._stored()):
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        self._end_forgotten(self._producer, self._service)
+        self._end_forgotten(self._producer)
         for rival in _RIVALS.get(self._service, ()):
             config = producer_config(self._settings, transactional_id(rival, self._source))
             with translated("setting up the producer"):
                 fencing = client.Producer(config, logger=client.KAFKA_LOG)
             self._until_done("taking over", _OPEN_S, fencing.init_transactions)
-            self._end_forgotten(fencing, rival)
+            self._end_forgotten(fencing)
         return self._stored()
 
-    def _end_forgotten(self, producer: client.Producer, service: str) -> None:
-        """Abort what an earlier process of ``service`` left open and the coordinator has forgotten.
+    def _end_forgotten(self, producer: client.Producer) -> None:
+        """Abort what an earlier process with this transactional id left open and Kafka has forgotten.
 
         The coordinator has ended all transactions of a producer that has called init_transactions. Where a
         partition has lost the end of one (an election of a leader that lacked it, a disk that was full),
@@ -148,17 +148,16 @@ class TransactionalProducer:
         partition holds open of its producer; so one is begun there and aborted. What was committed and is
         aborted now counts as lost with that end: the comparison of the state with the topics finds it.
         """
-        topics = {self._state_topic}
-        for each in SERVICES if service == RUN else (service,):
-            topics.update(Topics(self._source).of_service(each).kinds)
+        services = [each for each in self._states if each in SERVICES]
+        own = [Topics(self._source).of_service(each).own for each in services]
         admin = client.admin_client(self._settings)
-        partitions = dict.fromkeys(topic_ids(admin, sorted(topics)), 1)
+        partitions = dict.fromkeys(topic_ids(admin, [self._state_topic, *own]), 1)
         held = held_offsets(admin, partitions)
         decided = held_offsets(admin, partitions, undecided=False)
         undecided = [topic for topic, _ in held if decided[topic, 0].stop < held[topic, 0].stop]
         if not undecided:
             return
-        # Those of other services are looked at too, for which this changes nothing.
+        # In the state topic it may be another service's, for which this changes nothing.
         _LOG.info("aborting what is open in topics", topics=undecided)
         try:
             producer.begin_transaction()
