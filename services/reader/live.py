@@ -517,10 +517,10 @@ class LiveSource:
         The row mapper follows statements by itself; this tells it what it could not follow. So nothing that
         goes wrong here stops the reader.
         """
-        names = list(self._touched)
-        self._touched.clear()
         if not self._stage.confirmed:
             return
+        names = list(self._touched)
+        self._touched.clear()
         try:
             with MysqlConnection(self._addresses[self._at], self._beat) as connection:
                 if len(names) > _MOST_TOUCHED:
