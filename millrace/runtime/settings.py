@@ -55,9 +55,13 @@ def _source(value: str) -> str:
 
 
 def _url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-        raise ValueError("no address")
+    try:
+        parts = urlsplit(value)
+        is_address = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # whose words may hold a part of the address
+        is_address = False
+    if not is_address:
+        raise ValueError("expected an address")
     return value
 
 
@@ -349,12 +353,12 @@ def _describe(settings_class: type[BaseModel], path: list[str], kind: str, messa
         ]
     if kind == "model_type":
         return [_no_section("_".join(names))]
+    if not description:
+        return [f"{_variable(names)}: {message}"]
     verb = "is missing" if kind == "missing" else "is wrong"
-    return [
-        f"{_variable(names)} {verb}: expected {description}"
-        if description
-        else f"{_variable(names)}: {message}"
-    ]
+    found = message.removeprefix("Value error, ") if kind == "value_error" else ""
+    detail = f"{found}; " if found and not found.startswith("expected") else ""
+    return [f"{_variable(names)} {verb}: {detail}expected {description}"]
 
 
 def _variable(path: list[str]) -> str:

@@ -43,8 +43,19 @@ def test_one_kind_of_source(settings: dict[str, Any], message: str) -> None:
     assert caught.value.lines == [message]
 
 
-@pytest.mark.parametrize("start", ["yesterday", "bin.000001", "bin.000001:0", "time:yesterday"])
-def test_where_nothing_starts(start: str) -> None:
+@pytest.mark.parametrize(
+    ("start", "detail"),
+    [
+        ("yesterday", ""),
+        ("bin.000001", ""),
+        ("bin.000001:0", "the first event of a file starts at position 4; "),
+        (
+            "time:yesterday",
+            "'yesterday' is no time: expected 2026-01-31T12:00:00Z, or an offset in place of Z; ",
+        ),
+    ],
+)
+def test_where_nothing_starts(start: str, detail: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(
             ReaderSettings,
@@ -54,7 +65,7 @@ def test_where_nothing_starts(start: str) -> None:
             start=start,
         )
     assert caught.value.message == (
-        "MILLRACE_START is wrong: expected where to start the first time: earliest, latest, FILE:POSITION "
-        "with a position of 4 or more, gtid:SET, or the first transaction that ended at "
+        f"MILLRACE_START is wrong: {detail}expected where to start the first time: earliest, latest, "
+        "FILE:POSITION with a position of 4 or more, gtid:SET, or the first transaction that ended at "
         "time:2026-01-31T12:00:00Z or later"
     )
