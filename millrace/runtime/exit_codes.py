@@ -29,6 +29,6 @@ class ExitCode(IntEnum):
     BUG = 70
     """A bug of ours."""
     INTERRUPTED = 130
-    """A command was ended by Ctrl-C."""
+    """A command was ended by Ctrl-C, or a snapshot told to stop before its end."""
     UNREAD = 141
     """Nobody reads our output any more: the code of a process that SIGPIPE has ended."""

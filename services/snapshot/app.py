@@ -345,7 +345,19 @@ def connection_of(settings: SnapshotSettings, reader: ReaderState) -> MysqlConne
 
 
 def run(service: Service[SnapshotSettings]) -> None:
-    """Take a snapshot, or resume the one that was begun."""
+    """Take a snapshot, or resume the one that was begun.
+
+    One that is told to stop before its end has an exit code of its own, lest a supervisor take it for done.
+    """
+    try:
+        _run(service)
+    except StopRequestedError:
+        raise UserError(
+            "told to stop before the snapshot's end: start it again, and it resumes", ExitCode.INTERRUPTED
+        ) from None
+
+
+def _run(service: Service[SnapshotSettings]) -> None:
     settings, topics = service.settings, Topics(service.settings.source)
     admin = connect(settings.kafka, service.stop)
     ensure_topics(admin, settings.topics, {topics.state: "state"})

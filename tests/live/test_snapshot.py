@@ -11,6 +11,7 @@ import pytest
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
+from millrace.runtime.exit_codes import ExitCode
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
 from .test_deadletter import millrace
@@ -137,19 +138,20 @@ def test_row_topics_equal_tables_that_are_written_to(world, metadata):
     assert set(ops) <= {"r", "c", "u", "d"}
 
 
-def test_a_snapshot_that_is_killed_resumes(world):
+def test_a_snapshot_that_is_ended_resumes(world):
     run(world, TABLES, ROWS)
     with world.services(*SERVICES):
         world.wait_for_start()
         with Writer(world):
             written = 0
-            for _ in range(2):
-                with world.service("snapshot", MILLRACE_SNAPSHOT_ROWS_PER_S="1500") as process:
+            for number in (signal.SIGKILL, signal.SIGTERM):
+                pace = {"MILLRACE_SNAPSHOT_ROWS_PER_S": "1500"}
+                with world.service("snapshot", ends_with=ExitCode.INTERRUPTED, **pace) as process:
                     deadline = time.monotonic() + 120
                     while progress(world) < written + 1500:
                         assert time.monotonic() < deadline, world.log("snapshot")
                         time.sleep(0.1)
-                    process.send_signal(signal.SIGKILL)
+                    process.send_signal(number)
                     process.wait()
                 assert not state(world).finished
                 written = progress(world)
@@ -158,7 +160,7 @@ def test_a_snapshot_that_is_killed_resumes(world):
         world.wait_for_row("done")
         wait_until_merged(world)
         assert differences(world) == {}
-    # Nothing that was written before a kill was written again.
+    # Nothing that was written before an end was written again.
     ops = Counter(row["op"] for row in world.rows("old"))
     assert ops["r"] <= 1500
 
