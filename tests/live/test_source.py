@@ -165,7 +165,7 @@ def _purge(server: Server, oldest: str) -> None:
 def _gone(server: Server, read: str, until: str, end: tuple[str, int]) -> str:
     """How the reader names what is gone: all that came after ``read``, or ``end``."""
     if isinstance(server, MariaDB):
-        return f"with the transactions behind {read} up to {until}"
+        return f"with the transactions after {read} up to {until}"
     if not read:
         return f"the server no longer has {end[0]}, which was read up to {end[1]}: "
     uuid, _, last = read.partition(":1-")
