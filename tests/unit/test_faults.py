@@ -335,10 +335,12 @@ class Faults(RuleBasedStateMachine):
     def lose_tail(self, topics: tuple[str, ...], count: int) -> None:
         """Brokers lose the tail of a topic; the services stop until their states are rebuilt.
 
-        Of the raw topic something stays: where a reader without anything stood, nobody can tell.
+        Of the raw topic something stays: where a reader without anything stood, nobody can tell. Of that of
+        transactions too: a row mapper whose state is from before its first output as well does not know that
+        row topics hold rows, unless ``state rebuild rowmapper`` is run first.
         """
         for topic in topics:
-            left = len(self.world.broker.records(topic)) - (topic == TOPICS.raw)
+            left = len(self.world.broker.records(topic)) - (topic in {TOPICS.raw, TOPICS.transactions})
             if left > 0:
                 self.world.broker.lose_tail(topic, min(count, left))
                 self._lost = True
