@@ -124,7 +124,7 @@ class SelectedKind(IntEnum):
     DATETIME = 9
     TIMESTAMP = 10
     STRING = 11
-    """Bytes as they are, behind their length."""
+    """Bytes as they are, after their length."""
     BINARY = 12
     """The same, without the zero bytes at the end."""
 
@@ -370,7 +370,7 @@ def _writer(column: Column) -> _Write:
 
 
 def _is_string(column: Column) -> bool:
-    """Tell whether values travel as they are selected, behind their length."""
+    """Tell whether values travel as they are selected, after their length."""
     named = SqlType.parse(column.sql_type or "").name
     of_bytes = codec_of(column).length_bytes and column.type not in (ColumnType.JSON, *_COMPRESSED)
     return bool(of_bytes) and named not in _FIXED

@@ -1,4 +1,4 @@
-"""The schema history made anew: each DDL statement of the events topic, applied to the catalogue.
+"""The schema history, rebuilt: each DDL statement of the events topic, applied to the catalogue.
 
 What comes of it is compared with the schemas topic. A version that differs, or is not there, is written again
 under its key, where the last record counts. One that no statement leads to any more gets what holds at its

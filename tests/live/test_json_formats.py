@@ -83,7 +83,7 @@ def consumed(world: RowsWorld, table: str) -> list[Message]:
                 return found
             assert message.error() is None
             found.append(message)
-            if (message.offset() or 0) + 2 >= high:  # behind the last one is the end of its transaction
+            if (message.offset() or 0) + 2 >= high:  # after the last one is the end of its transaction
                 return found
     finally:
         consumer.close()

@@ -270,7 +270,7 @@ def test_what_is_no_row_stays() -> None:
     assert taken(set_byte(4, 0xFF)) == 0  # an error
     assert taken(set_byte(second + 4, 0xFF)) == 0  # what follows is an error: then this is the last row
     assert taken(set_byte(4, 0xFE)) == 0  # the end
-    assert taken(set_byte(0, 5)) == 0  # a byte is left behind the last column
+    assert taken(set_byte(0, 5)) == 0  # a byte is left after the last column
     assert taken(set_byte(0, 3)) == 0
     assert taken(set_byte(6, 200)) == 0  # a value reaches past the end
     assert taken(set_byte(6, 0xFF)) == 0  # no length
