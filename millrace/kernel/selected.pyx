@@ -202,7 +202,7 @@ cdef int put_real(Output* out, Cursor* text, int size) except -1:
 
 
 cdef int put_decimal(Output* out, Cursor* text, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
-    """Append a DECIMAL: groups of digits, those in front of the point and those behind it apart."""
+    """Append a DECIMAL: groups of digits, those before and those after the point apart."""
     cdef uint8_t[MOST_DIGITS] digits
     cdef Py_ssize_t whole = precision - scale
     cdef Py_ssize_t first, count, behind, at, left

@@ -115,7 +115,7 @@ class SelectedKind(IntEnum):
     UNSIGNED = 2
     REAL = 3
     DECIMAL = 4
-    """Of ``a`` digits, ``b`` of them behind the point."""
+    """Of ``a`` digits, ``b`` of them after the point."""
     BIT = 5
     YEAR = 6
     DATE = 7
