@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 from millrace.contract import RUN, SERVICES, Topics, transactional_id
 from millrace.kafka import client
@@ -30,7 +30,7 @@ from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
 from millrace.kafka.messages import open_producer
-from millrace.kafka.read import held_offsets
+from millrace.kafka.read import latest_offsets
 from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
@@ -130,17 +130,17 @@ class TransactionalProducer:
         if again and any(state and state.owner != self._owner for state in self._stored()):
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        self._end_forgotten(self._producer)
+        producers: list[client.Producer] = [self._producer]
         for rival in _RIVALS.get(self._service, ()):
             config = producer_config(self._settings, transactional_id(rival, self._source))
             with translated("setting up the producer"):
-                fencing = client.Producer(config, logger=client.KAFKA_LOG)
-            self._until_done("taking over", _OPEN_S, fencing.init_transactions)
-            self._end_forgotten(fencing)
+                producers.append(client.Producer(config, logger=client.KAFKA_LOG))
+            self._until_done("taking over", _OPEN_S, producers[-1].init_transactions)
+        self._end_forgotten(producers)
         return self._stored()
 
-    def _end_forgotten(self, producer: client.Producer) -> None:
-        """Abort what an earlier process with this transactional id left open and Kafka has forgotten.
+    def _end_forgotten(self, producers: Sequence[client.Producer]) -> None:
+        """Abort what earlier processes with the ids of ``producers`` left open and Kafka has forgotten.
 
         The coordinator has ended all transactions of a producer that has called init_transactions. Where a
         partition has lost the end of one (an election of a leader that lacked it, a disk that was full),
@@ -151,22 +151,24 @@ class TransactionalProducer:
         services = [each for each in self._states if each in SERVICES]
         own = [Topics(self._source).of_service(each).own for each in services]
         admin = client.admin_client(self._settings)
-        partitions = dict.fromkeys(topic_ids(admin, [self._state_topic, *own]), 1)
-        held = held_offsets(admin, partitions)
-        decided = held_offsets(admin, partitions, undecided=False)
-        undecided = [topic for topic, _ in held if decided[topic, 0].stop < held[topic, 0].stop]
+        partitions = [TopicPartition(name, 0) for name in topic_ids(admin, [self._state_topic, *own])]
+        with translated("looking up the ends of topics"):
+            ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+            decided = latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED)
+        undecided = [at.topic for at in partitions if decided[at] < ends[at]]
         if not undecided:
             return
         # In the state topic it may be another service's, for which this changes nothing.
         _LOG.info("aborting what is open in topics", topics=undecided)
-        try:
-            producer.begin_transaction()
-            for topic in undecided:
-                producer.produce(topic, b"", b"", 0)
-            producer.flush(_OPEN_S)
-        except KafkaException as exception:
-            raise self._in_words("taking over", exception) from exception
-        self._until_done("taking over", _OPEN_S, producer.abort_transaction)
+        for producer in producers:
+            try:
+                producer.begin_transaction()
+                for topic in undecided:
+                    producer.produce(topic, b"", b"", 0)
+                producer.flush(_OPEN_S)
+            except KafkaException as exception:
+                raise self._in_words("taking over", exception) from exception
+            self._until_done("taking over", _OPEN_S, producer.abort_transaction)
 
     def _stored(self) -> list[StoredState | None]:
         return [read_state(self._settings, self._source, service) for service in self._states]
