@@ -17,12 +17,12 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, strlen
 
 from millrace.kernel.reading cimport Source, read_flag, read_long, read_uint, skip, source_of
+from millrace.kernel.rows cimport is_utf8, put_json_string
 from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, put_byte, room
 
 cdef extern from "Python.h":
     char* PyOS_double_to_string(double value, char form, int precision, int flags, int* kind) except NULL
     double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0
-    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     int Py_DTSF_ADD_DOT_0
 
 
@@ -51,7 +51,6 @@ cdef struct Link:
     Py_ssize_t size
 
 
-cdef const uint8_t* _HEX = b"0123456789abcdef"
 cdef const uint8_t* _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -227,64 +226,19 @@ cdef int put_real(Source* source, Output* out, bint is_float) except -1:
     return status
 
 
-cdef int put_text(Source* source, Output* out) except -1:
+cdef int put_text(Source* source, Output* out) noexcept:
     cdef int64_t size = read_long(source)
-    cdef Py_ssize_t at, index, begun
+    cdef Py_ssize_t at
     cdef const uint8_t* data
-    cdef uint8_t byte
-    cdef uint8_t escape[6]
-    cdef bint is_ascii = True
     if source.bad or size < 0 or size > source.end - source.at:
         return UNUSUAL
     at = skip(source, <Py_ssize_t> size)
     if source.bad:
         return UNUSUAL
     data = source.data + at
-    if put_byte(out, 34) != DONE:
-        return NO_MEMORY
-    begun = 0
-    for index in range(<Py_ssize_t> size):
-        byte = data[index]
-        if byte >= 128:
-            is_ascii = False
-        elif byte < 32 or byte == 34 or byte == 92:
-            if put(out, data + begun, index - begun) != DONE:
-                return NO_MEMORY
-            begun = index + 1
-            if put(out, escape, escaped(byte, escape)) != DONE:
-                return NO_MEMORY
-    if not is_ascii:
-        try:
-            PyUnicode_DecodeUTF8(<const char*> data, <Py_ssize_t> size, NULL)
-        except UnicodeDecodeError:
-            return UNUSUAL
-    if put(out, data + begun, <Py_ssize_t> size - begun) != DONE:
-        return NO_MEMORY
-    return put_byte(out, 34)
-
-
-cdef int escaped(uint8_t byte, uint8_t* into) noexcept:
-    """Write the escape of a byte into 6; returns how many it took."""
-    into[0] = 92
-    if byte == 34 or byte == 92:
-        into[1] = byte
-    elif byte == 10:
-        into[1] = 110
-    elif byte == 13:
-        into[1] = 114
-    elif byte == 9:
-        into[1] = 116
-    elif byte == 8:
-        into[1] = 98
-    elif byte == 12:
-        into[1] = 102
-    else:
-        into[1] = 117
-        into[2] = into[3] = 48
-        into[4] = _HEX[byte >> 4]
-        into[5] = _HEX[byte & 15]
-        return 6
-    return 2
+    if not is_utf8(data, <Py_ssize_t> size, 0xF4):
+        return UNUSUAL
+    return put_json_string(out, data, <Py_ssize_t> size)
 
 
 cdef int put_base64(Source* source, Output* out) noexcept:
