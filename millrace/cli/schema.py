@@ -29,7 +29,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable, printable_json
-from millrace.verify.history import read_catalog
+from millrace.verify.history import read_schema_history
 from services.rowmapper import history
 from services.rowmapper.history import Correction
 
@@ -181,7 +181,7 @@ def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
     )
     topics = Topics(settings.source)
     check_topics(settings, topics.catalog, topics.schemas)
-    return read_catalog(settings.kafka, settings.source)
+    return read_schema_history(settings.kafka, settings.source)
 
 
 def _find(known: Catalog, table: str, at: str | None) -> Found | None:

@@ -47,7 +47,7 @@ from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_piec
 from millrace.rowmapper.event_reader import Incoming, Unreadable
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.quarantine import Quarantine
-from millrace.rowmapper.session import defining_statement
+from millrace.rowmapper.session import DEFINING, defining_statement
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
@@ -672,7 +672,8 @@ class Publication:
             publisher.counters["non_row_changes"] += 1
         else:
             publisher.counters["ddl"] += 1
-        self._define(incoming, event)
+        if statement.verb in DEFINING:
+            self._define(incoming, event)
         if publisher.truncate and statement.verb == "TRUNCATE":
             self._truncate(incoming, statement, event)
         at, query, size = incoming.event, event.query, len(event.query)
@@ -740,10 +741,7 @@ class Publication:
     ) -> None:
         """Follow what a statement does to definitions of tables, and write down what comes of it."""
         publisher = self._publisher
-        found = defining_statement(incoming, event, self._transaction.server_version)
-        if found is None:
-            return
-        text, session, whole = found
+        text, session, whole = defining_statement(incoming, event, self._transaction.server_version)
         versions = publisher.binder.define(text, session, incoming.position, whole=whole)
         for each in versions:
             publisher.output.add(publisher.topics.schemas, each.key, each.to_bytes(), incoming.timestamp_ms)

@@ -6,11 +6,10 @@ from millrace.binlog.columns.charsets import charset, charset_of_collation
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.fields import decode_text
-from millrace.binlog.statement import classify
 from millrace.ddl import MAX_STATEMENT, Server, Session
 from millrace.rowmapper.event_reader import Incoming
 
-__all__ = ["defining_statement", "session_of", "statement_text"]
+__all__ = ["DEFINING", "defining_statement", "session_of", "statement_text"]
 
 _EXPLICIT_TIMESTAMPS: Final = 1 << 14
 """MariaDB's flags2: explicit_defaults_for_timestamp is on."""
@@ -19,20 +18,18 @@ _EXPLICIT_TIMESTAMPS: Final = 1 << 14
 _BEGINNING: Final = 4096
 """Bytes of a statement that is too long, in which its tables are looked for."""
 
-_DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
+DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
 """Statements that make, change or drop definitions of tables."""
 
 
 def defining_statement(
     incoming: Incoming, event: StatementEvent, server_version: str | None
-) -> tuple[str, Session, bool] | None:
-    """Give the text of a statement that may define tables, its session, and whether the text is whole.
+) -> tuple[str, Session, bool]:
+    """Give the text of a statement, one of :data:`DEFINING`, its session, and whether the text is whole.
 
-    None for any other. Raises BinlogError where it cannot be unpacked.
+    Raises BinlogError where it cannot be unpacked.
     """
     query, size = event.query, len(event.query)
-    if classify(query).verb not in _DEFINING:
-        return None
     if incoming.large is not None:
         size = incoming.large.field_size
         query = b"".join(incoming.large.field(min(size, MAX_STATEMENT)))

@@ -27,7 +27,7 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.conversions import converted, keeps_values
 
-__all__ = ["Era", "History", "Origin", "Statement", "TableHistory", "read_catalog"]
+__all__ = ["Era", "History", "Origin", "Statement", "TableHistory", "read_catalog", "read_schema_history"]
 
 _ANSI_QUOTES: Final = 4
 _UNLESS: Final = re.compile(r"(?i)\bIF\s+NOT\s+EXISTS\b")
@@ -143,12 +143,18 @@ def _number(file: str) -> int:
 
 
 def read_catalog(kafka: KafkaSettings, source: str) -> Catalog:
-    """Read the whole schema history."""
-    topics, catalog = Topics(source), Catalog(kept=None)
-    for message in read_topic(kafka, topics.catalog):
+    """Read the definitions that the server's catalogue gave."""
+    catalog = Catalog(kept=None)
+    for message in read_topic(kafka, Topics(source).catalog):
         if (value := message.value()) is not None:
             catalog.add(CatalogEntry.from_bytes(value))
-    for message in read_topic(kafka, topics.schemas):
+    return catalog
+
+
+def read_schema_history(kafka: KafkaSettings, source: str) -> Catalog:
+    """Read the whole schema history: the catalogue, and what statements made of it."""
+    catalog = read_catalog(kafka, source)
+    for message in read_topic(kafka, Topics(source).schemas):
         if (value := message.value()) is not None:
             catalog.restore(SchemaVersion.from_bytes(value))
     return catalog
@@ -172,7 +178,7 @@ class History:
         until: SourcePosition | None = None,
     ) -> Self:
         """Read the statements before ``until``; ``value_of`` reads a record."""
-        catalog = read_catalog(kafka, source)
+        catalog = read_schema_history(kafka, source)
         statements = []
         for message in read_topic(kafka, Topics(source).ddl):
             record = value_of(message)

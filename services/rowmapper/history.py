@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.registry import SchemaRegistry
 from millrace.avro.schema_version import SchemaVersion
@@ -18,6 +17,7 @@ from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
+from millrace.binlog.statement import classify
 from millrace.contract import SourcePosition, Topics
 from millrace.ddl import State, Unknown
 from millrace.kafka.client import connect
@@ -28,9 +28,10 @@ from millrace.kafka.search import records_between
 from millrace.kafka.state import oldest_offset
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming
-from millrace.rowmapper.session import defining_statement
+from millrace.rowmapper.session import DEFINING, defining_statement
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.stage import Output
+from millrace.verify.history import read_catalog
 
 __all__ = ["Correction", "Settings", "corrections", "write"]
 
@@ -64,10 +65,7 @@ def corrections(
         key, value = message.key(), message.value()
         if isinstance(key, bytes) and isinstance(value, bytes):
             stored[key] = value
-    catalog = Catalog(kept=None)
-    for message in read_topic(settings.kafka, topics.catalog):
-        if (value := message.value()) is not None:
-            catalog.add(CatalogEntry.from_bytes(value if isinstance(value, bytes) else value.encode()))
+    catalog = read_catalog(settings.kafka, settings.source)
     work = _Rebuild(
         settings, registry, catalog, {key: _version(value) for key, value in stored.items()}, given or {}
     )
@@ -158,11 +156,12 @@ class _Rebuild:
                 event = taken.event.event
                 if isinstance(event, FormatDescriptionEvent):
                     server_version = event.server_version
-                elif isinstance(event, QueryEvent | QueryCompressedEvent):
-                    found = defining_statement(taken, event, server_version)
-                    if found is not None:
-                        text, session, whole = found
-                        yield from self._catalog.apply(text, session, taken.position, whole=whole)
+                elif (
+                    isinstance(event, QueryEvent | QueryCompressedEvent)
+                    and classify(event.query).verb in DEFINING
+                ):
+                    text, session, whole = defining_statement(taken, event, server_version)
+                    yield from self._catalog.apply(text, session, taken.position, whole=whole)
             except BinlogError:
                 continue  # a dead letter, as it was
 
