@@ -184,14 +184,14 @@ def _dead_letters_of(
 
 
 def waiting_dead_letters(
-    letters: Iterator[DeadLetterRecord | Unreadable],
+    dead_letters: Iterator[DeadLetterRecord | Unreadable],
     entry: QuarantinedTable,
     deserialize: EventDeserializer,
     topic: str,
 ) -> Iterator[WaitingDeadLetter]:
     """Yield those of a table that wait; raises :class:`UserError` where one of them may be missing."""
     begun = False
-    for letter in letters:
+    for letter in dead_letters:
         if isinstance(letter, Unreadable):
             if not begun and entry.dead_letter is None:
                 continue

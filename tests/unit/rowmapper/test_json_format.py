@@ -1,6 +1,7 @@
 """Rows as JSON: what the formats are, and what of JSON is not what it is in Avro."""
 
 import base64
+import dataclasses
 import json
 import math
 import struct
@@ -9,7 +10,7 @@ import pytest
 
 from millrace.avro.connect import connect_schema, json_text, shortest_float
 from millrace.avro.registry import wire_prefix
-from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter, table_schemas
+from millrace.avro.row_records import RowEncoder, RowsEventWriter, table_schemas
 from millrace.binlog.columns import AvroOptions, Column, ColumnType
 from millrace.binlog.columns.column import LengthMetadata, NoMetadata, RealMetadata
 from millrace.binlog.events.rows import RowsOperation
@@ -17,29 +18,14 @@ from millrace.binlog.row_images import AvroRows
 from millrace.binlog.table import ResolvedTable
 from millrace.rowmapper.json_format import JsonFormat, envelope_of, json_format
 from millrace.stage import Output
+from tests.unit.avro.test_row_records import PLACE as ANY_PLACE
 
 from .harness import EventsTopic, World
 from .logs import Log
 from .test_envelope import made
 
 FORMATS = ("json", "json-schema", "cloudevents")
-PLACE = EventMetadata(
-    ts_us=1_700_000_000_000_123,
-    server_id=7,
-    gtid=None,
-    log_file="bin.000001",
-    position=1234,
-    epoch=2,
-    sub_index=3,
-    thread=None,
-    query=None,
-    schema_source="table_map",
-    now_us=99_123,
-    transaction="bin.000001:4",
-    total_order=6,
-    collection_order=3,
-    key=b"7:2:bin.000001:1234:3",
-)
+PLACE = dataclasses.replace(ANY_PLACE, gtid=None, transaction="bin.000001:4")
 LONG = ColumnType.LONG, NoMetadata(), None
 TEXT = ColumnType.VARCHAR, LengthMetadata(60_000), "utf8mb4"
 
