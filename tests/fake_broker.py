@@ -150,11 +150,51 @@ class Broker:
             patch("millrace.kafka.client.Producer", lambda config, **_: FakeProducer(self, config)),
             patch("millrace.kafka.client.Consumer", lambda config, **_: FakeConsumer(self, config)),
             patch("millrace.kafka.client.AdminClient", lambda *_, **__: FakeAdmin(self)),
+            patch("millrace.kafka.producer.ThreadPoolExecutor", LateExecutor),
         ):
             yield
 
 
+class LateExecutor:
+    """Runs a function when somebody waits for its end: as late as a thread might."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def submit(self, function: Callable[..., None], *arguments: Any) -> LateFuture:
+        return LateFuture(function, arguments)
+
+    def shutdown(self) -> None:
+        pass
+
+
+class LateFuture:
+    def __init__(self, function: Callable[..., None], arguments: Any) -> None:
+        self._function, self._arguments = function, arguments
+        self._future: Future[None] | None = None
+
+    def done(self) -> bool:
+        return self._future is not None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if self._future is None:
+            self._future = Future()
+            try:
+                self._future.set_result(self._function(*self._arguments))
+            except BaseException as error:  # noqa: BLE001 - as a thread does
+                self._future.set_exception(error)
+        return self._future.exception(timeout)
+
+    def result(self) -> None:
+        self.exception()
+        assert self._future is not None
+        self._future.result()
+
+
 class FakeProducer:
+    room = 2
+    """Records that wait before there is no room for more."""
+
     def __init__(self, broker: Broker, config: dict[str, Any]) -> None:
         self._broker = broker
         self._id = config["transactional.id"]
@@ -192,6 +232,9 @@ class FakeProducer:
         del partition, callback, on_delivery
         self._broker.call()
         assert self._begun
+        if len(self._sent) >= self.room:
+            self._flush()  # at once after this
+            raise BufferError
         self._sent.append(
             (topic, {"key": key, "value": value, "timestamp_ms": timestamp, "headers": headers})
         )

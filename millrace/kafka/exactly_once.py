@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka.admin import AdminClient
@@ -201,8 +202,8 @@ class Committer(Generic[S]):
         """Those that share the producer: a commit of one writes the states of all, the reader's first."""
         self.pass_on: Callable[[list[OutputRecord]], None] | None = None
         """Takes what was sent to the stage's own topic, once the stage is settled."""
-        self.before_commit: Callable[[], None] = lambda: None
-        """May refuse a commit."""
+        self.before_commit: Callable[[], Callable[[], None]] = lambda: lambda: None
+        """Called once all was sent; gives what may refuse the commit, which another thread may call."""
         self.after_commit: Callable[[], None] = lambda: None
         self.when_idle: Callable[[], None] = lambda: None
         """Called where nothing comes and nothing is to be committed; may settle."""
@@ -227,17 +228,17 @@ class Committer(Generic[S]):
 
     @property
     def pending(self) -> bool:
-        """Whether something was sent and not committed."""
+        """Whether something was sent and is not known to be committed."""
         return self._producer.pending
 
     @property
     def due(self) -> bool:
-        """Whether what was sent is large or old enough."""
+        """Whether what is in no commit is large or old enough."""
         return self._producer.due
 
     @property
     def size(self) -> int:
-        """Bytes of what was sent and not committed."""
+        """Bytes of what is in no commit."""
         return self._producer.size
 
     @property
@@ -262,20 +263,37 @@ class Committer(Generic[S]):
         if own and self.pass_on is not None:
             self.pass_on(own)
 
-    def commit(self, *, rewind: bool = False) -> None:
+    def commit(
+        self, *, rewind: bool = False, wait: bool = True, committed: Callable[[], None] = lambda: None
+    ) -> None:
         """Commit what was sent, with the state of the last :meth:`settle`.
 
-        A state that goes back is refused, unless ``rewind`` says that it is meant to.
+        A state that goes back is refused, unless ``rewind`` says that it is meant to. Without ``wait`` the
+        stage may work while the brokers commit; one of the next calls tells how that ended. ``committed`` is
+        called after it.
         """
+        with self.explained():
+            self._producer.finish(self.explain)
         value, *others = [committer._next(rewind=rewind) for committer in self.together]
         keys = [state_key(committer.guard.service) for committer in self.together[1:]]
+        states = list(zip(keys, others, strict=True))
+        ended = partial(self._note_committed, committed)
         with self.explained():
-            self.before_commit()
-            self._producer.commit(value, others=list(zip(keys, others, strict=True)), wonder=self.explain)
+            check = self.before_commit()
+            if wait:
+                self._producer.commit(value, others=states, check=check, wonder=self.explain)
+            else:
+                self._producer.commit_in_background(value, others=states, check=check, committed=ended)
         for committer in self.together:
             committer._committed = committer._settled
+        if wait:
+            ended()
+
+    def _note_committed(self, committed: Callable[[], None]) -> None:
+        for committer in self.together:
             committer.guard.look()
         self.after_commit()
+        committed()
 
     def _next(self, *, rewind: bool) -> bytes | None:
         """Give the state that is to be committed."""
@@ -298,6 +316,8 @@ class Committer(Generic[S]):
         :class:`StopRequestedError` where the process was told to stop.
         """
         self._health.beat()
+        with self.explained():
+            self._producer.finish(wait=False)
         if self._producer.pending and (self._producer.due or self._stop.is_set()):
             self.commit()
         if self._stop.is_set():
@@ -349,7 +369,7 @@ def run_stage(
                 for _ in stage.take(records):
                     committer.settle()
                     if committer.due:
-                        _commit(reader, committer, stage)
+                        _commit(reader, committer, stage, wait=False)
                     if stop.is_set():
                         break
             # What was read and gave no output is done as well, which others see by the state alone.
@@ -363,6 +383,7 @@ def run_stage(
     reader.tell_lag_tools()
 
 
-def _commit(reader: InputReader, committer: Committer[S], stage: Stage[S], *, now: bool = False) -> None:
-    committer.commit()
-    reader.note_committed(stage.next_offset, now=now)
+def _commit(
+    reader: InputReader, committer: Committer[S], stage: Stage[S], *, wait: bool = True, now: bool = False
+) -> None:
+    committer.commit(wait=wait, committed=partial(reader.note_committed, stage.next_offset, now=now))

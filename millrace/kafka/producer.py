@@ -8,6 +8,9 @@ its own id first, then fences the ids of the other kind, and reads the states la
 the one whose own id was taken before the other fenced it is fenced: at least one of them, so that never both
 go on; where both are, both end and are started again.
 
+A commit may run in the background (:meth:`TransactionalProducer.commit_in_background`). What is sent then
+waits here for its end, as the client has one transaction at a time.
+
 What went wrong is learnt from the call that failed, from delivery reports and from the client's fatal error;
 never by committing to see what comes of it. The client does not tell a transaction that the coordinator ended
 because it was open for too long (``transaction.timeout.ms``) from one that another producer fenced: both are
@@ -18,6 +21,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -35,7 +39,7 @@ from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_s
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Output, OutputRecord
+from millrace.stage import Output, OutputRecord, Target
 
 __all__ = ["CommitPolicy", "TransactionalProducer"]
 
@@ -105,17 +109,23 @@ class TransactionalProducer:
         self._state_topic = Topics(source).state
         self._owner = f"millrace run, {process_name()}" if service == RUN else process_name()
         self.topics: set[str] = set()
-        """Those that the open transaction, or the last one, has records for."""
+        """Those that the transaction of Kafka that is open, or the last one, has records for."""
         self._failures: dict[str, KafkaError] = {}
         with translated("setting up the producer"):
             self._producer, self._writer = open_producer(
                 producer_config(settings, transactional_id(service, source))
             )
         self._in_transaction = False
+        self._began = 0.0
         self._given_up = False
+        # Since when something was sent that is in no commit, and how much.
+        self._since: float | None = None
         self._records = 0
         self._bytes = 0
-        self._began = 0.0
+        self._thread = ThreadPoolExecutor(1, "commit")
+        self._committing: tuple[Future[None], Callable[[], None]] | None = None
+        # What was sent while that runs.
+        self._waiting: list[Mapping[Target, list[OutputRecord]]] = []
         self.commits = 0
         """Transactions committed by this process."""
         self.commit_time = 0.0
@@ -177,24 +187,24 @@ class TransactionalProducer:
 
     @property
     def pending(self) -> bool:
-        """Whether a transaction is open that may be committed."""
+        """Whether something is not committed that may be."""
         return self._in_transaction and not self._given_up
 
     @property
     def age_s(self) -> float:
-        """How long the open transaction has been; 0 if none is."""
-        return time.monotonic() - self._began if self._in_transaction else 0.0
+        """How long ago the first was sent of what is in no commit; 0 if nothing is."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
 
     @property
     def size(self) -> int:
-        """Bytes of the values in the open transaction."""
+        """Bytes of the values that are in no commit."""
         return self._bytes
 
     @property
     def due(self) -> bool:
-        """Whether the open transaction has reached a limit of the policy."""
+        """Whether what is in no commit has reached a limit of the policy."""
         policy = self._policy
-        return self._in_transaction and (
+        return self._since is not None and (
             self._records >= policy.records or self._bytes >= policy.bytes or self.age_s >= policy.age_s
         )
 
@@ -206,21 +216,55 @@ class TransactionalProducer:
             except KafkaException as exception:
                 raise self._in_words("beginning a transaction", exception) from exception
             self._in_transaction, self._given_up = True, False
-            self._records = self._bytes = 0
+            self._began = time.monotonic()
             self.topics.clear()
             self._writer.refusals()
             self._failures.clear()
-            self._began = time.monotonic()
+        if self._since is None:
+            self._since = time.monotonic()
 
     def send(self, output: Output) -> None:
-        """Add all records of ``output``; :meth:`commit` at the latest reports what Kafka does not take."""
-        self.begin()
-        for (topic, partition), records in output.groups.items():
-            self.topics.add(topic)
-            self._send(topic, partition, records)
+        """Add all records of ``output``, whose lists are ours from then on.
+
+        :meth:`commit` at the latest reports what Kafka does not take.
+        """
+        if self._since is None:
+            self._since = time.monotonic()
         self._records += output.count
         self._bytes += output.size
-        self._poll(0)
+        self._waiting.append(output.groups)
+        self.finish(wait=self.due)
+
+    def holds(self, topic: str) -> bool:
+        """Tell whether something was sent to a topic and is not known to be committed."""
+        waits = any(target[0] == topic for groups in self._waiting for target in groups)
+        return waits or (self._in_transaction and topic in self.topics)
+
+    def finish(self, wonder: Callable[[], None] = lambda: None, *, wait: bool = True) -> None:
+        """Take note of the end of the commit in the background, then send what waits for it.
+
+        Without ``wait`` that is only done where the commit has ended. ``wonder`` is as for :meth:`commit`.
+        """
+        if self._committing is not None:
+            future, committed = self._committing
+            while not future.done():
+                if not wait:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    future.exception(_WONDER_S)
+                    break
+                wonder()
+            self._committing = None
+            future.result()
+            committed()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self.begin()
+            for groups in waiting:
+                for (topic, partition), records in groups.items():
+                    self.topics.add(topic)
+                    self._send(topic, partition, records)
+            self._poll(0)
 
     def _send(self, topic: str, partition: int, records: list[OutputRecord]) -> None:
         """Add records; where there is no room for them, wait for the brokers."""
@@ -233,11 +277,13 @@ class TransactionalProducer:
                 raise self._in_words("producing", exception) from exception
             if done == len(records):
                 return
-            if self._stop.is_set():
-                raise StopRequestedError
+            now = time.monotonic()
             if done > before or not deadline:
-                deadline = time.monotonic() + _COMMIT_S
-            elif time.monotonic() > deadline:
+                deadline = now + _COMMIT_S
+            elif self._stop.is_set() and now > deadline - _COMMIT_S + _LAST_COMMIT_S:
+                self._given_up = True
+                raise StopRequestedError
+            elif now > deadline:
                 raise BrokerError(
                     f"Kafka has taken no records of {topic} for {_COMMIT_S:g} s; check its brokers"
                 )
@@ -249,20 +295,46 @@ class TransactionalProducer:
         state: bytes | None,
         *,
         others: Sequence[tuple[bytes, bytes | None]] = (),
+        check: Callable[[], None] = lambda: None,
         wonder: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
 
         For ``millrace run`` the state is that of the reader. ``others`` are other records of the state topic,
-        as key and value, that are written with it.
-        ``wonder`` is called now and then where it takes long; what it raises ends the wait.
+        as key and value, that are written with it. ``check`` is called once all is sent, and may refuse the
+        commit. ``wonder`` is called now and then where it takes long; what it raises ends the wait.
         """
+        self._send_states(state, others)
+        self._commit(check, wonder)
+
+    def commit_in_background(
+        self,
+        state: bytes | None,
+        *,
+        others: Sequence[tuple[bytes, bytes | None]],
+        check: Callable[[], None],
+        committed: Callable[[], None],
+    ) -> None:
+        """Write the state and begin to commit; one of the next calls tells how that ended.
+
+        It raises what went wrong, or calls ``committed``. ``check`` is called by another thread.
+        """
+        self._send_states(state, others)
+        self._committing = self._thread.submit(self._commit, check, lambda: None), committed
+
+    def _send_states(self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self.finish()
         self.begin()
         self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
         headers = [(HEADER_OWNER, self._owner.encode())]
         states = ((state_key(self._states[0]), state), *others)
         self._send(self._state_topic, 0, [(key, value, now, headers) for key, value in states])
+        self._since = None
+        self._records = self._bytes = 0
+
+    def _commit(self, check: Callable[[], None], wonder: Callable[[], None]) -> None:
+        check()
         self._writer.wait(round(_STEP_S * 1000))
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._in_transaction = False
@@ -289,7 +361,11 @@ class TransactionalProducer:
         return BrokerError(reason)
 
     def abort(self) -> None:
-        """Undo the open transaction, if there is one. Raises nothing: the next start undoes it too."""
+        """Undo what is not committed, if anything is. Raises nothing: the next start undoes it too."""
+        if self._committing is not None:
+            self._committing[0].exception()
+            self._committing = None
+        self._waiting, self._since = [], None
         if not self._in_transaction:
             return
         self._in_transaction = False
@@ -313,6 +389,7 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Let go of the connections, without waiting for records that nobody will commit."""
+        self._thread.shutdown()
         with contextlib.suppress(KafkaException):  # what has gone wrong was said before
             self._producer.purge()
             self._producer.flush(1.0)
@@ -369,9 +446,10 @@ class TransactionalProducer:
     def _in_words(self, doing: str, exception: KafkaException) -> FencedError | BrokerError:
         error = self._cause(exception)
         if is_fenced(error):
-            if self.age_s >= TRANSACTION_TIMEOUT_S:
+            age_s = time.monotonic() - self._began if self._in_transaction else 0.0
+            if age_s >= TRANSACTION_TIMEOUT_S:
                 return BrokerError(
-                    f"a transaction of Kafka was open for {self.age_s:.0f} s, and Kafka ends it after "
+                    f"a transaction of Kafka was open for {age_s:.0f} s, and Kafka ends it after "
                     f"{TRANSACTION_TIMEOUT_S:g} s: this process stood still, or its brokers did not answer. "
                     "Nothing is lost: start it again"
                 )

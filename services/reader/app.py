@@ -254,7 +254,7 @@ class _Loop:
         for _ in stage.take(pieces, int(time.time() * 1000), due=committer.due):
             committer.settle()
             if stage.confirmed and ((committer.due and not stage.inside) or committer.long):
-                committer.commit()
+                committer.commit(wait=False)
 
     def _pause(self) -> None:
         """Commit, as nothing more has come for now, unless a source's transaction is still coming."""

@@ -38,9 +38,10 @@ from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
 from millrace.kafka.continuity import TopicChangedError
+from millrace.kafka.errors import InputLostError
 from millrace.kafka.producer import CommitPolicy
 from millrace.rowmapper.settings import RowMapperSettings
-from millrace.runtime.errors import UserError
+from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
@@ -196,6 +197,10 @@ class World:
         finally:
             self.broker.on_idle = before
 
+    def tell_to_stop(self) -> None:
+        """Tell the service that runs to stop."""
+        self.broker.on_idle()
+
     def _installed(self) -> Any:
         stack = ExitStack()
         stack.enter_context(self.broker.installed())
@@ -221,7 +226,7 @@ class World:
         for name in SERVICES:
             try:
                 self.run(name)
-            except TopicChangedError:
+            except (TopicChangedError, InputLostError):
                 self.rebuild(name)
                 self.run(name)
 
@@ -289,13 +294,21 @@ class Faults(RuleBasedStateMachine):
     def run(self, name: str) -> None:
         try:
             self.world.run(name)
-        except TopicChangedError:
+        except (TopicChangedError, InputLostError):
             assert self._lost
 
     @rule(name=st.sampled_from(PROCESSES), call=st.integers(1, 120))
     def crash(self, name: str, call: int) -> None:
         self.world.broker.at_call(call, crash)
         with suppress(Crash):
+            self.run(name)
+        self.world.broker.forget_event()
+
+    @rule(name=st.sampled_from(PROCESSES), call=st.integers(1, 120))
+    def stop(self, name: str, call: int) -> None:
+        """A service is told to stop in the middle of its work."""
+        self.world.broker.at_call(call, self.world.tell_to_stop)
+        with suppress(StopRequestedError):
             self.run(name)
         self.world.broker.forget_event()
 
@@ -371,6 +384,26 @@ def test_the_end_of_the_state_is_lost(
         world.drain()
         for topic, service in IN_ORDER:
             assert world.written(topic, service) == reference.written(topic, service), (topic, count)
+
+
+@pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
+def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
+    """Nothing is written twice where a process is told to stop in the middle of an output."""
+    registry = Registry()
+    reference = World(tmp_path, registry)
+    write_log(tmp_path, 1, [insert, update, undecodable, payload])
+    reference.drain()
+    for call in range(1, 90, 2):
+        world = World(tmp_path, registry)
+        for earlier in SERVICES[: SERVICES.index(name)] if name != "run" else ():
+            world.run(earlier)
+        world.broker.at_call(call, world.tell_to_stop)
+        with suppress(StopRequestedError):
+            world.run(name)
+        world.broker.forget_event()
+        world.drain()
+        for topic, service in IN_ORDER:
+            assert world.written(topic, service) == reference.written(topic, service), (topic, call)
 
 
 Faults.TestCase.settings = settings(
