@@ -210,6 +210,8 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         """Open a transaction unless one is."""
+        if self._in_transaction and self._given_up:
+            raise StopRequestedError
         if not self._in_transaction:
             try:
                 self._producer.begin_transaction()

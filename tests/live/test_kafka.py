@@ -600,10 +600,11 @@ def test_a_stage_that_fails_and_resumes(settings: KafkaSettings, topics: Topics)
         def take(self, records: Sequence[Record]) -> Iterator[None]:
             yield from super().take(records)
             if self.next_offset > 2100:  # in the middle of a transaction
-                time.sleep(0.5)  # what was sent before is in Kafka by now
+                time.sleep(0.5)  # the commit ends, and what was sent after it arrives
+            if self.next_offset > 2300:
                 raise FailingError
 
-    policy = CommitPolicy(records=300, age_s=1000)
+    policy = CommitPolicy(records=1000, age_s=1000)
     with pytest.raises(FailingError):
         run_upper(settings, topics, Failing, len(expected), policy=policy)
     run_upper(settings, topics, Upper, len(expected), policy=policy)
