@@ -6,6 +6,7 @@ import fastavro
 
 from millrace.avro import single_object
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.snapshots import SnapshotState
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 
 
@@ -27,3 +28,13 @@ def test_a_definition_of_an_earlier_version_is_read() -> None:
     # The fingerprint of the schema before, whose records lie in topics.
     assert fingerprint.hex() == "1126457ebec2ca99"
     assert CatalogEntry.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == entry
+
+
+def test_a_snapshot_that_an_earlier_version_began_is_read() -> None:
+    ((fingerprint, schema),) = single_object._before_additions("SnapshotState").items()
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"snapshot": 7, "tables": [], "finished": True})
+    assert fingerprint.hex() == "e6ebc0af6cd8b6ea"
+    assert SnapshotState.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == SnapshotState(
+        7, [], finished=True
+    )
