@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import SourcePosition, Topics
 from millrace.kafka.read import read_topic
@@ -145,7 +145,7 @@ def _last_offset(kafka: KafkaSettings, topic: str) -> int:
 
 
 def later_transactions(
-    kafka: KafkaSettings, registry: SchemaRegistry, source: str, start: int, place: SourcePosition
+    kafka: KafkaSettings, registry: SchemaStore, source: str, start: int, place: SourcePosition
 ) -> set[str]:
     """Name the transactions that were committed at ``place`` or after it.
 

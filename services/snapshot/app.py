@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import ReaderState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.errors import BinlogError
@@ -31,6 +31,7 @@ from millrace.kafka.input import InputReader
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.mysql.catalog import read_definition, read_definitions
@@ -162,7 +163,7 @@ class _Readers:
     """The threads that read, each with a connection of its own."""
 
     def __init__(
-        self, service: Service[SnapshotSettings], states: _ReaderStates, registry: SchemaRegistry, limit: int
+        self, service: Service[SnapshotSettings], states: _ReaderStates, registry: SchemaStore, limit: int
     ) -> None:
         self.read: queue.Queue[_Read | Exception | None] = queue.Queue(2 * service.settings.snapshot.parallel)
         self._service = service
@@ -414,7 +415,9 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
     wait_while_paused(settings, admin, service.health, service.stop)
     try:
         with (
-            SchemaRegistry(settings.registry, stop=service.stop) as registry,
+            open_schemas(
+                settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
+            ) as registry,
             _ReaderStates(settings) as states,
             TransactionalProducer(settings.kafka, settings.source, "snapshot", stop=service.stop) as producer,
         ):

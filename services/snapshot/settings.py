@@ -72,7 +72,7 @@ class SnapshotRowsSettings(SettingsGroup):
 class SnapshotSettings(ServiceSettings):
     """What the snapshot needs to know."""
 
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
     restart: bool = Field(

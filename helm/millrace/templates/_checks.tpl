@@ -56,8 +56,8 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- end -}}
 
 {{- define "millrace.check.registry" -}}
-{{- if not .url -}}
-{{- fail "set registry.url to the address of your schema registry" -}}
+{{- if and (not .url) (or .existingSecret .tls.existingSecret) -}}
+{{- fail "registry.url is empty, but a Secret of the registry is named: set it to the address of your schema registry" -}}
 {{- end -}}
 {{- if regexMatch "^https?://[^/?#]*@" .url -}}
 {{- fail "registry.url holds a user name or a password, which everybody would see who may read ConfigMaps: put them into a Secret, and its name into registry.existingSecret" -}}

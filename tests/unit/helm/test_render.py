@@ -487,7 +487,7 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
     ("change", "said"),
     [
         ({"kafka": {"bootstrapServers": ""}}, "set kafka.bootstrapServers"),
-        ({"registry": {"url": ""}}, "set registry.url"),
+        ({"registry": {"url": "", "existingSecret": "user"}}, "registry.url is empty, but a Secret"),
         ({"kafka": {"securityProtocol": "SASL_SSL"}}, "set kafka.sasl.existingSecret"),
         (kafka("PLAINTEXT"), "kafka.sasl.existingSecret is set, but kafka.securityProtocol is PLAINTEXT"),
         (
