@@ -5,8 +5,8 @@ its headers mean is said here, once, and nowhere else. Only the standard library
 executors can import it.
 
 Topics of the source ``shop``: ``shop.raw``, ``shop.events``, ``shop.transactions``, ``shop.catalog``,
-``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.snapshot``, ``shop.state``, and
-``shop.{db}.{table}`` per table.
+``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.snapshot``, ``shop.signals``, ``shop.avro``,
+``shop.state``, and ``shop.{db}.{table}`` per table.
 
 Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw
 record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same and ``:{sub_index}``.
@@ -194,6 +194,16 @@ class Topics:
     def snapshot(self) -> str:
         """Rows as SELECT gave them, to be merged into the row topics."""
         return f"{self.source}.snapshot"
+
+    @property
+    def avro(self) -> str:
+        """Avro schemas, where there is no schema registry."""
+        return f"{self.source}.avro"
+
+    @property
+    def signals(self) -> str:
+        """What a snapshot that stays is asked for."""
+        return f"{self.source}.signals"
 
     @property
     def state(self) -> str:

@@ -13,7 +13,7 @@ import fastavro
 from fastavro.read import SchemaResolutionError
 
 from millrace.avro.records import NO_RECORD, DeadLetter
-from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject
+from millrace.avro.registry import SchemaStore, split_wire_format, value_subject
 from millrace.avro.schemas import parsed_schema
 from millrace.avro.service_state import QuarantinedTable
 from millrace.contract import HEADER_CHUNK, Topics
@@ -52,7 +52,7 @@ def is_first_waiting(letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
 
 
 def read_dead_letters(
-    kafka: KafkaSettings, registry: SchemaRegistry, source: str, *, start: int = 0
+    kafka: KafkaSettings, registry: SchemaStore, source: str, *, start: int = 0
 ) -> Iterator[DeadLetterRecord | Unreadable]:
     """Yield the letters that are committed now, from the one at offset ``start`` on."""
     topic = Topics(source).deadletter
@@ -88,7 +88,7 @@ def read_dead_letters(
 class _Reader:
     """Reads letters by the schemas that are registered for their topic."""
 
-    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
+    def __init__(self, registry: SchemaStore, topic: str) -> None:
         self._registry = registry
         self._subject = value_subject(topic)
         self._schemas: dict[int, Any] = {}

@@ -29,7 +29,7 @@ import fastavro
 from millrace import kernel
 from millrace.avro.binary import long
 from millrace.avro.plans import event_plans, field_kinds, variable_plans
-from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
+from millrace.avro.registry import SchemaStore, prefix_size, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import NAMESPACE, load_schema, parsed_schema, schema_folder
 from millrace.binlog.declaration import DeclaredField, Event, declared_fields
 from millrace.binlog.errors import InvalidValueError, TruncatedError
@@ -302,11 +302,11 @@ def _type_names() -> list[bytes]:
 class EventSerializer:
     """Writes the value of a record of the events topic.
 
-    With a registry, the schema is registered for ``topic`` and its id put in front (Confluent's wire format);
+    With a registry, the schema is registered for ``topic`` and its id put in front;
     without one, the bare Avro record is written.
     """
 
-    def __init__(self, registry: SchemaRegistry | None = None, topic: str = "") -> None:
+    def __init__(self, registry: SchemaStore | None = None, topic: str = "") -> None:
         self._prefix = b""
         if registry is not None:
             schema_id = registry.register(value_subject(topic), load_schema(SCHEMA_NAME))
@@ -811,7 +811,7 @@ class EventDeserializer:
     into the form of this one first. Without a registry, they are bare records of this schema.
     """
 
-    def __init__(self, registry: SchemaRegistry | None = None) -> None:
+    def __init__(self, registry: SchemaStore | None = None) -> None:
         self._registry = registry
         self._read = _head_reader()
         self._writers: dict[bytes, Any] = {}  # by prefix; None for our own schema
@@ -824,9 +824,9 @@ class EventDeserializer:
 
     def __call__(self, value: bytes) -> EventRecord:
         """Read one record; raises InvalidValueError where it is none."""
-        prefix = value[:5]
+        prefix = value[: prefix_size(value)]
         if prefix == self._ours:
-            return self._read(value, 5)
+            return self._read(value, len(prefix))
         if self._registry is None:
             return self._read(value, 0)
         if prefix not in self._writers:
@@ -835,7 +835,7 @@ class EventDeserializer:
         writer = self._writers[prefix]
         if writer is None:
             self._ours = prefix
-            return self._read(value, 5)
+            return self._read(value, len(prefix))
         return self._other_version(value, writer)
 
     def beginning(self, value: bytes) -> tuple[EventRecord, int, int] | None:
@@ -867,7 +867,7 @@ class EventDeserializer:
         """Read by the writer's schema, write by ours, and read that."""
         reader = parsed_schema(SCHEMA_NAME)
         stream = io.BytesIO(value)
-        stream.seek(5)
+        stream.seek(prefix_size(value))
         try:
             record = fastavro.schemaless_reader(stream, writer, reader, return_record_name=True)
         except (EOFError, IndexError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Records of checked-in schemas in Confluent's wire format."""
+"""Records of checked-in schemas, each after the id of its schema."""
 
 import io
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import fastavro
 
 from millrace.avro.binary import long, packer, writer
-from millrace.avro.registry import SchemaRegistry, split_wire_format, value_subject, wire_prefix
+from millrace.avro.registry import SchemaStore, prefix_size, split_wire_format, value_subject, wire_prefix
 from millrace.avro.schemas import load_schema
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ __all__ = [
 NO_RECORD: Final = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError)
 """What fastavro raises where bytes are none of the schema by which they are read."""
 
-_WIRE_PREFIX_SIZE = 5
 _NULL = b"\x00"
 _SOME = b"\x02"
 
@@ -57,13 +56,14 @@ class DeadLetter:
 def is_dead_letter_of(service: str, value: bytes | None) -> bool:
     """Tell whether a service has written a value of ``{source}.deadletter``, or the first chunk of one."""
     name = service.encode("ascii")
-    return (value or b"").startswith(long(len(name)) + name, _WIRE_PREFIX_SIZE)
+    value = value or b""
+    return value.startswith(long(len(name)) + name, prefix_size(value))
 
 
 class RecordSerializer:
     """Writes values of ``topic`` by the checked-in schema ``name``, which it registers first."""
 
-    def __init__(self, registry: SchemaRegistry, topic: str, name: str) -> None:
+    def __init__(self, registry: SchemaStore, topic: str, name: str) -> None:
         self._prefix = wire_prefix(registry.register(value_subject(topic), load_schema(name)))
         self._write = writer(load_schema(name))
         self._fields = [(field["name"], writer(field["type"])) for field in load_schema(name)["fields"]]
@@ -89,7 +89,7 @@ class TransactionSerializer:
     ``ts_ms`` its time.
     """
 
-    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
+    def __init__(self, registry: SchemaStore, topic: str) -> None:
         prefix = wire_prefix(registry.register(value_subject(topic), load_schema("Transaction")))
         self._pack = packer()
         self._begin = prefix + b"\x0aBEGIN"
@@ -150,7 +150,7 @@ class TransactionSerializer:
         )
 
 
-def deserialize(registry: SchemaRegistry, data: bytes) -> Any:
+def deserialize(registry: SchemaStore, data: bytes) -> Any:
     """Return the record in the value or key ``data`` as its writer's schema has it.
 
     Raises ValueError where it is none, and RegistryError where the registry does not give the schema.

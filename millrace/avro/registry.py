@@ -1,8 +1,10 @@
-"""The schema registry, over Confluent's API: schemas in, ids out, each asked for once.
+"""Where schemas are kept: schemas in, ids out. Here over the API of Confluent's schema registry.
 
-Records of ``{source}.events``, ``.transactions``, ``.ddl``, ``.deadletter`` and of the tables are in
-Confluent's wire format: a zero byte, the id of the writer's schema (uint32, big-endian), the record in Avro's
-binary form. The subject of a topic's keys is ``{topic}-key``, that of its values ``{topic}-value``.
+Records of ``{source}.events``, ``.transactions``, ``.ddl``, ``.deadletter`` and tables name their schema
+in front of their Avro. With a registry that is Confluent's wire format: a zero byte and the registry's id of
+the schema (uint32, big-endian). The subject of a topic's keys is ``{topic}-key``, that of its values
+``{topic}-value``. Without one schemas are in a topic (:mod:`millrace.kafka.schema_topic`), their ids negative
+(int64), and records begin as Avro's single objects do: ``c3 01``, then the id, little-endian.
 
 A registry is not trusted. A request as a whole has a time limit, an answer a size, redirects are not
 followed, and nothing of an answer is used before it is known to be what was asked for. Errors::
@@ -18,6 +20,7 @@ import random
 import ssl
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http.client import InvalidURL
 from threading import Event
@@ -40,17 +43,24 @@ __all__ = [
     "RegistryError",
     "SchemaRefusedError",
     "SchemaRegistry",
+    "SchemaStore",
     "UnknownSchemaError",
     "key_subject",
+    "prefix_size",
+    "schema_text",
     "split_wire_format",
     "value_subject",
     "wire_prefix",
+    "without_prefix",
 ]
 
 _log = get_logger(__name__)
 _PREFIX = struct.Struct(">BI")
 WIRE_PREFIX_SIZE: Final = _PREFIX.size
-"""Bytes in front of a record: they hold the id of its schema."""
+"""Bytes in front of a record in Confluent's wire format: they hold the id of its schema."""
+
+_SINGLE: Final = b"\xc3\x01"
+_SINGLE_PREFIX: Final = struct.Struct("<2sq")
 
 _REQUEST_TIMEOUT_S: Final = 10.0
 _FIRST_WAIT_S: Final = 0.1
@@ -116,19 +126,80 @@ def value_subject(topic: str) -> str:
 
 
 def wire_prefix(schema_id: int) -> bytes:
-    """Return the 5 bytes in front of a record written with the schema ``schema_id``."""
-    return _PREFIX.pack(0, schema_id)
+    """Return the bytes in front of a record written with the schema ``schema_id``."""
+    return _PREFIX.pack(0, schema_id) if schema_id >= 0 else _SINGLE_PREFIX.pack(_SINGLE, schema_id)
+
+
+def prefix_size(data: bytes) -> int:
+    """Return the number of bytes in front of a record's Avro: 5 with a registry, 10 without."""
+    return _SINGLE_PREFIX.size if data[:2] == _SINGLE else _PREFIX.size
+
+
+def without_prefix(data: bytes) -> bytes:
+    """Return the Avro of a record."""
+    return data[prefix_size(data) :]
 
 
 def split_wire_format(data: bytes) -> tuple[int, bytes]:
     """Return schema id and Avro bytes of a record; raises ValueError where there is no such prefix."""
-    if len(data) < _PREFIX.size or data[0] != 0:
+    size = prefix_size(data)
+    if len(data) < size or (size == _PREFIX.size and data[0] != 0):
         raise ValueError(f"{data[:5].hex() or 'nothing'} is not 00 and a schema id, Confluent's wire format")
-    schema_id: int = _PREFIX.unpack_from(data)[1]
-    return schema_id, data[_PREFIX.size :]
+    schema_id: int = (_PREFIX if size == _PREFIX.size else _SINGLE_PREFIX).unpack_from(data)[1]
+    return schema_id, data[size:]
 
 
-class SchemaRegistry:
+class SchemaStore(ABC):
+    """Where schemas are kept. Methods raise :class:`RegistryError`."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Make sure that it answers and lets us in."""
+
+    @abstractmethod
+    def register(self, subject: str, schema: Schema) -> int:
+        """Return the id of ``schema``, keeping it under ``subject`` if it is not there yet.
+
+        Raises :class:`SchemaRefusedError` where the schema is to blame.
+        """
+
+    @abstractmethod
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        """Return the schema with the id ``schema_id``, as JSON gives it."""
+
+    @abstractmethod
+    def subject_schemas(self, subject: str) -> dict[int, dict[str, Any]]:
+        """Return every schema that is kept under ``subject``, by its id; empty where there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def schema_text(subject: str, schema: Schema) -> bytes:
+    """Write a schema as it is kept; raises :class:`SchemaRefusedError` where it cannot be."""
+    text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaRefusedError(f"the schema of {subject} is no text: {error}") from None
+    if len(data) > _LONGEST_SCHEMA:
+        raise SchemaRefusedError(
+            f"the schema of {subject} has {len(data):,} bytes; one of more than {_LONGEST_SCHEMA:,} is not "
+            "registered, since it could not be read back"
+        )
+    return data
+
+
+class SchemaRegistry(SchemaStore):
     """A schema registry, and what it is known to hold.
 
     The first request is made once: a registry that does not answer at the start is a mistake to be told at
@@ -140,7 +211,7 @@ class SchemaRegistry:
     def __init__(
         self, settings: RegistrySettings, *, retry_s: float = 20.0, stop: Event | None = None
     ) -> None:
-        parts = urlsplit(settings.url)
+        parts = urlsplit(settings.url or "")
         self._place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         headers = dict(_HEADERS)
         if settings.username is not None and settings.password is not None:
@@ -173,25 +244,16 @@ class SchemaRegistry:
         A registry refuses a schema that is not compatible with the subject's last one: its level is never
         changed here. Raises :class:`SchemaRefusedError` where the schema is to blame.
         """
-        text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
-        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        data = schema_text(subject, schema)
+        digest = hashlib.sha256(data).digest()
         known = self._ids.get((subject, digest))
         if known is not None:
             return known
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError as error:
-            raise SchemaRefusedError(f"the schema of {subject} is no text: {error}") from None
-        if size > _LONGEST_SCHEMA:
-            raise SchemaRefusedError(
-                f"the schema of {subject} has {size:,} bytes; one of more than {_LONGEST_SCHEMA:,} is not "
-                "registered, since it could not be read back"
-            )
         schema_id = self._ask(
             f"schema of {subject}",
             f"/subjects/{quote(subject, safe='')}/versions",
             _id,
-            post={"schemaType": "AVRO", "schema": text},
+            post={"schemaType": "AVRO", "schema": data.decode()},
             of_the_schema=_OF_THE_SCHEMA,
         )
         self._ids[subject, digest] = schema_id
@@ -200,6 +262,11 @@ class SchemaRegistry:
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return the schema with the id ``schema_id``, as JSON gives it."""
         known = self._schemas.get(schema_id)
+        if known is None and schema_id < 0:
+            raise UnknownSchemaError(
+                "a record was written without a schema registry, and MILLRACE_REGISTRY_URL is set: leave it "
+                "out, or have 'millrace reprocess' write the records again"
+            )
         if known is None:
             text = self._ask(f"schema {schema_id}", f"/schemas/ids/{schema_id}", _text_in("schema"))
             known = self._schemas[schema_id] = self._checked(schema_id, text)
@@ -242,14 +309,6 @@ class SchemaRegistry:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ask(
         self,

@@ -27,7 +27,7 @@ from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
 from millrace.avro.column_values import ColumnValues
 from millrace.avro.connect import json_text, plain_schema
-from millrace.avro.registry import WIRE_PREFIX_SIZE, wire_prefix
+from millrace.avro.registry import wire_prefix, without_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
 from millrace.binlog.columns.column import ABSENT, Column
 from millrace.binlog.columns.declaration import (
@@ -306,6 +306,11 @@ class RowEncoder:
                 self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
 
+    @property
+    def key_prefix_size(self) -> int:
+        """Bytes in front of the Avro of keys."""
+        return len(self._key_prefix or b"")
+
     def excess(self, value: bytes) -> int:
         """Say how many bytes a value is too large, in proportion where it is sent in another form."""
         size = len(value)
@@ -334,7 +339,7 @@ class RowEncoder:
 
     def key_text(self, key: bytes) -> bytes:
         """Write a key as Debezium's headers have it: JSON, bytes in Base64."""
-        read = fastavro.schemaless_reader(io.BytesIO(key[WIRE_PREFIX_SIZE:]), self._key_schema, None)
+        read = fastavro.schemaless_reader(io.BytesIO(without_prefix(key)), self._key_schema, None)
         return json_text(read).encode()
 
     def side(self, present: bytes) -> tuple[list[Writer], bytes]:

@@ -38,14 +38,16 @@ def _fingerprint(schema: Schema) -> bytes:
 def _before_additions(name: str) -> dict[bytes, Any]:
     """Give the schema as it was before the fields that say ``"added": true``, parsed, by its fingerprint.
 
-    Records by it are read with the defaults of those fields.
+    Records by it are read with the defaults of those fields. A field whose type was widened since has the
+    earlier one in ``before``.
     """
 
     def without(schema: Any) -> Any:
         if isinstance(schema, list):
             return [without(each) for each in schema if not (isinstance(each, dict) and each.get("added"))]
         if isinstance(schema, dict):
-            return {key: without(value) for key, value in schema.items()}
+            earlier = {"type": schema["before"]} if "before" in schema else {}
+            return {key: without(value) for key, value in {**schema, **earlier}.items()}
         return schema
 
     schema = without(load_schema(name))

@@ -86,6 +86,8 @@ class SnapshotState:
     snapshot: int
     tables: list[SnapshotTable]
     finished: bool = False
+    signals_topic: str = ""
+    signals_offset: int = 0
 
     def to_bytes(self) -> bytes:
         """Encode as a single object."""

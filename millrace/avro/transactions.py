@@ -12,7 +12,6 @@ from millrace import kernel
 from millrace.avro.binary import string
 from millrace.avro.events import event_branches
 from millrace.avro.plans import field_kinds
-from millrace.avro.registry import WIRE_PREFIX_SIZE
 from millrace.avro.row_records import RowEncoder, not_of_snapshot
 from millrace.binlog.declaration import EVENTS, Event, declared_fields
 from millrace.binlog.events import (
@@ -129,6 +128,6 @@ def table_writer(
         string(schema_source),
         topic,
         partitions,
-        WIRE_PREFIX_SIZE,
+        encoder.key_prefix_size,
         images,
     )

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any, Final
 
 import click
+from pydantic import Field
 
-from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.cli.frame import (
@@ -28,6 +28,7 @@ from millrace.contract import Topics
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import topic_ids
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import read_state
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
@@ -45,7 +46,7 @@ _ERROR_WIDTH: Final = 300
 class _Settings(ServiceSettings):
     """Where the letters are, as the services have it."""
 
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
 
 
 @click.group("deadletter")
@@ -88,7 +89,7 @@ def list_letters(
         check_topics(settings, Topics(settings.source).deadletter)
         aside = _Aside(_quarantined(settings))
         printed = 0
-        with SchemaRegistry(settings.registry) as registry:
+        with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
             for letter in read_dead_letters(settings.kafka, registry, settings.source):
                 waits = aside.waits(letter)
                 if (limit is None or printed < limit) and _fits(letter, **filters) and (waits or not waiting):
@@ -128,7 +129,7 @@ def show(
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
         check_topics(settings, Topics(settings.source).deadletter)
-        with SchemaRegistry(settings.registry) as registry:
+        with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
             letter = next(read_dead_letters(settings.kafka, registry, settings.source, start=offset), None)
         topic = Topics(settings.source).deadletter
         if letter is None or letter.offset != offset:

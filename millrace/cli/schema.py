@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import RowMapperState, stored_state
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.cli.frame import (
@@ -23,6 +22,7 @@ from millrace.cli.frame import (
 from millrace.contract import SourcePosition, Topics
 from millrace.ddl import State, Unknown, definitions
 from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.catalog import Catalog, Found
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -124,7 +124,7 @@ def rebuild(
         click.echo("taking over from the row mapper: one that runs ends with code 6")
         kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
         with (
-            SchemaRegistry(settings.registry) as registry,
+            open_schemas(settings.kafka, settings.registry, settings.source) as registry,
             TransactionalProducer(kafka, settings.source, "rowmapper") as producer,
         ):
             (stored,) = producer.open()

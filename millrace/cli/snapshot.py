@@ -19,6 +19,11 @@ __all__ = ["snapshot"]
 @click.option("--where", help='Conditions of rows: {"shop.orders": "year >= 2024"}.')
 @click.option("--rows-per-s", type=click.IntRange(0), help="Rows to read a second at most.")
 @click.option("--parallel", type=click.IntRange(1, 64), help="Connections that read at the same time.")
+@click.option(
+    "--mode",
+    type=click.Choice(["now", "once", "signals"]),
+    help="once: only where none has been taken; signals: stay, and take those that signals ask for.",
+)
 @click.option("--restart", is_flag=True, help="Take it again, whatever there is of one begun before.")
 @click.option(
     "--config",
@@ -33,6 +38,7 @@ def snapshot(
     where: str | None,
     rows_per_s: int | None,
     parallel: int | None,
+    mode: str | None,
     restart: bool,
     config: Path | None,
 ) -> None:
@@ -50,6 +56,7 @@ def snapshot(
         "SNAPSHOT_WHERE": where,
         "SNAPSHOT_ROWS_PER_S": rows_per_s,
         "SNAPSHOT_PARALLEL": parallel,
+        "SNAPSHOT_MODE": mode,
         "RESTART": "true" if restart else None,
         "CONFIG": config,
     }

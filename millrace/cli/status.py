@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 
 import click
 
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.cli.frame import errors_in_words
+from millrace.kafka.schema_topic import open_schemas
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import CONFIG_VARIABLE, load_settings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
@@ -54,11 +56,13 @@ def status(
     with errors_in_words(), suppress(*([KeyboardInterrupt] if watch else [])):
         settings = load_settings(StatusSettings)
         with ExitStack() as stack:
-            registry = None
-            if settings.registry is not None:
-                registry = stack.enter_context(SchemaRegistry(settings.registry))
+
+            @cache
+            def schemas(source: str) -> SchemaStore:
+                return stack.enter_context(open_schemas(settings.kafka, settings.registry, source))
+
             while True:
-                found = [collect(settings, name, registry) for name in names or sources(settings)]
+                found = [collect(settings, name, schemas(name)) for name in names or sources(settings)]
                 _print(found, json_output=json_output, clear=watch and sys.stdout.isatty())
                 if not watch:
                     break

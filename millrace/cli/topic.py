@@ -4,12 +4,13 @@ import base64
 import itertools
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from millrace.avro.records import deserialize
-from millrace.avro.registry import SchemaRegistry, UnknownSchemaError
+from millrace.avro.registry import SchemaStore, UnknownSchemaError
 from millrace.avro.schemas import schema_names
 from millrace.avro.single_object import SingleObjectError, decode
 from millrace.binlog.errors import BinlogError
@@ -18,6 +19,7 @@ from millrace.binlog.types import EventType
 from millrace.cli.frame import errors_in_words, setting_values, topic_options
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
+from millrace.kafka.schema_topic import open_schemas
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, load_settings
 from millrace.text import printable, printable_json
@@ -41,12 +43,13 @@ def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_
         if name not in topics:
             known = " ".join(known for known in topics if not known.startswith("__"))
             _fail(f"there is no topic {name}; there are: {known or 'none'}")
-        with SchemaRegistry(settings.registry) as registry:
+        source, _, _ = name.partition(".")
+        with open_schemas(settings.kafka, settings.registry, source) as registry:
             for line in itertools.islice(_lines(settings.kafka, registry, name), limit):
                 click.echo(line)
 
 
-def _lines(kafka: KafkaSettings, registry: SchemaRegistry, name: str) -> Iterator[str]:
+def _lines(kafka: KafkaSettings, registry: SchemaStore, name: str) -> Iterator[str]:
     for message in read_topic(kafka, name):
         record = {
             "partition": message.partition(),
@@ -86,17 +89,15 @@ def _event(message: Message) -> Any:
     }
 
 
-def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
+def _decoded(registry: SchemaStore, data: str | bytes | None) -> Any:
     """Decode Avro in Confluent's wire format or as a single object, or JSON; else give text, else bytes."""
     if not isinstance(data, bytes):
         return data
-    if data[:1] == b"\x00":
-        return _record(registry, data)
     for name in schema_names() if data[:2] == b"\xc3\x01" else ():
-        try:
+        with suppress(SingleObjectError):
             return decode(name, data)
-        except SingleObjectError:
-            continue
+    if data[:1] == b"\x00" or data[:2] == b"\xc3\x01":
+        return _record(registry, data)
     try:
         return json.loads(data) if data[:1] == b"{" else data.decode()
     except UnicodeDecodeError:
@@ -105,8 +106,8 @@ def _decoded(registry: SchemaRegistry, data: str | bytes | None) -> Any:
         return data.decode()
 
 
-def _record(registry: SchemaRegistry, data: bytes) -> Any:
-    """Decode Avro in Confluent's wire format; else say why it cannot be, beside the bytes."""
+def _record(registry: SchemaStore, data: bytes) -> Any:
+    """Decode Avro by the schema that it names; else say why it cannot be, beside the bytes."""
     try:
         return deserialize(registry, data)
     except (UnknownSchemaError, ValueError) as error:

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from millrace.avro.registry import SchemaRegistry
 from millrace.avro.service_state import ReaderState, RowMapperState
 from millrace.cli.frame import (
     check_topics,
@@ -22,6 +21,7 @@ from millrace.contract import Topics
 from millrace.ddl import Server
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.server_log import ServerAddress, ServerLog, is_server
@@ -210,7 +210,7 @@ def rows(
         check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True
         with (
-            SchemaRegistry(settings.registry) as registry,
+            open_schemas(settings.kafka, settings.registry, settings.source) as registry,
             MysqlConnection(_address(settings, server)) as connection,
         ):
             selection = Selection(settings)

@@ -112,7 +112,7 @@ def findings(sides: Sides) -> Iterator[Finding]:
             yield from _servers(sides.reader, state, topics, sides.rules)
     yield from of_kafka
     if sides.registry is not None:
-        yield from _registry(sides.registry)
+        yield from _registry(sides.registry, sides.source)
 
 
 def _kernel() -> Outcome:
@@ -220,7 +220,13 @@ def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:
     return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
 
 
-def _registry(settings: RegistrySettings) -> Iterator[Finding]:
+def _registry(settings: RegistrySettings, source: str | None) -> Iterator[Finding]:
+    if settings.url is None:
+        kept = (
+            f"none (MILLRACE_REGISTRY_URL is not set): schemas are in the topic {Topics(source or '').avro}"
+        )
+        yield Finding(_REGISTRY, "connection", ok(kept))
+        return
     try:
         with SchemaRegistry(settings) as registry:
             registry.check()

@@ -128,6 +128,13 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
     "schemas": TopicSpec("the table definition that each DDL statement leads to", max_message_bytes=_LARGE),
     "deadletter": TopicSpec("what could not be decoded or mapped, with its bytes", chunked=True),
     "snapshot": TopicSpec("rows as SELECT gave them, to be merged into the row topics", chunked=True),
+    "signals": TopicSpec("requests for snapshots of tables"),
+    "avro": TopicSpec(
+        "Avro schemas, where there is no schema registry",
+        cleanup_policy="compact",
+        accepted_cleanup_policies=_COMPACT,
+        max_message_bytes=_LARGE,
+    ),
     "state": TopicSpec(
         "where each service stands",
         cleanup_policy="compact",

@@ -25,7 +25,7 @@ import fastavro
 
 from millrace import kernel
 from millrace.avro.connect import connect_schema, json_text, own_name, plain_schema, shortest_float
-from millrace.avro.registry import WIRE_PREFIX_SIZE, split_wire_format
+from millrace.avro.registry import prefix_size, split_wire_format
 from millrace.avro.schemas import load_schema
 from millrace.stage import Output, OutputRecord
 
@@ -69,9 +69,9 @@ class _Schema:
         self.names_size = len(json_text([*names.values()]).encode())
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Read a record in Confluent's wire format."""
+        """Read a record that begins with the id of its schema."""
         stream = io.BytesIO(data)
-        stream.seek(WIRE_PREFIX_SIZE)
+        stream.seek(prefix_size(data))
         record: dict[str, Any] = fastavro.schemaless_reader(  # type: ignore[assignment]  # a record is a dict
             stream, self._parsed, None, handle_unicode_errors="replace"
         )
@@ -186,15 +186,16 @@ class JsonFormat:
         self._schemas[schema_id] = _Schema(schema, with_schema=self._with_schema, native=self._native)
 
     def record(self, data: bytes) -> bytes:
-        """Write a key, or a value, that is Avro in Confluent's wire format."""
-        schema_id, _ = split_wire_format(data[:WIRE_PREFIX_SIZE])
+        """Write a key, or a value, that is Avro and begins with the id of its schema."""
+        size = prefix_size(data)
+        schema_id, _ = split_wire_format(data[:size])
         schema = self._schemas.get(schema_id)
         if schema is None:
             self.learn(schema_id, self._schema(schema_id))
             schema = self._schemas[schema_id]
         is_event = self._is_event and schema.is_envelope
         if schema.native is not None and not is_event:
-            written = schema.native.write(data, WIRE_PREFIX_SIZE, schema.before, schema.after)
+            written = schema.native.write(data, size, schema.before, schema.after)
             if written is not None:
                 return written
         record = schema.read(data)

@@ -1,14 +1,14 @@
 """Which partition of a table's topic a key belongs to.
 
-Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without its first five bytes:
-they hold the schema's id, and rows must not change partition when a table's schema does. Specified by
-``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
+Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without what stands in front of
+its Avro: that is the schema's id, and rows must not change partition when a table's schema does. Specified
+by ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
 from millrace import kernel
-from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.registry import without_prefix
 
 __all__ = ["murmur2", "partition_of", "partitions_of"]
 
@@ -18,17 +18,17 @@ _SEED = 0x9747B28C
 
 
 def partition_of(key: bytes | None, partitions: int) -> int:
-    """Return the partition for a key in Confluent's wire format; rows without a key keep to the first one."""
+    """Return the partition for a key of a record; rows without a key keep to the first one."""
     if partitions == 1 or key is None:
         return 0
-    return (murmur2(key[WIRE_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
+    return (murmur2(without_prefix(key)) & 0x7FFFFFFF) % partitions
 
 
 def partitions_of(keys: Iterable[bytes | None], partitions: int) -> Iterator[int]:
     """Give the partition of each key, as :func:`partition_of` does."""
     of = _hash()
     for key in keys:
-        yield 0 if key is None else (of(key[WIRE_PREFIX_SIZE:]) & 0x7FFFFFFF) % partitions
+        yield 0 if key is None else (of(without_prefix(key)) & 0x7FFFFFFF) % partitions
 
 
 def _hash() -> Callable[[bytes], int]:

@@ -123,7 +123,7 @@ class RowsSettings(SettingsGroup):
 class RowMapperSettings(ServiceSettings):
     """What the row mapper needs to know."""
 
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     rows: RowsSettings = RowsSettings()  # type: ignore[call-arg]  # pydantic fills in the defaults
     replicate: ReplicateSettings = ReplicateSettings()  # type: ignore[call-arg]  # likewise
     columns: ColumnsSettings = ColumnsSettings()  # type: ignore[call-arg]  # likewise

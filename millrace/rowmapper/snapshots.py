@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.registry import without_prefix
 from millrace.avro.row_records import EventMetadata, RowsEventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.single_object import SingleObjectError
@@ -352,7 +352,7 @@ class SnapshotMerger:
         wanted: dict[str, set[bytes]] = {}
         for one in keyed:
             keys = wanted.setdefault(one.bound.topic, set())
-            keys.update(key[WIRE_PREFIX_SIZE:] for key, _ in one.records if key is not None)
+            keys.update(without_prefix(key) for key, _ in one.records if key is not None)
         return self._find_changes(start, stand, wanted)
 
     def _offset_of(self, low: SourcePosition) -> int:
@@ -376,7 +376,7 @@ class SnapshotMerger:
         if not keys:
             return one.records
         return [
-            record for record in one.records if record[0] is None or record[0][WIRE_PREFIX_SIZE:] not in keys
+            record for record in one.records if record[0] is None or without_prefix(record[0]) not in keys
         ]
 
     def _put(self, one: _Mapped, records: Sequence[RowRecord]) -> None:

@@ -124,7 +124,8 @@ class KafkaSettings(SettingsGroup):
 class RegistrySettings(SettingsGroup):
     """How the schema registry is reached: ``MILLRACE_REGISTRY_…``."""
 
-    url: Annotated[str, AfterValidator(_url)] = Field(
+    url: Annotated[str, AfterValidator(_url)] | None = Field(
+        None,
         repr=False,  # a password may stand in it
         description="address of the registry's Confluent API, as http(s)://host:port/path",
     )
@@ -138,6 +139,8 @@ class RegistrySettings(SettingsGroup):
     def _credentials_are_complete(self) -> "RegistrySettings":
         if (self.username is None) != (self.password is None):
             raise ValueError(f"{PREFIX}REGISTRY_USERNAME and {PREFIX}REGISTRY_PASSWORD go together")
+        if self.url is None and (self.username is not None or self.ssl_ca_location is not None):
+            raise ValueError(f"{PREFIX}REGISTRY_URL is needed with {PREFIX}REGISTRY_…")
         return self
 
 
@@ -145,7 +148,11 @@ class EnvironmentSettings(BaseSettings):
     """Groups of the services' settings, from the environment alone, for what needs no source."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="_", env_nested_max_split=1, extra="ignore"
+        env_prefix=PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        env_ignore_empty=True,
+        extra="ignore",
     )
 
 
@@ -153,7 +160,7 @@ class KafkaAndRegistrySettings(EnvironmentSettings):
     """Where Kafka and the registry are."""
 
     kafka: KafkaSettings
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
 
 
 def _table_names(value: str) -> str:

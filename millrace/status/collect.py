@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from millrace.avro.events import EventDeserializer
-from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.registry import RegistryError, SchemaStore
 from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
@@ -38,7 +38,7 @@ class StatusSettings(BaseSettings):
 
     source: str | None = Field(default=None, description="name of the replication stream")
     kafka: KafkaSettings
-    registry: RegistrySettings | None = None
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
 
     @classmethod
@@ -116,7 +116,7 @@ def sources(settings: StatusSettings) -> list[str]:
     return [name.removesuffix(".state") for name in states if name.count(".") == 1]
 
 
-def collect(settings: StatusSettings, source: str, registry: SchemaRegistry | None) -> SourceStatus:
+def collect(settings: StatusSettings, source: str, registry: SchemaStore) -> SourceStatus:
     """Look at a source once. Raises BrokerError where Kafka does not answer; all else becomes part of it."""
     status = SourceStatus(source)
     topics = Topics(source)
@@ -233,7 +233,7 @@ def _rowmapper(
     status: SourceStatus,
     settings: StatusSettings,
     stored: StoredState | None,
-    registry: SchemaRegistry | None,
+    registry: SchemaStore,
 ) -> None:
     offset = 0
     error = ""
@@ -258,12 +258,11 @@ def _rowmapper(
     if error:
         return
     lag = None
-    if registry is not None:
-        try:
-            lag = count(messages, event_step(EventDeserializer(registry)))
-        except (RegistryError, BinlogError, ValueError) as failure:
-            status.problems.append(f"events cannot be counted by transactions and bytes: {failure}")
-            _, messages = _pending(settings.kafka, Topics(status.source).events, offset)
+    try:
+        lag = count(messages, event_step(EventDeserializer(registry)))
+    except (RegistryError, BinlogError, ValueError) as failure:
+        status.problems.append(f"events cannot be counted by transactions and bytes: {failure}")
+        _, messages = _pending(settings.kafka, Topics(status.source).events, offset)
     status.hops.append(Hop("events", "rows", lag or count(messages, None)))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import SourcePosition, Topics
 from millrace.kafka.read import read_topic
@@ -70,17 +70,21 @@ class _Services:
     kafka: KafkaSettings
     source: str
 
-    def state(self, service: str) -> bytes:
+    def state(self, service: str) -> bytes | None:
         stored = read_state(self.kafka, self.source, service)
-        if stored is None or stored.value is None:
-            raise UserError(
-                f"the {service} of {self.source} has no state: has it ever run?", ExitCode.SETTINGS
-            )
-        return stored.value
+        return None if stored is None else stored.value
 
     def reader(self) -> SourcePosition:
-        state = ReaderState.from_bytes(self.state("reader"))
+        value = self.state("reader")
+        if value is None:
+            raise UserError(f"the reader of {self.source} has no state: has it ever run?", ExitCode.SETTINGS)
+        state = ReaderState.from_bytes(value)
         return SourcePosition(state.epoch, state.log_file, state.position)
+
+    def input_offset(self, service: str, kind: type[DecoderState] | type[RowMapperState]) -> int:
+        """Give up to where a service has read its topic: 0 before its first state."""
+        value = self.state(service)
+        return 0 if value is None else kind.from_bytes(value).input_offset
 
 
 def wait_until_mapped(
@@ -119,12 +123,9 @@ def wait_until_mapped(
     )
     epoch = services.reader().epoch
     last_raw = _last_offset(kafka, topics.raw)
-    wait("decoder", lambda: DecoderState.from_bytes(services.state("decoder")).input_offset > last_raw)
+    wait("decoder", lambda: services.input_offset("decoder", DecoderState) > last_raw)
     last_event = _last_offset(kafka, topics.events)
-    wait(
-        "row mapper",
-        lambda: RowMapperState.from_bytes(services.state("rowmapper")).input_offset > last_event,
-    )
+    wait("row mapper", lambda: services.input_offset("rowmapper", RowMapperState) > last_event)
     return SourcePosition(epoch, file, position)
 
 
@@ -144,7 +145,7 @@ def _last_offset(kafka: KafkaSettings, topic: str) -> int:
 
 
 def later_transactions(
-    kafka: KafkaSettings, registry: SchemaRegistry, source: str, start: int, place: SourcePosition
+    kafka: KafkaSettings, registry: SchemaStore, source: str, start: int, place: SourcePosition
 ) -> set[str]:
     """Name the transactions that were committed at ``place`` or after it.
 

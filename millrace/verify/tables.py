@@ -23,7 +23,7 @@ from typing import Any, Final
 import fastavro
 
 from millrace.avro.records import read_record
-from millrace.avro.registry import SchemaRegistry, split_wire_format
+from millrace.avro.registry import SchemaStore, split_wire_format
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.contract import Topics, escape_name
 from millrace.ddl import Server
@@ -165,7 +165,7 @@ def table_names(connection: MysqlConnection, database: str) -> list[str]:
 def compare_tables(
     connection: MysqlConnection,
     kafka: KafkaSettings,
-    registry: SchemaRegistry,
+    registry: SchemaStore,
     *,
     source: str,
     database: str,
@@ -215,7 +215,7 @@ def compare_tables(
 class Records:
     """Reads Avro records in Confluent's wire format, each schema parsed once."""
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    def __init__(self, registry: SchemaStore) -> None:
         self._registry = registry
         self._parsed: dict[int, Any] = {}
 

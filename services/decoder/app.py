@@ -6,7 +6,7 @@ from typing import Final
 
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
 from millrace.decoder.stage import DecoderStage, Format
@@ -17,6 +17,7 @@ from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.topics import TopicInfo
 from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
@@ -42,7 +43,9 @@ def run(service: Service[DecoderSettings]) -> None:
     admin = connect(settings.kafka, service.stop)
     wait_while_paused(settings, admin, service.health, service.stop)
     with (
-        SchemaRegistry(settings.registry, stop=service.stop) as registry,
+        open_schemas(
+            settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
+        ) as registry,
         InputReader(settings.kafka, topics.raw, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):
@@ -82,7 +85,7 @@ def run(service: Service[DecoderSettings]) -> None:
 Serializers = tuple[EventSerializer, RecordSerializer]
 
 
-def serializers(registry: SchemaRegistry, topics: Topics) -> Serializers:
+def serializers(registry: SchemaStore, topics: Topics) -> Serializers:
     """Register the schemas of events and dead letters."""
     return EventSerializer(registry, topics.events), RecordSerializer(
         registry, topics.deadletter, "DeadLetter"

@@ -12,13 +12,14 @@ from typing import Final
 
 from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer, is_dead_letter_of
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState, Rebuilt
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import TopicChangedError
 from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.search import first_reaching, last_whole, records_between
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
@@ -65,7 +66,8 @@ def rebuild(
     lost = last is not None or newest_offset(kafka, topics.events) == 0
     start = raw.start if last is None and lost else _start(kafka, topics, raw, last or target)
     # The registry is asked until the last record is written; the process ends then.
-    work = _Rebuild(settings, SchemaRegistry(settings.registry), topics, range(start, raw.stop), last, target)
+    schemas = open_schemas(settings.kafka, settings.registry, settings.source)
+    work = _Rebuild(settings, schemas, topics, range(start, raw.stop), last, target)
     state, missing = work.state(dead)
     reached = last_record(kafka, topics.raw)
     if state is None or reached is None or RawKey.parse(reached.key or b"").order < target.raw.order:
@@ -88,7 +90,7 @@ class _Rebuild:
     """Decodes the raw records ``within`` again, up to ``target``; ``last`` is the last event in the topic."""
 
     settings: DecoderSettings
-    registry: SchemaRegistry
+    registry: SchemaStore
     topics: Topics
     within: range
     last: EventKey | None
@@ -148,7 +150,7 @@ class _Rebuild:
                 stage.output.clear()
 
 
-def _stage(settings: DecoderSettings, registry: SchemaRegistry, topics: Topics, start: int) -> DecoderStage:
+def _stage(settings: DecoderSettings, registry: SchemaStore, topics: Topics, start: int) -> DecoderStage:
     """Make a stage that begins at an offset, and yields wherever it can."""
     infos = ensure_topics(connect(settings.kafka), settings.topics, topics.of_service("decoder").kinds)
     form = Format(

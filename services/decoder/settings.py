@@ -10,7 +10,7 @@ __all__ = ["DecoderSettings"]
 class DecoderSettings(ServiceSettings):
     """What the decoder needs to know."""
 
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     skip_gap: bool = Field(
         default=False,
         description="true to continue at the first record that is left when others were deleted unread, "

@@ -23,7 +23,7 @@ from millrace.avro.registry import (
     IncompatibleSchemaError,
     RegistryError,
     SchemaRefusedError,
-    SchemaRegistry,
+    SchemaStore,
 )
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
@@ -40,6 +40,7 @@ from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic
 from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import oldest_offset
 from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.rowmapper.binding import Binder, TableRefusedError
@@ -97,7 +98,7 @@ class RowMapper:
     topics: Topics
     reader: InputReader
     producer: TransactionalProducer
-    registry: SchemaRegistry
+    registry: SchemaStore
     deserialize: EventDeserializer
     publisher: Publisher
     stage: RowMapperStage
@@ -162,7 +163,9 @@ def assembled(
     group = f"millrace-rowmapper-{settings.source}"
     admin = connect(settings.kafka, service.stop)
     with (
-        SchemaRegistry(settings.registry, stop=service.stop) as registry,
+        open_schemas(
+            settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
+        ) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
         TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
         ThreadPoolExecutor(REGISTERING, "registry") as pool,
@@ -290,7 +293,7 @@ def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState])
 
 
 def serializers(
-    registry: SchemaRegistry, topics: Topics
+    registry: SchemaStore, topics: Topics
 ) -> tuple[TransactionSerializer, RecordSerializer, RecordSerializer]:
     """Register the schemas of transactions, DDL and dead letters."""
     return (
@@ -306,7 +309,7 @@ class Ports:
 
     service: Service[RowMapperSettings]
     admin: AdminClient
-    registry: SchemaRegistry
+    registry: SchemaStore
     pool: ThreadPoolExecutor
     producer: TransactionalProducer
     infos: Mapping[str, TopicInfo]

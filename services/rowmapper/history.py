@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.avro.events import EventDeserializer
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
@@ -50,7 +50,7 @@ class Correction:
 
 def corrections(
     settings: RowMapperSettings,
-    registry: SchemaRegistry,
+    registry: SchemaStore,
     stop: int,
     say: Callable[[str], None],
     given: Mapping[tuple[str, str], State] | None = None,
@@ -121,7 +121,7 @@ class _Rebuild:
     def __init__(
         self,
         settings: RowMapperSettings,
-        registry: SchemaRegistry,
+        registry: SchemaStore,
         catalog: Catalog,
         stored: dict[bytes, SchemaVersion | None],
         given: Mapping[tuple[str, str], State],

@@ -18,13 +18,14 @@ from typing import Any, Final
 from millrace.avro.binary import long
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import deserialize, is_dead_letter_of
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import Rebuilt, RowMapperState
 from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
 from millrace.dead_letters import DeadLetterRecord, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets, source_topics
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.search import last_whole, records_between
 from millrace.kafka.state import last_records, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
@@ -54,7 +55,7 @@ def rebuild(
 ) -> Rebuilt[RowMapperState]:
     """Make the state after the last records of the row topics, and of those beside them."""
     # The registry is asked until the last record is written; the process ends then.
-    work = _Rebuild(settings, SchemaRegistry(settings.registry), producer, say)
+    work = _Rebuild(settings, open_schemas(settings.kafka, settings.registry, settings.source), producer, say)
     state = work.state()
     remarks = [
         f"{topic} lacks {count} records that other topics go beyond: they are written again"
@@ -70,7 +71,7 @@ class _Rebuild:
     def __init__(
         self,
         settings: RowMapperSettings,
-        registry: SchemaRegistry,
+        registry: SchemaStore,
         producer: TransactionalProducer,
         say: Callable[[str], None],
     ) -> None:
@@ -241,7 +242,7 @@ class _Tail:
     Of a record of a row topic, ``order`` is that of its event, and ``table`` its table.
     """
 
-    def __init__(self, registry: SchemaRegistry, topics: Topics, topic: str, record: Record) -> None:
+    def __init__(self, registry: SchemaStore, topics: Topics, topic: str, record: Record) -> None:
         value = record.value or b""
         self.order: _Order = (0, 0, 0)
         self.table = ""

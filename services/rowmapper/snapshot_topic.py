@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from millrace.avro.events import EventDeserializer
-from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.registry import without_prefix
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.avro.snapshots import SnapshotMerged
 from millrace.binlog.errors import BinlogError
@@ -222,7 +222,7 @@ def _note_keys(
             for (topic, _partition), written in scratch.output.groups.items():
                 keys = wanted.get(topic)
                 if keys is not None:
-                    found = {key[WIRE_PREFIX_SIZE:] for key, *_ in written if key is not None}
+                    found = {without_prefix(key) for key, *_ in written if key is not None}
                     changes.keys[topic] |= found & keys
             scratch.output.clear()
         batch.clear()

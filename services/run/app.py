@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from millrace.avro.events import EventDeserializer
-from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.registry import RegistryError, SchemaStore
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import RUN, SERVICES, Topics
 from millrace.kafka.chain import Link, joined
@@ -27,6 +27,7 @@ from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import last_record
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.errors import StopRequestedError
@@ -100,7 +101,9 @@ def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _A
     if not attempts.again:
         reader_app.examine(_part(service), admin, metrics)
     with (
-        SchemaRegistry(settings.registry, stop=service.stop) as registry,
+        open_schemas(
+            settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
+        ) as registry,
         TransactionalProducer(settings.kafka, settings.source, RUN, stop=service.stop) as producer,
     ):
         silence = attempts.registry_error
@@ -182,7 +185,8 @@ def _carry_raw(
     )
 
     def answers() -> bool:
-        with SchemaRegistry(service.settings.registry, stop=service.stop) as registry:
+        settings = service.settings
+        with open_schemas(settings.kafka, settings.registry, settings.source, stop=service.stop) as registry:
             try:
                 registry.check()
             except RegistryError:
@@ -218,7 +222,7 @@ class _Parts:
 
     service: Service[RunSettings]
     admin: AdminClient
-    registry: SchemaRegistry
+    registry: SchemaStore
     producer: TransactionalProducer
     reader: Started[ReaderState]
     decoder: Started[DecoderState]

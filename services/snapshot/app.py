@@ -3,6 +3,10 @@
 Tables with a key are read first, in ranges of their keys, several at a time; then those without one, one at a
 time. What was written and how far each range has come are committed together, so that a snapshot that was
 killed resumes after the last key that is written; a table without a key is read again from its beginning.
+
+A process that stays takes one snapshot after another, as signals ask for them. While it waits it has no
+connection to the server and no producer, so that it neither fences nor is fenced. The state names the signal
+that is to be read next, so that each is followed once.
 """
 
 import fnmatch
@@ -10,21 +14,24 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import ReaderState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics
 from millrace.kafka.chunks import split
 from millrace.kafka.client import Message, connect
+from millrace.kafka.continuity import topic_ids
+from millrace.kafka.input import InputReader
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
+from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.mysql.catalog import read_definition, read_definitions
@@ -42,6 +49,7 @@ from millrace.verify.snapshot import wait_until_mapped
 from millrace.verify.tables import Records
 from services.snapshot.metrics import SnapshotMetrics
 from services.snapshot.settings import SnapshotSettings
+from services.snapshot.signals import signalled_tables
 
 __all__ = ["main"]
 
@@ -155,7 +163,7 @@ class _Readers:
     """The threads that read, each with a connection of its own."""
 
     def __init__(
-        self, service: Service[SnapshotSettings], states: _ReaderStates, registry: SchemaRegistry, limit: int
+        self, service: Service[SnapshotSettings], states: _ReaderStates, registry: SchemaStore, limit: int
     ) -> None:
         self.read: queue.Queue[_Read | Exception | None] = queue.Queue(2 * service.settings.snapshot.parallel)
         self._service = service
@@ -345,26 +353,71 @@ def connection_of(settings: SnapshotSettings, reader: ReaderState) -> MysqlConne
 
 
 def run(service: Service[SnapshotSettings]) -> None:
-    """Take a snapshot, or resume the one that was begun.
+    """Take a snapshot, or resume the one that was begun; or those that signals ask for.
 
     One that is told to stop before its end has an exit code of its own, lest a supervisor take it for done.
     """
     try:
-        _run(service)
+        if service.settings.snapshot.mode == "signals":
+            _follow_signals(service)
+        else:
+            _run(service)
     except StopRequestedError:
         raise UserError(
             "told to stop before the snapshot's end: start it again, and it resumes", ExitCode.INTERRUPTED
         ) from None
 
 
-def _run(service: Service[SnapshotSettings]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Signal:
+    """A signal: where the one after it stands, and what it asks for; without tables, to resume."""
+
+    topic_id: str
+    next_offset: int
+    tables: Sequence[str] = ()
+
+
+def _follow_signals(service: Service[SnapshotSettings]) -> None:
+    """Resume a snapshot that was begun, then take those that signals ask for, until told to stop."""
+    settings, topics = service.settings, Topics(service.settings.source)
+    admin = connect(settings.kafka, service.stop)
+    ensure_topics(admin, settings.topics, {topics.state: "state", topics.signals: "signals"})
+    topic_id = topic_ids(admin, [topics.signals])[topics.signals]
+    stored = read_state(settings.kafka, settings.source, "snapshot")
+    state = None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
+    with InputReader(settings.kafka, topics.signals, f"millrace-snapshot-{settings.source}") as reader:
+        offset = state.signals_offset if state is not None and state.signals_topic == topic_id else 0
+        if state is not None and not state.finished:
+            _run(service, _Signal(topic_id, offset))
+        reader.seek(max(offset, reader.first_offset()))
+        service.log.info("waiting for signals", topic=topics.signals)
+        while not service.stop.is_set():
+            service.health.beat()
+            service.health.set_ready()
+            for record in reader.read(1, 1.0):
+                try:
+                    tables = signalled_tables(record.value)
+                except ValueError as error:
+                    service.log.warning("a signal is left out", offset=record.offset, reason=str(error))
+                    continue
+                service.log.info("a signal asks for a snapshot", offset=record.offset, tables=tables)
+                _run(service, _Signal(topic_id, record.offset + 1, tables))
+
+
+def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> None:
+    if signal is not None:
+        wanted = service.settings.snapshot.model_copy(update={"tables": ",".join(signal.tables)})
+        settings = service.settings.model_copy(update={"snapshot": wanted, "restart": False})
+        service = replace(service, settings=settings)
     settings, topics = service.settings, Topics(service.settings.source)
     admin = connect(settings.kafka, service.stop)
     ensure_topics(admin, settings.topics, {topics.state: "state"})
     wait_while_paused(settings, admin, service.health, service.stop)
     try:
         with (
-            SchemaRegistry(settings.registry, stop=service.stop) as registry,
+            open_schemas(
+                settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
+            ) as registry,
             _ReaderStates(settings) as states,
             TransactionalProducer(settings.kafka, settings.source, "snapshot", stop=service.stop) as producer,
         ):
@@ -373,10 +426,25 @@ def _run(service: Service[SnapshotSettings]) -> None:
             before = (
                 None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
             )
+            if settings.snapshot.mode == "once" and before is not None and before.finished and before.tables:
+                service.log.info("a snapshot has been taken: nothing to do")
+                return
             with connection_of(settings, states.get()[0]) as connection:
                 method = choose_method(connection, states.get()[0])
-                state = _state(service, connection, before)
+                try:
+                    state = _state(service, connection, before)
+                except _NoTableError as error:
+                    if signal is None:
+                        raise
+                    service.log.warning("a signal is left out", tables=signal.tables, reason=error.message)
+                    state = before or SnapshotState(0, [], finished=True)
+                if signal is not None:
+                    state.signals_topic, state.signals_offset = signal.topic_id, signal.next_offset
                 tasks = _tasks(service, connection, state)
+            if signal is not None and not tasks:
+                state.finished = True
+                producer.commit(state.to_bytes())
+                return
             if not tasks and before is not None and before.finished:
                 service.log.info("the snapshot is taken: nothing to do", advice="--restart takes it again")
                 return
@@ -386,11 +454,19 @@ def _run(service: Service[SnapshotSettings]) -> None:
                     reason="this server has neither GTIDs nor performance_schema.log_status",
                 )
             service.log.info("taking a snapshot", tables=len(state.tables), low_watermark=method.value)
-            _Snapshot(service, producer, state, info.record_limit).take(
-                tasks, lambda limit: _Readers(service, states, registry, limit)
-            )
+            metrics = SnapshotMetrics(service.metrics, state)
+            try:
+                _Snapshot(service, producer, state, info.record_limit).take(
+                    tasks, lambda limit: _Readers(service, states, registry, limit)
+                )
+            finally:
+                service.metrics.unregister(metrics)
     except (RefusedError, RetriableError) as error:
         raise UserError(str(error), ExitCode.SOURCE) from error
+
+
+class _NoTableError(UserError):
+    """None of the tables that were asked for is there."""
 
 
 def _state(
@@ -408,19 +484,21 @@ def _state(
                 "from the beginning",
                 ExitCode.DATA,
             )
-    if before is not None and not settings.restart and (going_on or not wanted.tables):
+    if before is not None and before.tables and not settings.restart and (going_on or not wanted.tables):
         if not wanted.tables:
             return before
         state = before
     else:
         state = SnapshotState(int(time.time() * 1000), [])
+        if before is not None:
+            state.signals_topic, state.signals_offset = before.signals_topic, before.signals_offset
     known = {(table.database, table.table) for table in state.tables}
     for definition in read_definitions(connection):
         name = definition.database, definition.table
         if name not in known and _is_wanted(settings, *name):
             state.tables.append(SnapshotTable(*name, wanted.conditions.get(".".join(name), "")))
     if not state.tables:
-        raise UserError(
+        raise _NoTableError(
             "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, and whether "
             f"{connection.address.user!r} may SELECT",
             ExitCode.SETTINGS,
@@ -450,6 +528,7 @@ def _tasks(
     keyed: list[_Task] = []
     whole: list[_Task] = []
     for table in state.tables:
+        service.health.beat()
         if table.done:
             continue
         definition = read_definition(connection, table.database, table.table)
@@ -491,7 +570,6 @@ class _Snapshot:
         self._said = time.monotonic()
         self._began = time.monotonic()
         self._rows = 0
-        SnapshotMetrics(service.metrics, state)
 
     def take(self, tasks: list[_Task], make: Callable[[int], _Readers]) -> None:
         """Take the snapshot to its end, or until the process is told to stop."""

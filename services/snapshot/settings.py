@@ -1,7 +1,7 @@
 """Settings of the snapshot."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -31,6 +31,11 @@ def _conditions(value: str) -> str:
 class SnapshotRowsSettings(SettingsGroup):
     """What is read, and how fast: ``MILLRACE_SNAPSHOT_…``."""
 
+    mode: Literal["now", "once", "signals"] = Field(
+        "now",
+        description="now: take the snapshot that is asked for; once: only where none has been taken; "
+        "signals: stay, and take those that records of {source}.signals ask for",
+    )
     tables: Annotated[str, AfterValidator(_patterns)] = Field(
         "",
         description="tables as DATABASE.TABLE, separated by commas, where * stands for any characters; all "
@@ -67,7 +72,7 @@ class SnapshotRowsSettings(SettingsGroup):
 class SnapshotSettings(ServiceSettings):
     """What the snapshot needs to know."""
 
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
     restart: bool = Field(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
-from millrace.avro.registry import SchemaRegistry
+from millrace.avro.registry import SchemaStore
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import DecoderState, QuarantinedTable, RowMapperState
 from millrace.contract import Topics
@@ -175,7 +175,7 @@ class RawDecoder:
         self.topics = Topics(decoding.source)
         self.counters: Counter[str] = Counter()
         self._schemas = _Schemas()
-        registry = cast("SchemaRegistry", self._schemas)
+        registry = cast("SchemaStore", self._schemas)
         serialize = EventSerializer(registry, self.topics.events)
         dead_letter = RecordSerializer(registry, self.topics.deadletter, "DeadLetter")
         self._decoder = DecoderStage(
@@ -190,7 +190,7 @@ class RawDecoder:
         self._mapper = self._make_mapper(decoding, registry, dead_letter) if decoding.into_rows else None
 
     def _make_mapper(
-        self, decoding: Decoding, registry: SchemaRegistry, dead_letter: RecordSerializer
+        self, decoding: Decoding, registry: SchemaStore, dead_letter: RecordSerializer
     ) -> RowMapperStage:
         settings = decoding.settings()
         catalog = [CatalogEntry.from_bytes(value) for value in decoding.catalog]

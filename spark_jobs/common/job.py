@@ -26,14 +26,16 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
+from pydantic import Field
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import __version__
-from millrace.avro.registry import SchemaRegistry, value_subject
+from millrace.avro.registry import value_subject
 from millrace.contract import Topics, source_problem
 from millrace.kafka.client import connect
+from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.settings import RowsSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -70,7 +72,7 @@ class RawJobSettings(ServiceSettings):
 class JobSettings(RawJobSettings):
     """What a job needs to know: the settings that the services have, and what Spark may use."""
 
-    registry: RegistrySettings
+    registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +342,11 @@ def _look_up(settings: RawJobSettings, sources: Sequence[str]) -> dict[str, dict
             raise UserError(f"topic {topic} does not exist; {hint}", ExitCode.KAFKA)
     if not isinstance(settings, JobSettings):
         return {source: {} for source in sources}
-    with SchemaRegistry(settings.registry) as registry:
-        return {source: registry.subject_schemas(value_subject(Topics(source).events)) for source in sources}
+    found = {}
+    for source in sources:
+        with open_schemas(settings.kafka, settings.registry, source) as schemas:
+            found[source] = schemas.subject_schemas(value_subject(Topics(source).events))
+    return found
 
 
 def _inputs(

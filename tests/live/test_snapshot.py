@@ -1,12 +1,14 @@
 """Snapshots of tables while they are written to: the row topics, folded, are the tables."""
 
-import signal
+import json
+import signal as signal_module
 import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
 
 import pytest
+from confluent_kafka import Producer
 
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
@@ -144,7 +146,7 @@ def test_a_snapshot_that_is_ended_resumes(world):
         world.wait_for_start()
         with Writer(world):
             written = 0
-            for number in (signal.SIGKILL, signal.SIGTERM):
+            for number in (signal_module.SIGKILL, signal_module.SIGTERM):
                 pace = {"MILLRACE_SNAPSHOT_ROWS_PER_S": "1500"}
                 with world.service("snapshot", ends_with=ExitCode.INTERRUPTED, **pace) as process:
                     deadline = time.monotonic() + 120
@@ -219,10 +221,6 @@ def test_a_table_without_a_key(world):
     )
     with world.services(*SERVICES):
         world.wait_for_start()
-        # Of a table without a key it looks where the row mapper is.
-        wait_until(
-            world, lambda: (found := read_state(world.settings, world.source, "rowmapper")) and found.value
-        )
         take(world)
         run(
             world,
@@ -241,6 +239,22 @@ def test_a_table_without_a_key(world):
         (refused,) = [table for table in state(world).tables if table.table == "keyless"]
         assert "twice" in refused.note
         assert differences(world) == {}
+
+
+def test_a_table_without_a_key_waits_for_services_that_have_not_run(world):
+    run(world, KEYLESS, "INSERT INTO keyless VALUES ('a', 1), ('a', 1), ('b', 2)")
+    with world.services("reader"):
+        world.wait_for_start()
+        with world.service("snapshot") as process:
+            wait_until(world, lambda: "waiting for the decoder to come to" in world.log("snapshot"))
+            assert process.poll() is None
+            with world.services("decoder", "rowmapper"):
+                process.wait(timeout=120)
+                assert process.returncode == 0, world.log("snapshot")
+                run(world, "INSERT INTO keyless VALUES ('c', 3); INSERT INTO done VALUES (1)")
+                world.wait_for_row("done")
+                wait_until_merged(world)
+                assert differences(world) == {}
 
 
 def test_one_table_later(world):
@@ -308,3 +322,67 @@ def test_a_commit_that_waits_between_log_and_engine(kafka, registry, waiting_ser
             assert differences(world) == {}
         assert merged(world).dropped == 1
         assert [row["after"]["id"] for row in world.rows("t") if row["op"] == "r"] == [1, 3, 4, 5]
+
+
+def ask(world, value):
+    """Write a signal, as anybody may who writes to Kafka."""
+    producer = Producer({"bootstrap.servers": world.settings.bootstrap_servers})
+    producer.produce(world.topics.signals, value, world.source)
+    assert producer.flush(30) == 0
+
+
+def signal(*tables):
+    return json.dumps({"type": "execute-snapshot", "data": {"data-collections": tables}})
+
+
+def test_signals_are_followed_each_once(world):
+    tables = {name: f"{world.database}.{name}" for name in ("one", "two", "big", "gone")}
+    run(world, "CREATE TABLE one (id INT PRIMARY KEY); CREATE TABLE two (id INT PRIMARY KEY)")
+    run(world, "CREATE TABLE big (id INT PRIMARY KEY, v INT); CREATE TABLE done (id INT PRIMARY KEY)")
+    run(world, "INSERT INTO one VALUES (1), (2); INSERT INTO two VALUES (1)")
+    run(world, f"INSERT INTO big SELECT n, n FROM {NUMBERS}")
+    stays = {"MILLRACE_SNAPSHOT_MODE": "signals", "MILLRACE_SNAPSHOT_ROWS_PER_S": "2000"}
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        with world.service("snapshot", **stays):
+            wait_until(world, lambda: "waiting for signals" in world.log("snapshot"))
+            for value in ("nonsense", signal(tables["gone"]), signal(tables["one"])):
+                ask(world, value)
+            world.wait_for_row("one", 2)
+            assert world.log("snapshot").count("a signal is left out") == 2
+            assert [(row["op"], row["after"]["id"]) for row in world.rows("one")] == [("r", 1), ("r", 2)]
+            assert set(differences(world)) == {"two", "big"}
+        # One that is killed in the middle resumes, and follows what came meanwhile, and nothing twice.
+        with world.service("snapshot", **stays) as process:
+            ask(world, signal(f"{world.database}.b*"))
+            wait_until(world, lambda: progress(world) > 2000)
+            process.kill()
+            process.wait()
+        ask(world, signal(tables["two"]))
+        with world.service("snapshot", **stays):
+            world.wait_for_row("two")
+            run(world, "INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            wait_until_merged(world)
+            assert differences(world) == {}
+        for name, count in (("one", 2), ("two", 1), ("big", 10_000)):
+            assert len(world.rows(name)) == count, name
+        # Another one by command leaves the place in the signals as it is.
+        take(world, MILLRACE_SNAPSHOT_TABLES=tables["two"])
+        with world.service("snapshot", **stays):
+            ask(world, signal(tables["one"]))
+            world.wait_for_row("one", 4)
+        assert len(world.rows("two")) == 2
+
+
+def test_the_first_snapshot_alone(world):
+    run(world, "CREATE TABLE one (id INT PRIMARY KEY); INSERT INTO one VALUES (1)")
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        once = {"MILLRACE_SNAPSHOT_MODE": "once"}
+        take(world, **once)
+        world.wait_for_row("one")
+        taken = state(world)
+        take(world, **once)
+        assert "nothing to do" in world.log("snapshot")
+        assert state(world) == taken

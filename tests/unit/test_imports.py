@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.kafka": (
         *("millrace.kafka", "millrace.runtime", "millrace.contract", "millrace.stage"),
-        *("millrace.avro.service_state", "millrace.avro.records", "millrace.kernel"),
+        *("millrace.avro.service_state", "millrace.avro.records", "millrace.avro.registry"),
+        *("millrace.avro.foreign", "millrace.avro.schemas", "millrace.kernel"),
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),
@@ -63,7 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 """Which of the project's own packages a package may import; those not listed are free."""
 
 MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
-    "spark_jobs.common.job": ("millrace.kafka.client",),
+    "spark_jobs.common.job": ("millrace.kafka.client", "millrace.kafka.schema_topic"),
     "spark_jobs.common.decoding": ("millrace.kafka.topics",),
 }
 """Exceptions: the driver of a Spark job looks whether Kafka answers before it starts a JVM; rows are made for

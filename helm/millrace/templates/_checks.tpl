@@ -56,8 +56,8 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- end -}}
 
 {{- define "millrace.check.registry" -}}
-{{- if not .url -}}
-{{- fail "set registry.url to the address of your schema registry" -}}
+{{- if and (not .url) (or .existingSecret .tls.existingSecret) -}}
+{{- fail "registry.url is empty, but a Secret of the registry is named: set it to the address of your schema registry" -}}
 {{- end -}}
 {{- if regexMatch "^https?://[^/?#]*@" .url -}}
 {{- fail "registry.url holds a user name or a password, which everybody would see who may read ConfigMaps: put them into a Secret, and its name into registry.existingSecret" -}}
@@ -97,6 +97,9 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- if and .mysql.host (not .mysql.existingSecret) -}}
 {{- fail (printf "%s: set mysql.existingSecret to the name of a Secret with the user's name and password" $path) -}}
 {{- end -}}
+{{- if and .files (ne .snapshot.mode "none") -}}
+{{- fail (printf "%s: snapshot.mode is %s, and files have no tables to read: set it to none" $path .snapshot.mode) -}}
+{{- end -}}
 {{- if and .files .semiSync -}}
 {{- fail (printf "%s: semiSync needs a server; files wait for nobody" $path) -}}
 {{- end -}}
@@ -108,7 +111,7 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- fail (printf "%s.config holds a password, which everybody would see who may read ConfigMaps: put it into a Secret, and name that in the values" $path) -}}
 {{- end -}}
 {{- end -}}
-{{- range $component := list "reader" "decoder" "rowmapper" "run" -}}
+{{- range $component := list "reader" "decoder" "rowmapper" "run" "snapshot" -}}
 {{- include "millrace.check.pod" (list (printf "%s.%s" $path $component) (index $source $component)) -}}
 {{- end -}}
 {{- end -}}

@@ -31,6 +31,39 @@ MILLRACE_REGISTRY_SSL_CA_LOCATION: {{ printf "/etc/millrace/tls/registry/%s" .Va
 {{- end }}
 {{- end -}}
 
+{{/* Takes the server of a source. */}}
+{{- define "millrace.settings.mysql" -}}
+MILLRACE_MYSQL_HOST: {{ .host | quote }}
+MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}
+{{- if .serverId }}
+MILLRACE_MYSQL_SERVER_ID: {{ int64 .serverId | quote }}
+{{- end }}
+MILLRACE_MYSQL_HEARTBEAT_S: {{ .heartbeatSeconds | quote }}
+{{- if .tls.mode }}
+MILLRACE_MYSQL_SSL_MODE: {{ .tls.mode | quote }}
+{{- end }}
+{{- if and .tls.existingSecret (ne .tls.mode "DISABLED") }}
+{{- if and .tls.caKey (or (not .tls.mode) (hasPrefix "VERIFY" .tls.mode)) }}
+MILLRACE_MYSQL_SSL_CA: {{ printf "/etc/millrace/tls/mysql/%s" .tls.caKey | quote }}
+{{- end }}
+{{- if .tls.certificateKey }}
+MILLRACE_MYSQL_SSL_CERT: {{ printf "/etc/millrace/tls/mysql/%s" .tls.certificateKey | quote }}
+{{- end }}
+{{- if .tls.privateKeyKey }}
+MILLRACE_MYSQL_SSL_KEY: {{ printf "/etc/millrace/tls/mysql/%s" .tls.privateKeyKey | quote }}
+{{- end }}
+{{- end }}
+{{- if and .tls.existingSecret .tls.serverPublicKeyKey }}
+MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH: {{ printf "/etc/millrace/tls/mysql/%s" .tls.serverPublicKeyKey | quote }}
+{{- end }}
+{{- if .tls.getServerPublicKey }}
+MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY: "true"
+{{- end }}
+{{- if .allowStatements }}
+MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
+{{- end }}
+{{- end -}}
+
 {{/* Takes a dict with root, source (merged) and component. */}}
 {{- define "millrace.settings" -}}
 {{- $root := .root -}}
@@ -76,37 +109,26 @@ MILLRACE_FILES: {{ $source.files | join "," | quote }}
 MILLRACE_FOLLOW: "true"
 {{- else }}
 MILLRACE_SEMI_SYNC: {{ $source.semiSync | quote }}
-{{- with $source.mysql }}
-MILLRACE_MYSQL_HOST: {{ .host | quote }}
-MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}
-{{- if .serverId }}
-MILLRACE_MYSQL_SERVER_ID: {{ int64 .serverId | quote }}
-{{- end }}
-MILLRACE_MYSQL_HEARTBEAT_S: {{ .heartbeatSeconds | quote }}
-{{- if .tls.mode }}
-MILLRACE_MYSQL_SSL_MODE: {{ .tls.mode | quote }}
-{{- end }}
-{{- if and .tls.existingSecret (ne .tls.mode "DISABLED") }}
-{{- if and .tls.caKey (or (not .tls.mode) (hasPrefix "VERIFY" .tls.mode)) }}
-MILLRACE_MYSQL_SSL_CA: {{ printf "/etc/millrace/tls/mysql/%s" .tls.caKey | quote }}
-{{- end }}
-{{- if .tls.certificateKey }}
-MILLRACE_MYSQL_SSL_CERT: {{ printf "/etc/millrace/tls/mysql/%s" .tls.certificateKey | quote }}
-{{- end }}
-{{- if .tls.privateKeyKey }}
-MILLRACE_MYSQL_SSL_KEY: {{ printf "/etc/millrace/tls/mysql/%s" .tls.privateKeyKey | quote }}
+{{ include "millrace.settings.mysql" $source.mysql }}
 {{- end }}
 {{- end }}
-{{- if and .tls.existingSecret .tls.serverPublicKeyKey }}
-MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH: {{ printf "/etc/millrace/tls/mysql/%s" .tls.serverPublicKeyKey | quote }}
+{{- if eq .component "snapshot" }}
+{{ include "millrace.settings.mysql" $source.mysql }}
+{{- with $source.snapshot }}
+MILLRACE_SNAPSHOT_MODE: {{ .mode | quote }}
+{{- with .tables }}
+MILLRACE_SNAPSHOT_TABLES: {{ join "," . | quote }}
 {{- end }}
-{{- if .tls.getServerPublicKey }}
-MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY: "true"
+{{- with .exclude }}
+MILLRACE_SNAPSHOT_EXCLUDE: {{ join "," . | quote }}
 {{- end }}
-{{- if .allowStatements }}
-MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
+{{- with .where }}
+MILLRACE_SNAPSHOT_WHERE: {{ toJson . | quote }}
 {{- end }}
-{{- end }}
+MILLRACE_SNAPSHOT_PARALLEL: {{ int64 .parallel | quote }}
+MILLRACE_SNAPSHOT_CHUNK_ROWS: {{ int64 .chunkRows | quote }}
+MILLRACE_SNAPSHOT_CHUNK_MIB: {{ int64 .chunkMib | quote }}
+MILLRACE_SNAPSHOT_ROWS_PER_S: {{ int64 .rowsPerSecond | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -152,7 +174,7 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- if and (has .component (list "rowmapper" "run")) .source.hashSalt.existingSecret -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_COLUMNS_HASH_SALT" .source.hashSalt.existingSecret .source.hashSalt.key)) -}}
 {{- end -}}
-{{- if and (has .component (list "reader" "run")) .source.mysql.host -}}
+{{- if and (has .component (list "reader" "run" "snapshot")) .source.mysql.host -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_USER" .source.mysql.existingSecret .source.mysql.userKey)) -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_MYSQL_PASSWORD" .source.mysql.existingSecret .source.mysql.passwordKey)) -}}
 {{- end -}}
@@ -168,7 +190,7 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- if and (ne .component "reader") .root.Values.registry.tls.existingSecret -}}
 {{- $_ := set $secrets "registry" .root.Values.registry.tls.existingSecret -}}
 {{- end -}}
-{{- if and (has .component (list "reader" "run")) .source.mysql.host .source.mysql.tls.existingSecret (or (ne .source.mysql.tls.mode "DISABLED") .source.mysql.tls.serverPublicKeyKey) -}}
+{{- if and (has .component (list "reader" "run" "snapshot")) .source.mysql.host .source.mysql.tls.existingSecret (or (ne .source.mysql.tls.mode "DISABLED") .source.mysql.tls.serverPublicKeyKey) -}}
 {{- $_ := set $secrets "mysql" .source.mysql.tls.existingSecret -}}
 {{- end -}}
 {{- toYaml $secrets -}}

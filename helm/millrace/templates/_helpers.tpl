@@ -111,7 +111,7 @@ is null is none.
 {{- $sources := dict -}}
 {{- range $key, $given := .Values.sources -}}
 {{- if not (kindIs "invalid" $given) -}}
-{{- $source := pick $.Values "reader" "decoder" "rowmapper" "run" | deepCopy -}}
+{{- $source := pick $.Values "reader" "decoder" "rowmapper" "run" "snapshot" | deepCopy -}}
 {{- include "millrace.merge" (list $source (deepCopy $.Values.sourceDefaults)) -}}
 {{- include "millrace.merge" (list $source (deepCopy $given)) -}}
 {{- $_ := set $source "name" (default $key $source.name) -}}
@@ -123,7 +123,8 @@ is null is none.
 
 {{/* The services of a source, each a Deployment, as JSON of a list. Takes the merged source. */}}
 {{- define "millrace.components" -}}
-{{- ternary (list "run") (list "reader" "decoder" "rowmapper") (eq .mode "run") | toJson -}}
+{{- $services := ternary (list "run") (list "reader" "decoder" "rowmapper") (eq .mode "run") -}}
+{{- ternary (append $services "snapshot") $services (eq .snapshot.mode "signals") | toJson -}}
 {{- end -}}
 
 {{/* Whether the clients of Kafka speak TLS with material of their own: "true" or nothing. */}}

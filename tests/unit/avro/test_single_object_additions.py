@@ -1,11 +1,16 @@
 """Records that were written before a schema had all of its fields."""
 
 import io
+from dataclasses import asdict, replace
 
 import fastavro
+import pytest
 
 from millrace.avro import single_object
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.registry import prefix_size, split_wire_format, wire_prefix
+from millrace.avro.service_state import TableTopic
+from millrace.avro.snapshots import SnapshotState
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 
 
@@ -27,3 +32,33 @@ def test_a_definition_of_an_earlier_version_is_read() -> None:
     # The fingerprint of the schema before, whose records lie in topics.
     assert fingerprint.hex() == "1126457ebec2ca99"
     assert CatalogEntry.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == entry
+
+
+def test_a_snapshot_that_an_earlier_version_began_is_read() -> None:
+    ((fingerprint, schema),) = single_object._before_additions("SnapshotState").items()
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"snapshot": 7, "tables": [], "finished": True})
+    assert fingerprint.hex() == "e6ebc0af6cd8b6ea"
+    assert SnapshotState.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == SnapshotState(
+        7, [], finished=True
+    )
+
+
+def test_a_topic_of_a_table_that_an_earlier_version_noted_is_read() -> None:
+    ((fingerprint, schema),) = single_object._before_additions("TableTopic").items()
+    ours = TableTopic("s.d.t", "id", "d", "t", 7, "k", 2**31 - 1, "v")
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, asdict(ours))
+    assert fingerprint.hex() == "6172f7871f554808"
+    assert TableTopic.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == ours
+    least = replace(ours, key_schema=None, value_schema=-(2**63))
+    assert TableTopic.from_bytes(least.to_bytes()) == least
+
+
+@pytest.mark.parametrize(("schema_id", "size"), [(0, 5), (2**32 - 1, 5), (-1, 10), (-(2**63), 10)])
+def test_what_stands_in_front_of_a_record(schema_id: int, size: int) -> None:
+    data = wire_prefix(schema_id) + b"avro"
+    assert prefix_size(data) == size
+    assert split_wire_format(data) == (schema_id, b"avro")
+    with pytest.raises(ValueError, match="Confluent"):
+        split_wire_format(data[: size - 1])

@@ -1,5 +1,6 @@
 """What the chart makes of values, rendered by a real Helm."""
 
+import json
 import math
 import re
 import shutil
@@ -24,13 +25,16 @@ def by_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any
 
 
 def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The pod templates of all Deployments and CronJobs."""
+    """The pod templates of all Deployments, Jobs, by the names of their ConfigMaps, and CronJobs."""
     deployments = {name: item["spec"]["template"] for name, item in by_kind(objects, "Deployment").items()}
     jobs = {
         name: item["spec"]["jobTemplate"]["spec"]["template"]
         for name, item in by_kind(objects, "CronJob").items()
     }
-    return deployments | jobs
+    once = {
+        name.rpartition("-")[0]: item["spec"]["template"] for name, item in by_kind(objects, "Job").items()
+    }
+    return deployments | jobs | once
 
 
 def environment(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -161,7 +165,7 @@ def test_a_source_may_have_one_process_instead_of_three() -> None:
     one = merged(FULL, {"sources": {"stock": {"mode": "run", "run": run}}})
     deployments = by_kind(render(one), "Deployment")
     assert {name for name in deployments if "stock" in name} == {"try-millrace-stock-run"}
-    assert len(deployments) == 7
+    assert len(deployments) == 8
     pod = deployments["try-millrace-stock-run"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["args"] == ["run"]
     assert pod["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
@@ -171,14 +175,19 @@ def test_a_source_may_have_one_process_instead_of_three() -> None:
     three = [environment(render(FULL), f"try-millrace-stock-{service}") for service in SERVICES]
     assert given == {name: value for part in three for name, value in part.items()}
     everywhere = render(merged(FULL, {"sourceDefaults": {"mode": "run"}}))
-    assert len(by_kind(everywhere, "Deployment")) == 3
-    assert len(by_kind(everywhere, "PodDisruptionBudget")) == 3
+    assert len(by_kind(everywhere, "Deployment")) == 4
+    assert len(by_kind(everywhere, "PodDisruptionBudget")) == 4
 
 
 def test_each_source_has_its_three_services() -> None:
     deployments = by_kind(render(FULL), "Deployment")
     assert set(deployments) == {
-        f"try-millrace-{source}-{service}" for source in ("archive", "shop", "stock") for service in SERVICES
+        *(
+            f"try-millrace-{source}-{service}"
+            for source in ("archive", "shop", "stock")
+            for service in SERVICES
+        ),
+        "try-millrace-shop-snapshot",
     }
     for deployment in deployments.values():
         assert deployment["spec"]["strategy"] == {"type": "Recreate"}
@@ -206,7 +215,7 @@ def test_selectors_match_their_own_pods_only() -> None:
     matching = [
         pod for pod, template in everyone.items() if scraped <= template["metadata"]["labels"].items()
     ]
-    assert set(matching) == deployments.keys()
+    assert set(matching) == deployments.keys() | {"try-millrace-stock-snapshot"}
     monitor = by_kind(objects, "ServiceMonitor")["try-millrace"]["spec"]["selector"]["matchLabels"]
     assert monitor.items() <= service["metadata"]["labels"].items()
 
@@ -354,6 +363,38 @@ def test_a_change_of_settings_restarts_the_service_and_no_other_source() -> None
     }
 
 
+def test_the_first_snapshot_is_a_job() -> None:
+    assert not by_kind(render(MINIMAL), "Job")
+
+    def job(*changes: dict[str, Any]) -> dict[str, Any]:
+        values = merged(MINIMAL, {"sources": {"shop": {"snapshot": {"mode": "once"}}}}, *changes)
+        (found,) = by_kind(render(values), "Job").values()
+        return found
+
+    found = job()
+    pod = found["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "OnFailure"
+    assert pod["containers"][0]["args"] == ["snapshot"]
+    assert (found["spec"]["suspend"], found["spec"]["backoffLimit"]) == (False, 20)
+    # What its pod is made of cannot be changed: with another one it is another Job.
+    names = {
+        each["metadata"]["name"]
+        for each in (
+            found,
+            job({"commonAnnotations": {"a": "b"}}),
+            job({"image": {"tag": "2"}}),
+            job({"snapshot": {"rowsPerSecond": 10}}),
+            job({"snapshot": {"resources": {"limits": {"memory": "2Gi"}}}}),
+        )
+    }
+    assert len(names) == 4
+    assert job({"snapshot": {"enabled": False}})["spec"]["suspend"] is True
+    given = environment(render(FULL), "try-millrace-stock-snapshot")
+    assert given["MILLRACE_SNAPSHOT_TABLES"] == "stock.*"
+    assert json.loads(given["MILLRACE_SNAPSHOT_WHERE"]) == FULL["sources"]["stock"]["snapshot"]["where"]
+    assert given["MILLRACE_MYSQL_HOST"] == "mariadb.stock.svc"
+
+
 def test_the_jobs_are_off_until_they_are_enabled() -> None:
     assert not by_kind(render(MINIMAL), "CronJob")
     jobs = by_kind(render(merged(MINIMAL, {"jobs": {"analytics": {"enabled": True}}})), "CronJob")
@@ -446,7 +487,7 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
     ("change", "said"),
     [
         ({"kafka": {"bootstrapServers": ""}}, "set kafka.bootstrapServers"),
-        ({"registry": {"url": ""}}, "set registry.url"),
+        ({"registry": {"url": "", "existingSecret": "user"}}, "registry.url is empty, but a Secret"),
         ({"kafka": {"securityProtocol": "SASL_SSL"}}, "set kafka.sasl.existingSecret"),
         (kafka("PLAINTEXT"), "kafka.sasl.existingSecret is set, but kafka.securityProtocol is PLAINTEXT"),
         (
@@ -485,6 +526,7 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
         ({"sources": {"other": OTHER | {"name": "shop"}}}, "have the same name"),
         ({"sources": {"other": SHOP}}, "have the same mysql.serverId 4001"),
         ({"sources": {"true": OTHER}}, "quote the name of the source"),
+        ({"sources": FILES, "snapshot": {"mode": "once"}}, "files have no tables to read"),
         ({"sources": FILES, "sourceDefaults": {"semiSync": True}}, "semiSync needs a server"),
         ({"sources": FILES, "sourceDefaults": {"start": "gtid:0-1-2"}}, "not from a GTID set"),
         (

@@ -45,7 +45,7 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         return result
 
     # Overrides within sourceDefaults are empty, and free maps (a security context) are Kubernetes' own.
-    overrides = {("sourceDefaults", part) for part in ("reader", "decoder", "rowmapper", "run")}
+    overrides = {("sourceDefaults", part) for part in ("reader", "decoder", "rowmapper", "run", "snapshot")}
     in_schema = {path for path in known(SCHEMA) if path[:2] not in overrides} | overrides
     free = ("podSecurityContext", "containerSecurityContext")
     in_values = {path for path in paths(VALUES) if path[0] not in free or len(path) == 1}
@@ -98,6 +98,9 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         {"sources": {"shop": {"mysql": {"password": "secret"}}}},
         {"sources": {"shop": {"mysql": {"port": 0}}}},
         {"sources": {"shop": {"rows": {"bufferMib": 0}}}},
+        {"snapshot": {"mode": "now"}},
+        {"sources": {"shop": {"snapshot": {"tables": ["orders"]}}}},
+        {"sources": {"shop": {"snapshot": {"parallel": 65}}}},
         {"jobs": {"analytics": {"from": "yesterday"}}},
         {"jobs": {"analytics": {"schedule": "hourly"}}},
         {"jobs": {"output": {"path": "reports"}}},

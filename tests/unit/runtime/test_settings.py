@@ -59,7 +59,6 @@ def test_every_missing_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert [line.split()[0] for line in lines] == [
         "MILLRACE_SOURCE",
         "MILLRACE_KAFKA_BOOTSTRAP_SERVERS",
-        "MILLRACE_REGISTRY_URL",
     ]
     assert "is missing: expected brokers as host:port" in lines[1]
 
