@@ -1,451 +1,461 @@
-"""Loop detection: transactions that circulate, and events whose origin is no server that one knows.
+"""Loop detection: what circulates in a topology, what is delivered twice, and what never arrives.
 
 In a ring each server drops the events that carry its own id. An event whose origin has left the ring is
-dropped by no one: it is applied again, lap after lap. In the log of a member it shows as the same
-transaction at ever later positions. What makes it the same is its signature: the GTID; without one, origin,
-time and content, that is database, table, operation and decoded values, and for statements database, text
-and the variables before it.
+dropped by no one: it is applied again, lap after lap. An id that two servers have lets both drop what the
+other wrote; a member that was restored under its old id drops what it wrote after the backup. So each
+transaction is looked for in the logs of all members (:mod:`spark_jobs.common.presence`), repeats in one log
+are judged (:mod:`spark_jobs.common.laps`), the ring is inferred (:mod:`spark_jobs.common.topology`), and each
+cause becomes one incident (:mod:`spark_jobs.common.incidents`).
 
-Two transactions without GTIDs can be equal and honest, such as the same row inserted twice within a second
-into a table without a key. So a repeat is a finding only
+Reads ``{source}.events`` of the members, a source each; writes, in the output folder, Parquet tables
+``presence``, ``repeats``, ``absences``, ``incidents`` and ``evidence`` (keys of raw events), the incidents as
+``summary.json`` and a page, ``report.html``.
 
-- if the log holds commit times (MySQL 8.0): the time of the original commit is the same to the microsecond
-  and the later commits are later; or
-- if a later transaction of the same origin stands between the occurrences; or
-- if it recurs in at least three different seconds, as told by the other transactions around it; or
-- if it contradicts the rows of a table with a key: a row is inserted that is there, or changed or deleted as
-  it is not.
-
-Other repeats are listed as undecidable. Reads ``{source}.events`` of one source or more, each a member's
-log; writes, in the output folder, Parquet tables ``findings``, ``finding_events`` (the keys of the raw
-events of every lap), ``undecidable`` and ``origins``, the findings as ``summary.json`` and a page,
-``report.html``.
-
-    millrace job loop_detection --source north --source south --servers 1,2
+    millrace job loop_detection --source north --source east --source south
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import click
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from millrace.binlog.types import EventType
-from spark_jobs.common.charts import Series, bars, columns, count, legend
-from spark_jobs.common.content import DIGESTS
 from spark_jobs.common.events import read_events
-from spark_jobs.common.job import Job, job_command, moment, persisted
-from spark_jobs.common.report import Code, Report
+from spark_jobs.common.incidents import (
+    Absence,
+    Facts,
+    Incident,
+    Repeat,
+    Turned,
+    as_dict,
+    find_incidents,
+    shared_ids,
+)
+from spark_jobs.common.job import Job, job_command, persisted
+from spark_jobs.common.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
+from spark_jobs.common.loop_report import report, summary
+from spark_jobs.common.presence import (
+    OWN,
+    RESTORED,
+    SHARED_ID,
+    SKIPPED,
+    Claim,
+    Stream,
+    absences,
+    claims,
+    executed_before,
+    find_streams,
+    order_of,
+    pairs,
+    presence,
+    sign,
+    stream_frame,
+)
 from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
+from spark_jobs.common.topology import Passage, infer
 from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
 
-__all__ = ["judge", "main", "origins", "repeats", "sign", "with_clocks"]
+__all__ = ["Findings", "investigate", "main"]
 
-REPEATED: Final = "repeated transaction"
-REUSED: Final = "GTID used twice"
-UNKNOWN_ORIGIN: Final = "origin outside the known servers"
-UNDECIDABLE: Final = "undecidable"
-
-_STREAM: Final = ("source", "epoch")
-_MOVED_ON_S: Final = 2
-_SECONDS_SEEN: Final = 3
-_KEYS_SHOWN: Final = 10
-_FINDINGS_SHOWN: Final = 25
-_BUCKETS: Final = 50
-_SERIES: Final = 7
+_PASSAGES: Final = 5000
+_MOST_PATTERNS: Final = 200
+_MOST_TABLES: Final = 10_000
+_OCCURRENCES: Final = 100
+_KEYS: Final = 1000
+_KEYS_SHOWN: Final = 20
+_SHOWN: Final = 100
 
 
-def sign(occurrences: DataFrame, content: DataFrame) -> DataFrame:
-    """Add ``signature`` and ``by_gtid``; occurrences that have neither GTID nor content are left out.
+class Steps(Protocol):
+    """Tells of the steps of the work."""
 
-    ``content`` has the columns of an occurrence, ``changes`` (how many) and ``digest`` (a sum of hashes, so
-    that it does not matter how rows are spread over events).
-    """
-    summed = content.groupBy(*INSTANCE).agg(
-        sf.sum("changes").alias("changes"),
-        (sf.sum(sf.col("digest").cast("decimal(20,0)")) % sf.lit(DIGESTS)).alias("digest"),
+    def step(self, text: str) -> AbstractContextManager[None]:
+        """Tell of a step."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What came out: for the page and the summary what is small, for the tables the frames."""
+
+    facts: Facts
+    incidents: Sequence[Incident]
+    patterns: Sequence[Row]
+    undecidable: Sequence[Row]
+    transactions: int
+    compared: int
+    undecided: int
+    alone: Sequence[str]
+    """Members whose logs have nothing in common with any other."""
+    tables: Mapping[str, DataFrame]
+    keys: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+
+def investigate(
+    spark: SparkSession, events: DataFrame, sources: Sequence[str], servers: Sequence[int], steps: Steps
+) -> Findings:
+    """Look over all members; ``events`` have a ``lap``."""
+    with steps.step("transactions compared"):
+        occurrences = persisted(transactions(events))
+        streams = find_streams(events, occurrences, sources)
+        signed = persisted(sign(occurrences, _content(spark, events), stream_frame(spark, streams)))
+        present = persisted(presence(signed))
+    with steps.step("repeats judged"):
+        common = pairs(present).collect()
+        counts = {(row.stream, row.server_id): row["count"] for row in _counts(signed).collect()}
+        shared = shared_ids(streams, {(r.reference, r.member, r.origin) for r in common}, counts)
+        suspected = persisted(suspects(present, _owners(streams, shared)))
+        nameless = [one.number for one in streams if not one.own]
+        judged = persisted(_judged(events, signed, suspected, nameless))
+        repeated = _repeats(judged)
+    with steps.step("members compared"):
+        absent, turned = _absent(spark, present, streams, common, claims(streams, common, counts, shared))
+        facts = Facts(
+            streams,
+            _topology(streams, common, present, repeated),
+            repeats=repeated,
+            absences=_absences(absent),
+            turned=turned,
+            shared=shared,
+            servers=servers,
+            passed=_passed(suspected, judged),
+            written_at=_written_at(suspected, streams),
+            tables=_tables(signed),
+            counts=counts,
+        )
+        incidents = find_incidents(facts)
+        evidence = persisted(_evidence(spark, incidents, _selectable(judged, absent, signed), signed, events))
+    shown = evidence.where(sf.col("nth") <= _KEYS_SHOWN).orderBy("incident", "nth").collect()
+    keys: dict[int, list[str]] = {}
+    for row in shown:
+        keys.setdefault(row.incident, []).append(row.raw_key)
+    undecided = judged.where(sf.col("kind") == UNDECIDABLE)
+    return Findings(
+        facts,
+        incidents,
+        patterns=_patterns(present, len(streams)).collect(),
+        undecidable=undecided.orderBy(sf.desc("occurrences"), "stream", "first_offset")
+        .limit(_SHOWN)
+        .collect(),
+        transactions=occurrences.count(),
+        compared=present.count(),
+        undecided=undecided.select("signature").distinct().count(),
+        alone=_alone(streams, common),
+        tables={
+            "presence": _named(present, streams),
+            "repeats": judged,
+            "absences": absent.drop("low", "high"),
+            "evidence": evidence,
+            "incidents": _incident_frame(spark, incidents),
+        },
+        keys=keys,
     )
-    parts = ["server_id", "started", "ended", "original_commit_us", "changes", "digest"]
-    digest = sf.sha2(
-        sf.concat_ws("|", *(sf.coalesce(sf.col(name).cast("string"), sf.lit("")) for name in parts)), 256
+
+
+def _content(spark: SparkSession, events: DataFrame) -> DataFrame:
+    """Return the content of transactions that have no GTID."""
+    unnamed = events.where(sf.col("transaction").isNull() | ~is_gtid())
+    if unnamed.where("lap is not null").isEmpty():
+        return spark.createDataFrame([], CONTENT_SCHEMA)
+    return contents(unnamed)
+
+
+def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> dict[int, list[int]]:
+    """Give the streams in which repeats of an origin are honest: those of the server that has this id."""
+    owners: dict[int, list[int]] = {}
+    for one in streams:
+        if one.own and one.own[-1] not in shared:
+            owners.setdefault(one.own[-1], []).append(one.number)
+    return owners
+
+
+def _judged(events: DataFrame, signed: DataFrame, suspected: DataFrame, nameless: Sequence[int]) -> DataFrame:
+    timed = persisted(with_clocks(repeats(signed, suspected), signed))
+    unnamed = timed.where(~sf.col("by_gtid") & sf.col("expected").isNull())
+    if not unnamed.isEmpty():
+        wrong = contradictions(events, unnamed).withColumn("wrong", sf.lit(True))
+        joined = timed.drop("contradicts").join(wrong, list(INSTANCE), "left")
+        timed = joined.withColumnRenamed("wrong", "contradicts")
+    judged = judge(timed, nameless)
+    same = Window.partitionBy("signature")
+    sure = sf.max(sf.when(sf.col("kind") != UNDECIDABLE, sf.struct("kind", "evidence"))).over(same)
+    settled = judged.withColumn("sure", sure)
+    return settled.withColumns(
+        {
+            "kind": sf.coalesce("sure.kind", "kind"),
+            "evidence": sf.coalesce("evidence", "sure.evidence"),
+        }
+    ).drop("sure")
+
+
+def _repeats(judged: DataFrame) -> list[Repeat]:
+    summed = (
+        judged.where(sf.col("kind") != UNDECIDABLE)
+        .groupBy("kind", "origin", "stream")
+        .agg(
+            sf.count("*").alias("transactions"),
+            sf.sum("occurrences").alias("occurrences"),
+            sf.sum("laps").alias("extra"),
+            sf.max("laps").alias("laps"),
+            sf.min("dated").alias("since"),
+            sf.max("last_clock").alias("until"),
+            sf.bool_or("going").alias("going"),
+            sf.max_by("lap_ms", sf.when(sf.col("lap_ms").isNotNull(), sf.col("laps"))).alias("lap_ms"),
+            sf.max_by("lap_ms_at_most", sf.when(sf.col("lap_ms_at_most").isNotNull(), sf.col("laps"))).alias(
+                "lap_ms_at_most"
+            ),
+            sf.sort_array(sf.collect_set("evidence")).alias("evidence"),
+            sf.array_distinct(sf.flatten(sf.collect_set("tables"))).alias("tables"),
+        )
     )
-    signed = occurrences.join(summed, list(INSTANCE), "left").withColumn("by_gtid", is_gtid())
-    signature = sf.when(sf.col("by_gtid"), sf.col("transaction")).when(sf.col("digest").isNotNull(), digest)
-    return signed.withColumn("signature", signature).where("signature is not null").drop("digest")
+    return [Repeat(**row.asDict()) for row in summed.orderBy("origin", "stream").collect()]
 
 
-def repeats(signed: DataFrame) -> DataFrame:
-    """Return the occurrences of what is there more than once, numbered as ``nth`` from 1."""
-    same = Window.partitionBy(*_STREAM, "signature")
-    counted = signed.withColumn("occurrences", sf.count("*").over(same)).where("occurrences > 1")
-    return counted.withColumn("nth", sf.row_number().over(same.orderBy("first_offset")))
+def _counts(signed: DataFrame) -> DataFrame:
+    return signed.groupBy("stream", "server_id").count()
 
 
-def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
-    """Add what the log around an occurrence says about the time: the latest time of a witness before it.
-
-    ``contradicts`` is there for :func:`judge`, and false.
-    Witnesses are the transactions that occur once. ``clock`` is of all of them, ``own_clock`` of those of
-    the same origin, ``next_clock`` of the first one after the occurrence; null where there is none.
-    """
-    single = signed.join(
-        repeated.select(*_STREAM, "signature").distinct(), [*_STREAM, "signature"], "left_anti"
+def _absent(
+    spark: SparkSession,
+    present: DataFrame,
+    streams: Sequence[Stream],
+    common: Sequence[Row],
+    made: Sequence[Claim],
+) -> tuple[DataFrame, list[Turned]]:
+    """Return what is missing, and what arrived in another order than it was committed in."""
+    found = persisted(absences(spark, present, made, streams))
+    by_order = (
+        found.where(sf.col("rule").isin(SKIPPED, OWN)).select("reference", "member", "origin").distinct()
     )
-    witnesses = single.where("started is not null").groupBy(
-        *_STREAM, "server_id", sf.col("started").alias("seen")
+    own = {
+        (row.reference, row.member, row.origin) for row in common if row.origin in streams[row.reference].own
+    }
+    order = order_of(spark, present, own | {tuple(row) for row in by_order.collect()})
+    ahead = spark.createDataFrame(
+        [(row.reference, row.member, row.origin, row.ahead) for row in order],
+        "reference int, member int, origin bigint, ahead bigint",
     )
-    ticks = witnesses.agg(sf.min("first_offset").alias("first_offset"))
-    line = repeated.withColumn("seen", sf.lit(None).cast("long")).unionByName(ticks, allowMissingColumns=True)
-    order = Window.partitionBy(*_STREAM).orderBy("first_offset")
-    before = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    behind = order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    own = Window.partitionBy(*_STREAM, "server_id").orderBy("first_offset")
-    timed = line.select(
-        "*",
-        sf.max("seen").over(before).alias("clock"),
-        sf.first("seen", ignorenulls=True).over(behind).alias("next_clock"),
-        sf.max("seen").over(own.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("own_clock"),
+    narrowed = found.join(sf.broadcast(ahead), ["reference", "member", "origin"], "left")
+    slack = sf.when(sf.col("rule").isin(SKIPPED, OWN), sf.coalesce("ahead", sf.lit(0))).otherwise(0)
+    inside = (sf.col("first_offset") >= sf.col("low") + slack) & (
+        sf.col("last_offset") <= sf.col("high") - slack
     )
-    return timed.where("nth is not null").drop("seen").withColumn("contradicts", sf.lit(False))
+    proven = persisted(_proven(narrowed.where(inside).drop("ahead"), streams))
+    turned = [
+        Turned(row.origin, row.reference, row.member, row.turned, row.since)
+        for row in sorted(order)
+        if row.turned and (row.reference, row.member, row.origin) in own
+    ]
+    return proven, turned
 
 
-def judge(repeated: DataFrame) -> DataFrame:
-    """Return a row per repeated transaction: ``kind``, the ``evidence``, laps, and where it was seen.
+def _proven(found: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """Leave out what the head of a member's log lists as executed; ``proven`` where it lists others."""
+    lists = {one.number: one.gtids for one in streams if one.gtids is not None}
 
-    ``repeated`` has clocks, and ``contradicts``: whether an occurrence contradicts the rows of a table.
-    ``lap_ms`` is the mean time of a lap where the log tells it, ``lap_ms_at_most`` a bound where it tells
-    one.
-    """
-    later = sf.col("nth") > 1
-    first_own = sf.first_value("own_clock").over(Window.partitionBy(*_STREAM, "signature").orderBy("nth"))
-    passed = later & (sf.col("own_clock") >= sf.greatest("started", first_own) + _MOVED_ON_S)
-    marked = repeated.withColumn("passed", sf.coalesce(passed, sf.lit(False)))
-    grouped = marked.groupBy(*_STREAM, "signature").agg(
-        sf.first("by_gtid").alias("by_gtid"),
-        sf.min_by("transaction", "nth").alias("transaction"),
-        sf.min_by("server_id", "nth").alias("server_id"),
-        sf.min_by("tables", "nth").alias("tables"),
-        sf.min("started").alias("started"),
-        sf.count("*").alias("occurrences"),
-        sf.count_distinct("server_id", "started").alias("shapes"),
-        sf.max("passed").alias("passed"),
-        sf.max("contradicts").alias("contradicts"),
-        sf.count_distinct("clock").alias("seconds_seen"),
-        (sf.max("clock") - sf.min("clock")).alias("clock_span"),
-        sf.count_distinct("immediate_commit_us").alias("commits"),
-        (sf.max("immediate_commit_us") - sf.min("immediate_commit_us")).alias("commit_span_us"),
-        sf.max("next_clock").alias("next_clock"),
-        *_ends(),
+    listed = sf.udf(lambda name, member: executed_before(name, lists.get(member)), "boolean")
+    asked = (sf.col("rule") == RESTORED) & sf.col("by_gtid")
+    known = found.withColumn("listed", sf.when(asked, listed("transaction", "member")))
+    left = known.where(~sf.coalesce("listed", sf.lit(False)))
+    proven = (sf.col("rule") != RESTORED) | sf.col("listed").isNotNull()
+    return left.withColumn("proven", proven).drop("listed")
+
+
+def _absences(absent: DataFrame) -> list[Absence]:
+    each = absent.groupBy("rule", "origin", "member", "signature").agg(
+        sf.max("lacking").alias("lacking"),
+        sf.min("dated").alias("dated"),
+        sf.max("dated_to").alias("dated_to"),
+        sf.max("tables").alias("tables"),
+        sf.collect_set("reference").alias("references"),
+        sf.max("proven").alias("proven"),
     )
-    laps = sf.col("occurrences") - 1
-    moved = (sf.col("seconds_seen") >= _SECONDS_SEEN) & (sf.col("clock_span") >= _MOVED_ON_S)
-    evidence = (
-        sf.when(sf.col("by_gtid") & (sf.col("shapes") > 1), "one GTID, different origins or times")
-        .when(sf.col("by_gtid"), "the same GTID")
-        .when(sf.col("commits") == sf.col("occurrences"), "the same original commit time, later commits")
-        .when(sf.col("contradicts"), "it contradicts the rows of a table with a key")
-        .when(sf.col("passed"), "later transactions of the same origin lie between")
-        .when(moved, "it recurs while the transactions around it move on")
+    # What lies between what arrived is said for certain; of the others one rule is enough.
+    rank = sf.when(sf.col("rule") == SHARED_ID, 0).when(sf.col("rule").isin(SKIPPED, OWN), 1).otherwise(2)
+    best = Window.partitionBy("signature", "member").orderBy(rank, "rule")
+    one = each.withColumn("place", sf.row_number().over(best)).where("place = 1")
+    summed = one.groupBy("rule", "origin", "member").agg(
+        sf.sum("lacking").alias("transactions"),
+        sf.min("dated").alias("since"),
+        sf.max("dated_to").alias("until"),
+        sf.array_distinct(sf.flatten(sf.collect_set("tables"))).alias("tables"),
+        sf.array_distinct(sf.flatten(sf.collect_set("references"))).alias("references"),
+        sf.max("proven").alias("proven"),
     )
-    kind = (
-        sf.when(sf.col("by_gtid") & (sf.col("shapes") > 1), REUSED)
-        .when(evidence.isNotNull(), REPEATED)
-        .otherwise(UNDECIDABLE)
-    )
-    by_clock = sf.when(sf.col("clock_span") >= _MOVED_ON_S, sf.col("clock_span") * 1000 / laps)
-    bound = sf.greatest(sf.col("next_clock") - sf.col("started"), sf.lit(0)) + 1
-    return grouped.select(
-        kind.alias("kind"), evidence.alias("evidence"), *_STREAM, "server_id", "transaction", "signature",
-        "started", "tables", "occurrences", laps.alias("laps"),
-        sf.coalesce(sf.col("commit_span_us") / 1000 / laps, by_clock).alias("lap_ms"),
-        (bound * 1000 / laps).alias("lap_ms_at_most"),
-        "first_key", "last_key", "first_offset", "last_offset", "first_place", "last_place",
-    )  # fmt: skip
-
-
-def origins(
-    occurrences: DataFrame, signed: DataFrame, repeated: DataFrame, writers: DataFrame, servers: Sequence[int]
-) -> DataFrame:
-    """Return a row per stream and origin: how much it wrote, and whether it is ``known`` and why.
-
-    With ``servers`` only these are known. Otherwise those are that write the log of one of the sources, and
-    those of which there is a transaction that does not repeat; ``writers`` has their ``server_id``.
-    """
-    again = repeated.select(*INSTANCE, sf.lit(True).alias("again"))
-    seen = occurrences.join(again, list(INSTANCE), "left").groupBy(*_STREAM, "server_id").agg(
-        sf.count("*").alias("transactions"),
-        sf.count_if("again").alias("in_repeats"),
-        sf.min("started").alias("started"),
-        sf.max("ended").alias("ended"),
-        *_ends(),
-    )  # fmt: skip
-    if servers:
-        role = sf.when(sf.col("server_id").isin(*servers), "named in --servers")
-        return seen.withColumn("role", role).withColumn("known", role.isNotNull())
-    fresh = signed.join(again, list(INSTANCE), "left_anti").select("server_id").distinct()
-    writes = writers.select("server_id", sf.lit(True).alias("writes")).distinct()
-    joined = seen.join(writes, "server_id", "left").join(
-        fresh.withColumn("fresh", sf.lit(True)), "server_id", "left"
-    )
-    role = sf.when(sf.col("writes"), "writes a log that was read").when(
-        sf.col("fresh"), "has transactions of its own"
-    )
-    return joined.withColumn("role", role).withColumn("known", role.isNotNull()).drop("writes", "fresh")
-
-
-def unknown_origins(seen: DataFrame) -> DataFrame:
-    """Return the findings about origins that are not known, in the columns of :func:`judge`."""
-    evidence = sf.format_string("%d transactions, of which %d are repeats", "transactions", "in_repeats")
-    return seen.where(~sf.col("known")).select(
-        sf.lit(UNKNOWN_ORIGIN).alias("kind"), evidence.alias("evidence"),
-        *_STREAM, "server_id", "started", sf.col("transactions").alias("occurrences"),
-        "first_key", "last_key", "first_offset", "last_offset", "first_place", "last_place",
-    )  # fmt: skip
-
-
-def _ends() -> list[Column]:
-    """First and last place of a group of occurrences."""
     return [
-        sf.min_by("first_key", "first_offset").alias("first_key"),
-        sf.max_by("last_key", "last_offset").alias("last_key"),
-        sf.min("first_offset").alias("first_offset"),
-        sf.max("last_offset").alias("last_offset"),
-        sf.min_by(sf.concat_ws(":", "log_file", "position"), "first_offset").alias("first_place"),
-        sf.max_by(sf.concat_ws(":", "log_file", "position"), "first_offset").alias("last_place"),
+        Absence(stream=row["member"], **{k: v for k, v in row.asDict().items() if k != "member"})
+        for row in summed.orderBy("origin", "member", "rule").collect()
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """What the report shows, collected to the driver."""
-
-    findings: Sequence[Row]
-    events: Sequence[Row]
-    undecidable: Sequence[Row]
-    origins: Sequence[Row]
-    along: Sequence[Row]
-    transactions: int
-    number: int
-    undecided: int
-
-
-def detect(job: Job, spark: SparkSession, servers: Sequence[int]) -> _Results:
-    """Read the events of the job's sources, write the results and return what the report shows."""
-    with job.step("events decoded"):
-        uncounted = read_events(spark, job).withColumn("rows", sf.lit(None).cast("bigint"))
-        events = persisted(number_laps(uncounted))
-    with job.step("transactions compared"):
-        occurrences = persisted(transactions(events))
-        unnamed = sf.col("transaction").isNull() | ~is_gtid()
-        some = not occurrences.where(unnamed).isEmpty()
-        content = contents(events.where(unnamed)) if some else spark.createDataFrame([], CONTENT_SCHEMA)
-        signed = persisted(sign(occurrences, content))
-        repeated = persisted(with_clocks(repeats(signed), signed))
-    with job.step("repeats judged"):
-        judged = persisted(judge(_with_contradictions(events, repeated) if some else repeated))
-        writers = events.where(sf.col("type") == EventType.FORMAT_DESCRIPTION_EVENT.name).select("server_id")
-        seen = persisted(origins(occurrences, signed, repeated, writers, servers))
-        found = judged.where(sf.col("kind") != UNDECIDABLE).unionByName(
-            unknown_origins(seen), allowMissingColumns=True
-        )
-        order = Window.orderBy(sf.desc("occurrences"), "source", "first_offset", sf.desc("kind"))
-        findings = persisted(found.withColumn("finding", sf.row_number().over(order)))
-        undecidable = judged.where(sf.col("kind") == UNDECIDABLE)
-        keys = persisted(finding_events(findings, repeated, occurrences, events))
-    with job.step("results written"):
-        job.write("findings", findings)
-        job.write("finding_events", keys)
-        job.write("undecidable", undecidable)
-        job.write("origins", seen)
-    shown = keys.where((sf.col("finding") <= _FINDINGS_SHOWN) & (sf.col("nth_event") <= _KEYS_SHOWN))
-    return _Results(
-        findings=findings.orderBy("finding").limit(_FINDINGS_SHOWN).collect(),
-        events=shown.orderBy("finding", "nth_event").collect(),
-        undecidable=undecidable.orderBy(sf.desc("occurrences"), "first_offset")
-        .limit(_FINDINGS_SHOWN)
-        .collect(),
-        origins=seen.orderBy("source", "epoch", "server_id").collect(),
-        along=_along(occurrences).collect(),
-        transactions=occurrences.count(),
-        number=findings.count(),
-        undecided=undecidable.count(),
-    )
-
-
-def _with_contradictions(events: DataFrame, repeated: DataFrame) -> DataFrame:
-    wrong = contradictions(events, repeated.where(~sf.col("by_gtid")))
-    marked = wrong.withColumn("wrong", sf.lit(True))
-    joined = repeated.drop("contradicts").join(marked, list(INSTANCE), "left")
-    return joined.withColumnRenamed("wrong", "contradicts")
-
-
-def finding_events(
-    findings: DataFrame, repeated: DataFrame, occurrences: DataFrame, events: DataFrame
-) -> DataFrame:
-    """Return the raw events of every finding in log order; ``lap`` counts from 0, ``nth_event`` from 1."""
-    found = findings.select("finding", *_STREAM, "signature", "server_id")
-    laps = repeated.select(*INSTANCE, "signature", "nth")
-    of_repeats = found.where("signature is not null").drop("server_id").join(laps, [*_STREAM, "signature"])
-    of_origins = found.where("signature is null").drop("signature").join(
-        occurrences.select(*INSTANCE, "server_id"), [*_STREAM, "server_id"]
-    )  # fmt: skip
-    members = of_repeats.select("finding", *INSTANCE, (sf.col("nth") - 1).alias("finding_lap")).unionByName(
-        of_origins.select("finding", *INSTANCE, sf.lit(None).cast("int").alias("finding_lap"))
-    )
-    placed = events.join(members, list(INSTANCE)).where("sub_index = 0")
-    order = Window.partitionBy("finding").orderBy("offset")
-    return placed.select(
-        "finding", sf.col("finding_lap").alias("lap"), sf.row_number().over(order).alias("nth_event"),
-        "source", "raw_key", "type", "offset", "timestamp",
-    )  # fmt: skip
-
-
-def _along(occurrences: DataFrame) -> DataFrame:
-    """Count transactions per origin along each log, in a fixed number of stretches of equal length."""
-    first, last = sf.min("first_offset").alias("low"), sf.max("first_offset").alias("high")
-    ends = occurrences.groupBy("source").agg(first, last)
-    share = (sf.col("first_offset") - sf.col("low")) / (sf.col("high") - sf.col("low") + 1)
-    placed = occurrences.join(sf.broadcast(ends), "source").withColumn("stretch", sf.floor(share * _BUCKETS))
-    return placed.groupBy("stretch", "server_id").agg(sf.count("*").alias("transactions"))
-
-
-def summary(results: _Results) -> dict[str, Any]:
-    """Return the findings for ``summary.json``, with the first keys of each."""
-    keys: dict[int, list[str]] = {}
-    for row in results.events:
-        keys.setdefault(row.finding, []).append(row.raw_key)
-    return {
-        "transactions": results.transactions,
-        "findings_total": results.number,
-        "undecidable_total": results.undecided,
-        "findings": [{**row.asDict(), "raw_keys": keys.get(row.finding, [])} for row in results.findings],
-        "undecidable": [row.asDict() for row in results.undecidable],
-        "origins": [row.asDict() for row in results.origins],
+def _topology(
+    streams: Sequence[Stream], common: Sequence[Row], present: DataFrame, repeated: Sequence[Repeat]
+) -> Any:
+    source = {one.number: one.source for one in streams}
+    owner = {server_id: one.source for one in streams for server_id in one.own}
+    reach = {
+        (source[row.reference], source[row.member])
+        for row in common
+        if row.origin in streams[row.reference].own and source[row.reference] != source[row.member]
     }
-
-
-def report(job: Job, results: _Results) -> Report:
-    """Build the page."""
-    page = Report(f"Replication loops in {', '.join(job.sources)}", job.facts)
-    if results.number:
-        page.verdict(
-            f"Findings: {count(results.number)}. Something circulates, or comes from an unknown server.",
-            "bad",
+    rounds: dict[int, set[str]] = {}
+    for one in repeated:
+        if one.kind == REPEATED and one.laps > 1:
+            rounds.setdefault(one.origin, set()).add(source[one.stream])
+    reach |= {(a, b) for members in rounds.values() for a in members for b in members if a != b}
+    rows = present.where(sf.size("seen") > 1).select("origin", "seen", "dated").orderBy("dated")
+    passages = [
+        Passage(
+            owner.get(row.origin),
+            {source[place.stream]: (place.first_offset, place.committed_us) for place in row.seen},
         )
-    else:
-        page.verdict("No loop found: every transaction is there once, every origin is known.", "good")
-    page.tiles(
-        [
-            ("transactions", results.transactions),
-            ("findings", results.number),
-            ("undecidable repeats", results.undecided),
-            ("origins", len({row.server_id for row in results.origins})),
-        ]
-    )
-    for note in job.notes:
-        page.text(note)
-    if results.findings:
-        _findings_section(page, results)
-    _origins_section(page, results)
-    if results.undecidable:
-        _undecidable_section(page, results)
-    return page
+        for row in rows.limit(_PASSAGES).collect()
+    ]
+    return infer(list(dict.fromkeys(source.values())), sorted(reach), passages)
 
 
-def _findings_section(page: Report, results: _Results) -> None:
-    shown = len(results.findings)
-    page.section(
-        "Findings", "Times of laps are as exact as the log tells: commits in MySQL 8.0, else whole seconds."
+def _passed(suspected: DataFrame, judged: DataFrame) -> dict[int, frozenset[int]]:
+    """Give the streams through which repeated transactions of each origin went."""
+    sure = judged.where(sf.col("kind") == REPEATED).select("signature").distinct()
+    rows = (
+        suspected.join(sure, "signature", "left_semi")
+        .select("origin", sf.explode("seen").alias("place"))
+        .groupBy("origin")
+        .agg(sf.collect_set("place.stream").alias("streams"))
     )
-    names = [f"{row.finding}: {row.transaction or f'origin {row.server_id}'}" for row in results.findings]
-    page.chart(
-        bars(
-            "Occurrences per finding",
-            names,
-            [Series("occurrences", [r.occurrences for r in results.findings])],
-        )
+    return {row.origin: frozenset(row.streams) for row in rows.collect()}
+
+
+def _written_at(suspected: DataFrame, streams: Sequence[Stream]) -> dict[int, frozenset[int]]:
+    """Give the streams that committed repeated transactions first, where commit times tell it."""
+    own = {one.number: one.own for one in streams}
+    rows = (
+        suspected.select("origin", sf.explode("seen").alias("place"))
+        .where("place.committed_us = place.original_us")
+        .select("origin", sf.col("place.stream").alias("stream"))
+        .distinct()
     )
-    page.table(
-        ["no.", "finding", "evidence", "origin", "transaction", "occurrences", "a lap took", "first", "last"],
-        [
-            (
-                row.finding, row.kind, row.evidence, Code(str(row.server_id)),
-                Code(row.transaction or "several"), row.occurrences, _lap(row),
-                Code(row.first_place), Code(row.last_place),
-            )
-            for row in results.findings
-        ],
+    found: dict[int, set[int]] = {}
+    for row in rows.collect():
+        if row.origin not in own[row.stream]:
+            found.setdefault(row.origin, set()).add(row.stream)
+    return {origin: frozenset(at) for origin, at in found.items()}
+
+
+def _tables(signed: DataFrame) -> dict[int, frozenset[str]]:
+    each = signed.select("stream", sf.explode("tables").alias("table")).distinct().limit(_MOST_TABLES)
+    found: dict[int, set[str]] = {}
+    for row in each.collect():
+        found.setdefault(row.stream, set()).add(row.table)
+    return {stream: frozenset(tables) for stream, tables in found.items()}
+
+
+def _patterns(present: DataFrame, number: int) -> DataFrame:
+    """Count transactions by origin and by how often each stream has them; 3 stands for more, too."""
+    streams = sf.sequence(sf.lit(0), sf.lit(max(number - 1, 0)))
+    times = sf.transform(
+        streams,
+        lambda one: sf.least(
+            sf.lit(3),
+            sf.aggregate(
+                sf.filter("seen", lambda place: place.stream == one),
+                sf.lit(0),
+                lambda total, place: total + place.times,
+            ),
+        ),
+    )
+    grouped = present.groupBy("origin", times.alias("times")).agg(
+        sf.count("*").alias("transactions"), sf.min("dated").alias("since"), sf.max("dated_to").alias("until")
+    )
+    return grouped.orderBy("origin", sf.desc("transactions")).limit(_MOST_PATTERNS)
+
+
+def _alone(streams: Sequence[Stream], common: Sequence[Row]) -> list[str]:
+    joined = {streams[row.reference].source for row in common} | {
+        streams[row.member].source for row in common
+    }
+    sources = list(dict.fromkeys(one.source for one in streams))
+    return [source for source in sources if len(sources) > 1 and source not in joined]
+
+
+def _named(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """Return the presence of each transaction with the names of its streams."""
+    sources = sf.array(*(sf.lit(one.source) for one in streams)) if streams else sf.array(sf.lit(""))
+    epochs = sf.array(*(sf.lit(one.epoch) for one in streams)) if streams else sf.array(sf.lit(0))
+    seen = sf.transform(
+        "seen",
+        lambda place: sf.struct(
+            sf.get(sources, place.stream).alias("source"),
+            sf.get(epochs, place.stream).alias("epoch"),
+            place.times.alias("times"),
+            place.first_offset.alias("first_offset"),
+            place.last_offset.alias("last_offset"),
+        ),
+    )
+    return present.withColumn("seen", seen)
+
+
+def _selectable(judged: DataFrame, absent: DataFrame, signed: DataFrame) -> DataFrame:
+    """Return what incidents can be about, as they select it, with the signatures and where they are."""
+    of_repeats = judged.where(sf.col("kind") != UNDECIDABLE).select(
+        sf.lit("repeats").alias("what"), "origin", sf.col("stream").alias("at"), "signature", "stream"
+    )
+    of_absences = absent.select(
+        sf.col("rule").alias("what"), "origin", sf.col("member").alias("at"), "signature",
+        sf.col("reference").alias("stream"),
     )  # fmt: skip
-    if results.number > shown:
-        page.text(
-            f"The {shown} with most occurrences; all {count(results.number)} are in the table findings."
-        )
-    for row in results.findings:
-        keys = [event.raw_key for event in results.events if event.finding == row.finding]
-        what = f"{row.source}, epoch {row.epoch}, dated {moment(row.started) or 'nothing'} UTC"
-        tables = f", tables {', '.join(row.tables)}" if row.tables else ""
-        page.keys(f"Finding {row.finding}: {what}{tables}. Its raw events:", [*keys, "…", row.last_key])
-
-
-def _lap(row: Row) -> str | None:
-    if row.lap_ms is not None:
-        return f"{row.lap_ms:,.1f} ms"
-    return None if row.lap_ms_at_most is None else f"{row.lap_ms_at_most:,.1f} ms at most"
-
-
-def _origins_section(page: Report, results: _Results) -> None:
-    page.section(
-        "Origins",
-        "The server ids that transactions carry, along the log from its beginning (left) to its end (right).",
-    )
-    totals: dict[int, int] = {}
-    for row in results.along:
-        totals[row.server_id] = totals.get(row.server_id, 0) + row.transactions
-    ranked = sorted(totals, key=lambda server_id: (-totals[server_id], server_id))
-    names = [f"server {server_id}" for server_id in ranked[:_SERIES]]
-    if len(ranked) > _SERIES:
-        names.append("others")
-    if ranked:
-        values = [[0] * _BUCKETS for _ in names]
-        for row in results.along:
-            values[min(ranked.index(row.server_id), len(names) - 1)][row.stretch] += row.transactions
-        labels = [f"{100 * i // _BUCKETS} %" for i in range(_BUCKETS)]
-        page.chart(legend(names))
-        page.chart(
-            columns("Transactions by origin along the log", labels, labels, list(map(Series, names, values)))
-        )
-    page.table(
-        ["source", "epoch", "server id", "known", "because it", "transactions", "repeats", "from", "to"],
-        [
-            (
-                row.source, row.epoch, Code(str(row.server_id)), "yes" if row.known else "no", row.role,
-                row.transactions, row.in_repeats, moment(row.started), moment(row.ended),
-            )
-            for row in results.origins
-        ],
+    of_origins = signed.select(
+        sf.lit("origin").alias("what"), sf.col("server_id").alias("origin"), sf.col("stream").alias("at"),
+        "signature", "stream",
     )  # fmt: skip
+    return of_repeats.unionByName(of_absences).unionByName(of_origins)
 
 
-def _undecidable_section(page: Report, results: _Results) -> None:
-    page.section(
-        "Undecidable repeats",
-        "Equal transactions without GTID for which the log does not tell a loop from honest work, such as "
-        "the same row inserted twice within a second into a table without a key.",
+def _evidence(
+    spark: SparkSession,
+    incidents: Sequence[Incident],
+    named: DataFrame,
+    signed: DataFrame,
+    events: DataFrame,
+) -> DataFrame:
+    """Return keys of raw events of each incident, some of every log; incidents count from 1."""
+    selected = spark.createDataFrame(
+        [(number, *select) for number, one in enumerate(incidents, 1) for select in one.selects],
+        "incident int, what string, origin bigint, at int",
     )
-    page.table(
-        ["origin", "occurrences", "tables", "dated (UTC)", "first event", "last event"],
-        [
-            (
-                Code(str(row.server_id)), row.occurrences, ", ".join(row.tables) or None, moment(row.started),
-                Code(row.first_key), Code(row.last_key),
-            )
-            for row in results.undecidable
-        ],
-    )  # fmt: skip
-    if results.undecided > len(results.undecidable):
-        page.text(f"The {len(results.undecidable)} with most occurrences of {count(results.undecided)}.")
+    chosen = named.join(sf.broadcast(selected), ["what", "origin", "at"]).select(
+        "incident", "signature", "stream"
+    )
+    some = Window.partitionBy("incident", "stream").orderBy("first_offset")
+    laps = (
+        signed.join(chosen.distinct(), ["signature", "stream"])
+        .withColumn("place", sf.row_number().over(some))
+        .where(sf.col("place") <= _OCCURRENCES)
+        .select("incident", "stream", "place", *INSTANCE)
+    )
+    order = Window.partitionBy("incident").orderBy("stream", "offset")
+    return (
+        events.where("sub_index = 0")
+        .join(sf.broadcast(laps), list(INSTANCE))
+        .withColumn("nth", sf.row_number().over(order))
+        .where(sf.col("nth") <= _KEYS)
+        .select("incident", "nth", "source", "raw_key", "type", "transaction", "place", "offset", "timestamp")
+    )
+
+
+_INCIDENT_SCHEMA: Final = (
+    "incident int, kind string, severity string, what string, origins array<bigint>, members array<string>, "
+    "path array<string>, since bigint, until bigint, transactions bigint, laps bigint, lap_ms double, "
+    "lap_ms_at_most double, going boolean, tables array<string>, evidence array<string>, "
+    "statements array<struct<member: string, sql: string, why: string>>"
+)
+
+
+def _incident_frame(spark: SparkSession, incidents: Sequence[Incident]) -> DataFrame:
+    rows = [{"incident": number, **as_dict(one)} for number, one in enumerate(incidents, 1)]
+    return spark.createDataFrame(rows, _INCIDENT_SCHEMA)
 
 
 def _servers(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
@@ -458,13 +468,19 @@ def _servers(_context: click.Context, _option: click.Parameter, text: str) -> li
 @job_command("loop_detection")
 @click.option(
     "--servers", default="", callback=_servers,
-    help="Server ids of the topology, as 1,2. Without it they are learned: those that write the logs that "
-    "are read, and those that have transactions of their own.",
+    help="Server ids of the topology, as 1,2: transactions of others are an incident. Without it, only what "
+    "goes round is.",
 )  # fmt: skip
 def main(job: Job, spark: SparkSession, servers: list[int]) -> None:
-    """Find transactions that circulate, and origins outside the known servers."""
-    results = detect(job, spark, servers)
-    job.finish(summary(results), report(job, results))
+    """Find transactions that circulate, arrive twice or never, over the logs of all members."""
+    with job.step("events decoded"):
+        uncounted = read_events(spark, job).withColumn("rows", sf.lit(None).cast("bigint"))
+        events = persisted(number_laps(uncounted))
+    findings = investigate(spark, events, job.sources, servers, job)
+    with job.step("results written"):
+        for name, frame in findings.tables.items():
+            job.write(name, frame)
+    job.finish(summary(job, findings), report(job, findings))
 
 
 if __name__ == "__main__":

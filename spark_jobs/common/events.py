@@ -13,10 +13,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.avro.events import EventDeserializer, EventRecord
+from millrace.binlog.declaration import Event
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.events import GtidEvent, GtidTaggedLogEvent, RowsEvent, TableMapEvent
+from millrace.binlog.events import (
+    FormatDescriptionEvent,
+    GtidEvent,
+    GtidTaggedLogEvent,
+    MariadbGtidListEvent,
+    PreviousGtidsLogEvent,
+    RowsEvent,
+    TableMapEvent,
+)
+from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.grammar import Role
+from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
@@ -40,15 +51,17 @@ EVENT_SCHEMA: Final = (
     "sub_index bigint, server_id bigint, timestamp bigint, type string, size bigint, "
     "transaction string, ordinal bigint, ends string, database string, table string, operation string, "
     "original_commit_us bigint, immediate_commit_us bigint, digest bigint, "
+    "thread_id bigint, server_version string, gtids string, "
     "table_id bigint, definition binary, before_bits binary, after_bits binary, images binary"
 )
 """An event.
 
 ``raw_key`` is the key of the raw event, ``size`` its length in the log in bytes. ``operation`` is insert,
 update or delete in rows events. The commit times (µs since 1970) stand in the events that begin transactions
-of MySQL 8.0. ``digest`` is a hash of what a statement does, and of its variables. The rest serves to read
-rows: ``definition`` is the body of a table map, ``before_bits``, ``after_bits`` and ``images`` those of a
-rows event.
+of MySQL 8.0. ``digest`` is a hash of what a statement does, and of its variables; ``thread_id`` is the
+session of a QUERY. ``server_version`` stands in format descriptions, ``gtids`` at the head of a log: which
+transactions lie before it. The rest serves to read rows: ``definition`` is the body of a table map,
+``before_bits``, ``after_bits`` and ``images`` those of a rows event.
 """
 
 _TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
@@ -59,6 +72,9 @@ _OPERATIONS: Final = {
 }
 _READ_WHOLE: Final = CONTENT_TYPES | {
     EventType.TABLE_MAP_EVENT,
+    EventType.FORMAT_DESCRIPTION_EVENT,
+    EventType.PREVIOUS_GTIDS_LOG_EVENT,
+    EventType.MARIADB_GTID_LIST_EVENT,
     *(code for code, role in ROLES.items() if role in {Role.ROWS, Role.GTID, Role.ANONYMOUS_GTID}),
 }
 TABLE_MAP_POST_HEADER: Final = 8
@@ -146,25 +162,41 @@ def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
     )
     if type_code not in _READ_WHOLE:
         return head + _NOTHING
-    event = record.event
+    return head + _own_fields(record.event)
+
+
+def _own_fields(event: Event) -> tuple[Any, ...]:
+    """Return the columns of an event from ``operation`` on."""
     match event:
         case RowsEvent():
             bits = event.columns_before_image or None, event.columns_after_image or None
-            return (*head, _OPERATIONS[event.operation], *_NO_TIMES, event.table_id, None, *bits, event.rows)
+            return (_OPERATIONS[event.operation], *_NO_HEAD, event.table_id, None, *bits, event.rows)
         case TableMapEvent():
             definition = event.encode_fields(TABLE_MAP_POST_HEADER)
-            return (*head, None, *_NO_TIMES, event.table_id, definition, None, None, None)
+            return (None, *_NO_HEAD, event.table_id, definition, None, None, None)
         case GtidEvent() | GtidTaggedLogEvent():
             immediate = event.immediate_commit_timestamp or None
             original = event.original_commit_timestamp or immediate
-            return (*head, None, original, immediate, *_NO_CONTENT)
+            return (None, original, immediate, *_NO_HEAD[2:], *_NO_ROWS)
+        case FormatDescriptionEvent():
+            return (*_NOTHING[:5], _text(event.version), None, *_NO_ROWS)
+        case PreviousGtidsLogEvent() | MariadbGtidListEvent():
+            return (*_NOTHING[:6], _gtids(event), *_NO_ROWS)
         case _:
-            return (*head, None, None, None, statement_digest(event), *_NO_CONTENT[1:])
+            thread_id = event.thread_id if isinstance(event, StatementEvent) else None
+            return (*_NOTHING[:3], statement_digest(event), thread_id, None, None, *_NO_ROWS)
 
 
-_NO_TIMES: Final = (None, None, None)
-_NO_CONTENT: Final = (None,) * 6
-_NOTHING: Final = (None, None, None, *_NO_CONTENT)
+_NO_HEAD: Final = (None,) * 6
+_NO_ROWS: Final = (None,) * 5
+_NOTHING: Final = (None, *_NO_HEAD, *_NO_ROWS)
+
+
+def _gtids(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:
+    """Write the transactions that lie before a log: a set of MySQL, the last of each origin of MariaDB."""
+    if isinstance(event, PreviousGtidsLogEvent):
+        return str(GtidSet.from_event(event))
+    return ",".join(f"{one.domain_id}-{one.server_id}-{one.seq_no}" for one in event.entries)
 
 
 def _text(text: str | None) -> str | None:

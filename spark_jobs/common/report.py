@@ -12,7 +12,7 @@ from typing import Final
 
 from spark_jobs.common.charts import count, escape, size
 
-__all__ = ["Bytes", "Code", "Report"]
+__all__ = ["Bytes", "Cell", "Code", "Report"]
 
 _STYLE: Final = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
@@ -94,6 +94,15 @@ class Report:
         self._parts.append(
             f"<details><summary>{escape(folded)}</summary>{table}</details>" if folded else table
         )
+
+    def facts(self, facts: Sequence[tuple[str, str | None]]) -> None:
+        """Add a list of names and what is known of them; what is not known is left out."""
+        items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts if value)
+        self._parts.append(f'<dl class="known">{items}</dl>')
+
+    def statement(self, text: str, sql: str) -> None:
+        """Add statements to be run, under a line of text."""
+        self._parts.append(f'<p class="dim">{escape(text)}</p><pre><code>{escape(sql)}</code></pre>')
 
     def keys(self, summary: str, keys: Sequence[str]) -> None:
         """Add a list of record keys under a line of text."""

@@ -55,12 +55,20 @@ def transactions(events: DataFrame) -> DataFrame:
     ``bytes`` counts what the log holds, so a compressed transaction counts compressed. ``started`` and
     ``ended`` are the first and last time in the headers (seconds since 1970, null where no event has one).
     ``seconds`` reaches from ``started`` to the commit on the server where the transaction began, as far as
-    the log tells.
+    the log tells. ``dated`` and ``dated_to`` are the times of what changes something, which are the same on
+    every member of a topology; ``form`` is how it is logged: ``rows``, ``statements``, or ``ddl`` for a
+    statement that is a transaction by itself.
     """
     place = sf.struct("offset", "sub_index")
     time = sf.when(sf.col("timestamp") > 0, sf.col("timestamp"))
     stored = sf.when(sf.col("sub_index") == 0, sf.col("size")).otherwise(sf.lit(0))
+    acts = sf.col("operation").isNotNull() | sf.col("digest").isNotNull()
     table = sf.when(sf.col("operation").isNotNull(), sf.concat_ws(".", "database", "table"))
+    form = (
+        sf.when(sf.count("operation") > 0, "rows")
+        .when(sf.max(sf.when(sf.col("digest").isNotNull(), sf.col("ends"))).isNotNull(), "ddl")
+        .otherwise("statements")
+    )
     grouped = (
         events.where(sf.col("lap").isNotNull())
         .groupBy(*INSTANCE)
@@ -77,6 +85,10 @@ def transactions(events: DataFrame) -> DataFrame:
             sf.sum(stored).alias("bytes"),
             sf.min(time).alias("started"),
             sf.max(time).alias("ended"),
+            sf.min(sf.when(acts, time)).alias("dated"),
+            sf.max(sf.when(acts, time)).alias("dated_to"),
+            sf.max("thread_id").alias("thread_id"),
+            form.alias("form"),
             sf.max("original_commit_us").alias("original_commit_us"),
             sf.max("immediate_commit_us").alias("immediate_commit_us"),
             sf.slice(sf.sort_array(sf.collect_set(table)), 1, _MOST_TABLES).alias("tables"),

@@ -1,8 +1,10 @@
-"""A real loop of two MariaDB servers, from their logs to the finding; and a ring that is healthy."""
+"""Real rings of three servers, from their logs to the incidents; and healthy ones under traps."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,136 +12,200 @@ from millrace.contract import RawKey
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.live.job_world import JobWorld
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(2400)
 
 ORPHAN = 99
+NAMES = ("north", "east", "south")
+Server = MySQL | MariaDB
+
+
+def replicate(server: Server, upstream: Server) -> None:
+    """Let a server replicate from another, by position, from its end."""
+    log_file, position, *_ = upstream.query("SHOW MASTER STATUS")[0]
+    secure = (
+        "MASTER_USE_GTID=no, MASTER_SSL=0, MASTER_SSL_VERIFY_SERVER_CERT=0"
+        if isinstance(server, MariaDB)
+        else "GET_MASTER_PUBLIC_KEY=1"
+    )
+    server.execute(
+        f"CHANGE MASTER TO MASTER_HOST='{upstream.host}', MASTER_PORT={upstream.port}, "
+        f"MASTER_USER='{upstream.user}', MASTER_PASSWORD='{upstream.password}', "
+        f"MASTER_LOG_FILE='{log_file}', MASTER_LOG_POS={position}, {secure}",
+        "START SLAVE",
+    )
+
+
+def start_ring(stack: ExitStack, make: Callable[[int], Server]) -> list[Server]:
+    """Start three servers that replicate in a ring, with a table that has a key and one that has none."""
+    servers = [stack.enter_context(make(number)) for number in (1, 2, 3)]
+    for server in servers:
+        server.execute(
+            "SET SESSION sql_log_bin = 0",
+            "CREATE DATABASE ring",
+            "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
+            "CREATE TABLE ring.keyed (id INT PRIMARY KEY, text VARCHAR(40))",
+        )
+    for upstream, server in zip([servers[-1], *servers], servers, strict=False):
+        replicate(server, upstream)
+    return servers
 
 
 @pytest.fixture(scope="module")
-def ring() -> Iterator[tuple[MariaDB, MariaDB]]:
-    """Two servers that replicate from each other, with a table without a key."""
-    options = {"gtid-strict-mode": 0}
-    with MariaDB(server_id=1, options=options) as north, MariaDB(server_id=2, options=options) as south:
-        for server in (north, south):
-            server.execute(
-                "SET SESSION sql_log_bin = 0",
-                "CREATE DATABASE ring",
-                "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
-            )
-        for server, other in ((north, south), (south, north)):
-            server.execute(
-                f"CHANGE MASTER TO MASTER_HOST='{other.host}', MASTER_PORT={other.port}, "
-                f"MASTER_USER='{other.user}', MASTER_PASSWORD='{other.password}', MASTER_USE_GTID=no, "
-                "MASTER_SSL=0, MASTER_SSL_VERIFY_SERVER_CERT=0",
-                "START SLAVE",
-            )
-        yield north, south
+def mariadb_ring() -> Iterator[list[Server]]:
+    with ExitStack() as stack:
+        yield start_ring(stack, lambda n: MariaDB(server_id=n, options={"gtid-strict-mode": 0}))
 
 
-def wait_for_rows(server: MariaDB | MySQL, text: str, number: int) -> None:
-    deadline = time.monotonic() + 240
+@pytest.fixture(scope="module")
+def mysql_ring() -> Iterator[list[Server]]:
+    """Without GTIDs, each server's statements as rows or as they are, as the session wants."""
+    options = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF", "log-slave-updates": "ON"}
+    with ExitStack() as stack:
+        yield start_ring(stack, lambda n: MySQL(server_id=n, options=options))
+
+
+def wait_for_rows(server: Server, text: str, number: int) -> None:
+    deadline = time.monotonic() + 300
     while server.query("SELECT COUNT(*) FROM ring.log WHERE text = %s", [text])[0][0] < number:
         assert time.monotonic() < deadline, f"{text} does not get there"
         time.sleep(0.05)
 
 
-def test_a_loop_is_found_and_a_healthy_ring_is_quiet(
-    kafka: Kafka, registry: Registry, source_name: str, ring: tuple[MariaDB, MariaDB], tmp_path: Path
-) -> None:
-    north, south = ring
-    world = JobWorld(kafka, registry, source_name, tmp_path / "healthy")
-    for server, other, text in ((north, south, "from north"), (south, north, "from south")):
-        server.execute(*[f"INSERT INTO ring.log VALUES ('{text}', 1)"] * 3)
-        wait_for_rows(other, text, 3)
-    world.capture(north)
-    healthy = world.job("loop_detection")
-    assert healthy["findings"] == []
-    assert healthy["undecidable"] == []
-    assert {origin["server_id"]: origin["known"] for origin in healthy["origins"]} == {1: True, 2: True}
+def honest_traffic(servers: Sequence[Server]) -> None:
+    """Write what looks like loops and is none, and wait until it is everywhere."""
+    for server, name in zip(servers, NAMES, strict=True):
+        server.execute(*[f"INSERT INTO ring.log VALUES ('{name}', 1)"] * 40)
+        for _ in range(3):  # a batch that runs three times
+            server.execute(*[f"INSERT INTO ring.log VALUES ('batch of {name}', {n})" for n in range(5)])
+        replayed = f"INSERT INTO ring.log VALUES ('replay of {name}', 7)"
+        for _ in range(3):
+            server.execute("SET TIMESTAMP = 1700000000", replayed, replayed)
+            time.sleep(0.4)
+    north = servers[0]
+    with north.connect() as connection, connection.cursor() as cursor:  # a heartbeat with a fixed TIMESTAMP
+        cursor.execute("SET TIMESTAMP = 1700000000")
+        for _ in range(4):
+            cursor.execute("INSERT INTO ring.log VALUES ('heartbeat', 0)")
+            time.sleep(0.7)
+    for server in servers:
+        for name in NAMES:
+            wait_for_rows(server, name, 40)
+            wait_for_rows(server, f"replay of {name}", 6)
+        wait_for_rows(server, "heartbeat", 4)
 
-    north.execute(f"SET SESSION server_id = {ORPHAN}", "INSERT INTO ring.log VALUES ('loops', 2)")
-    wait_for_rows(north, "loops", 12)
-    for server in ring:
+
+def stop(servers: Sequence[Server]) -> None:
+    for server in servers:
         server.execute("STOP SLAVE")
-    north.execute("INSERT INTO ring.log VALUES ('after', 3)")
-    laps = north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'")[0][0] - 1
-    assert laps > 10
 
-    sources = [f"{source_name}-north", f"{source_name}-south"]
-    for source, server in zip(sources, ring, strict=True):
+
+def start(servers: Sequence[Server]) -> None:
+    for server in servers:
+        server.execute("START SLAVE")
+
+
+def look(world: JobWorld, servers: Sequence[Server], folder: Path) -> dict[str, Any]:
+    """Read what is new of all servers and run the job over all of it."""
+    sources = [f"{world.source}-{name}" for name in NAMES]
+    for source, server in zip(sources, servers, strict=True):
         world.capture(server, source)
-    world.folder = tmp_path / "loop"
-    summary = world.job("loop_detection", sources=sources)
-    found = {(finding["source"], finding["kind"]): finding for finding in summary["findings"]}
-    assert len(found) == len(summary["findings"]) == 4
-    repeated = found[sources[0], "repeated transaction"]
-    assert (repeated["server_id"], repeated["evidence"]) == (ORPHAN, "the same GTID")
-    assert repeated["laps"] == laps
-    assert repeated["tables"] == ["ring.log"]
-    assert 0 < repeated["lap_ms_at_most"] < 5_000
-    assert found[sources[0], "origin outside the known servers"]["server_id"] == ORPHAN
-
-    # The keys of the finding are those of the raw events of the orphan, all of them.
-    raw = [record.key for record in world.raw(sources[0]) if record.key.server_id == ORPHAN]
-    events = [event for event in world.table("finding_events") if event["finding"] == repeated["finding"]]
-    keys = [RawKey.parse(event["raw_key"].encode()) for event in sorted(events, key=lambda e: e["offset"])]
-    assert keys == raw
-    assert {event["lap"] for event in events} == set(range(laps + 1))
-    assert (repeated["first_key"].encode(), repeated["last_key"].encode()) == (
-        raw[0].encode(),
-        raw[-1].encode(),
-    )
-    page = (tmp_path / "loop" / "report.html").read_text()
-    assert repeated["transaction"] in page
-    assert repeated["last_key"] in page
+    world.folder = folder
+    return world.job("loop_detection", sources=sources)
 
 
-@pytest.fixture
-def ring_without_gtids() -> Iterator[tuple[MySQL, MySQL]]:
-    """Two MySQL servers that replicate from each other by file and position."""
-    options = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF", "log-slave-updates": "ON"}
-    with MySQL(server_id=1, options=options) as north, MySQL(server_id=2, options=options) as south:
-        for server in (north, south):
-            server.execute(
-                "SET SESSION sql_log_bin = 0",
-                "CREATE DATABASE ring",
-                "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
-            )
-        for server, other in ((north, south), (south, north)):
-            log_file, position, *_ = other.query("SHOW MASTER STATUS")[0]
-            server.execute(
-                f"CHANGE MASTER TO MASTER_HOST='{other.host}', MASTER_PORT={other.port}, "
-                f"MASTER_USER='{other.user}', MASTER_PASSWORD='{other.password}', "
-                f"MASTER_LOG_FILE='{log_file}', MASTER_LOG_POS={position}, GET_MASTER_PUBLIC_KEY=1",
-                "START SLAVE",
-            )
-        yield north, south
+def check_the_loop(
+    world: JobWorld, summary: dict[str, Any], servers: Sequence[Server], text: str
+) -> dict[str, Any]:
+    (incident,) = summary["incidents"]
+    assert incident["kind"] == "loop"
+    assert incident["path"] == [f"{world.source}-{name}" for name in NAMES]
+    rows = "SELECT COUNT(*) FROM ring.log WHERE text = %s"
+    counts = [server.query(rows, [text])[0][0] for server in servers]
+    assert incident["laps"] == max(counts) - 1
+    for source in incident["path"]:
+        raw = {record.key.encode().decode() for record in world.raw(source)}
+        of_source = {row["raw_key"] for row in world.table("evidence") if row["source"] == source}
+        assert of_source
+        assert of_source <= raw
+        assert {RawKey.parse(key.encode()).server_id for key in of_source} == set(incident["origins"])
+    page = (world.folder / "report.html").read_text()
+    assert incident["raw_keys"][0] in page
+    assert f"IGNORE_SERVER_IDS = ({incident['origins'][0]})" in page
+    assert isinstance(incident, dict)
+    return incident
 
 
-def test_a_loop_without_gtids_is_told_from_equal_inserts(
+def test_mariadb(
+    kafka: Kafka, registry: Registry, source_name: str, mariadb_ring: list[Server], tmp_path: Path
+) -> None:
+    servers = mariadb_ring
+    world = JobWorld(kafka, registry, source_name, tmp_path)
+    honest_traffic(servers)
+    healthy = look(world, servers, tmp_path / "healthy")
+    assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
+    assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+
+    servers[0].execute(f"SET SESSION server_id = {ORPHAN}", "INSERT INTO ring.log VALUES ('loops', 2)")
+    wait_for_rows(servers[0], "loops", 12)
+    stop(servers)
+    time.sleep(4)
+    for server in servers:
+        server.execute("INSERT INTO ring.log VALUES ('after', 3)")
+    incident = check_the_loop(world, look(world, servers, tmp_path / "loop"), servers, "loops")
+    assert incident["origins"] == [ORPHAN]
+    assert incident["lap_ms_at_most"] is not None
+    assert incident["going"] is False
+    # The statement that is advised stops it.
+    for statement in incident["statements"][0]["sql"].split(";\n"):
+        servers[0].execute(statement.rstrip(";"))
+    start(servers[1:])
+    wait_for_rows(servers[0], "after", 3)
+    before = servers[0].query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'")
+    time.sleep(2)
+    assert servers[0].query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'") == before
+
+
+@pytest.mark.parametrize("binlog_format", ["ROW", "STATEMENT"])
+def test_mysql_without_gtids(
     kafka: Kafka,
     registry: Registry,
     source_name: str,
-    ring_without_gtids: tuple[MySQL, MySQL],
+    mysql_ring: list[Server],
     tmp_path: Path,
+    binlog_format: str,
 ) -> None:
-    north, south = ring_without_gtids
-    north.execute(*["INSERT INTO ring.log VALUES ('honest', 1)"] * 5)
-    wait_for_rows(south, "honest", 5)
-    # A server changes its id while an event of its old id is on its way.
-    south.execute("STOP SLAVE")
-    north.execute(f"SET GLOBAL server_id = {ORPHAN}")
-    north.execute("INSERT INTO ring.log VALUES ('loops', 2)")
-    north.execute("SET GLOBAL server_id = 1")
-    south.execute("START SLAVE")
-    wait_for_rows(north, "loops", 10)
-    for server in ring_without_gtids:
-        server.execute("STOP SLAVE")
-    laps = north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'")[0][0] - 1
+    servers = mysql_ring
     world = JobWorld(kafka, registry, source_name, tmp_path)
-    world.capture(north)
-    summary = world.job("loop_detection", "--servers", "1,2")
-    repeated = [finding for finding in summary["findings"] if finding["kind"] == "repeated transaction"]
-    assert [(finding["server_id"], finding["laps"]) for finding in repeated] == [(ORPHAN, laps)]
-    assert repeated[0]["evidence"] == "the same original commit time, later commits"
-    assert summary["undecidable"] == []
+    text = f"loops as {binlog_format}"
+    if binlog_format == "ROW":
+        honest_traffic(servers)
+        healthy = look(world, servers, tmp_path / "healthy")
+        assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
+        assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+    else:
+        stop(servers)
+        for server in servers:
+            server.execute("RESET MASTER", "SET GLOBAL binlog_format = 'STATEMENT'")
+        for upstream, server in zip([servers[-1], *servers], servers, strict=False):
+            replicate(server, upstream)
+        for server, name in zip(servers, NAMES, strict=True):
+            server.execute(f"INSERT INTO ring.log VALUES ('again {name}', 1)")
+        for server in servers:
+            for name in NAMES:
+                wait_for_rows(server, f"again {name}", 1)
+
+    # A server changes its id while an event of its old id is on its way.
+    servers[1].execute("STOP SLAVE")
+    servers[0].execute(f"SET GLOBAL server_id = {ORPHAN}")
+    servers[0].execute(f"INSERT INTO ring.log VALUES ('{text}', 2)")
+    servers[0].execute("SET GLOBAL server_id = 1")
+    servers[1].execute("START SLAVE")
+    wait_for_rows(servers[0], text, 10)
+    stop(servers)
+    incident = check_the_loop(world, look(world, servers, tmp_path / "loop"), servers, text)
+    assert incident["origins"] == [ORPHAN]
+    assert incident["lap_ms"] > 0
+    assert "wrote it, with an id that it has no longer" in incident["what"]
+    assert "the same original commit time, later commits" in " ".join(incident["evidence"])
+    servers[0].execute("STOP SLAVE", f"CHANGE MASTER TO IGNORE_SERVER_IDS = ({ORPHAN})")
+    start(servers)

@@ -72,8 +72,8 @@ class EventLog:
         self.records.append((key, wire_prefix(SCHEMA_ID) + value))
         self.position = end
 
-    def statement(self, text: str, **more: Any) -> None:
-        self.add(QueryEvent(1, 0, 0, StatusVariables(), "shop", text.encode()), **more)
+    def statement(self, text: str, *, thread_id: int = 1, **more: Any) -> None:
+        self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), "shop", text.encode()), **more)
 
     def table_map(self, table: str, table_id: int = 100, **more: Any) -> None:
         self.add(table_map(table, table_id), table=("shop", table), **more)
@@ -103,8 +103,8 @@ class EventLog:
         self.rows(table, operation, rows, table_id=table_id, **more)
         self.add(XidEvent(len(self.records)), **more)
 
-    def events(self, spark: SparkSession, partitions: int = 1) -> DataFrame:
-        return decode_events(frame_of(spark, self.records, partitions), "shop", "shop.events", SCHEMAS)
+    def events(self, spark: SparkSession, partitions: int = 1, source: str = "shop") -> DataFrame:
+        return decode_events(frame_of(spark, self.records, partitions), source, f"{source}.events", SCHEMAS)
 
 
 def table_map(table: str, table_id: int) -> TableMapEvent:

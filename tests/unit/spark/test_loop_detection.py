@@ -1,206 +1,263 @@
-"""Transforms of the job loop_detection, on small frames cut in different ways."""
+"""Loop detection over simulated topologies: what is wrong is one incident, what is healthy is silent."""
 
-import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
-from spark_jobs.common.job import persisted
-from spark_jobs.common.transactions import INSTANCE, number_laps, transactions
-from spark_jobs.loop_detection import (
-    REPEATED,
-    REUSED,
-    UNDECIDABLE,
-    finding_events,
-    judge,
-    origins,
-    repeats,
-    sign,
-    unknown_origins,
-    with_clocks,
-)
+from spark_jobs.common.incidents import Incident
+from spark_jobs.common.loop_report import verdict
+from spark_jobs.loop_detection import Findings
 from tests.spark_session import SPARK
-from tests.unit.spark.frames import Log, dicts, frame
+from tests.unit.spark.members import Server, look, ring, settle
 
 pytestmark = SPARK
 
-CUTS = [1, 5]
+
+def three(version: str = "5.7.22-log") -> Sequence[Server]:
+    return ring(*(Server(name, n, version) for n, name in enumerate(["north", "east", "south"], 1)))
 
 
-class Case:
-    """The frames of a stream; ``body`` of a rows event stands for its content."""
-
-    def __init__(self, spark: SparkSession, log: Log, cuts: int = 1, servers: Sequence[int] = ()) -> None:
-        events = frame(spark, log, partitions=cuts).withColumn("rows", sf.lit(None).cast("long"))
-        self.events = persisted(number_laps(events))
-        self.occurrences = persisted(transactions(self.events))
-        with_content = self.events.where("digest is not null and transaction like '%:%'")
-        content = with_content.select(*INSTANCE, sf.lit(1).alias("changes"), "digest")
-        self.signed = persisted(sign(self.occurrences, content))
-        self.repeated = persisted(with_clocks(repeats(self.signed), self.signed))
-        writers = self.events.where("type = 'FORMAT_DESCRIPTION_EVENT'")
-        self.origins = origins(self.occurrences, self.signed, self.repeated, writers, servers)
-
-    def judged(self) -> list[dict[str, Any]]:
-        return dicts(judge(self.repeated).orderBy("first_offset"))
-
-    def seen(self) -> dict[int, dict[str, Any]]:
-        return {row["server_id"]: row for row in dicts(self.origins)}
+def traffic(servers: Sequence[Server], start: int = 1100, seconds: int = 6) -> None:
+    """Let every server write once a second, and replicate half-way between."""
+    for second in range(start, start + seconds):
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
 
 
-def write(log: Log, text: bytes, timestamp: int, name: str | None = None, **more: Any) -> None:
-    log.transaction(name, timestamp=timestamp, digest=zlib.crc32(text), **more)
+def only(findings: Findings) -> Incident:
+    assert [one.kind for one in findings.incidents] == [findings.incidents[0].kind]
+    return findings.incidents[0]
 
 
-@pytest.mark.parametrize("cuts", CUTS)
-def test_a_gtid_that_circulates(spark: SparkSession, cuts: int) -> None:
-    log = Log()
-    write(log, b"a", 100, "0-1-1")
-    for _ in range(4):
-        write(log, b"loops", 101, "0-99-2", server_id=99)
-        write(log, b"b", 102, f"0-1-{len(log.events)}")
-    case = Case(spark, log, cuts)
-    (finding,) = case.judged()
-    assert (finding["kind"], finding["evidence"]) == (REPEATED, "the same GTID")
-    assert (finding["transaction"], finding["server_id"], finding["laps"]) == ("0-99-2", 99, 3)
-    assert (finding["first_key"], finding["last_key"]) == ("99:0:bin.000001:304", "99:0:bin.000001:2304")
-    assert (finding["first_place"], finding["last_place"]) == ("bin.000001:304", "bin.000001:2104")
-    seen = case.seen()
-    assert (seen[1]["known"], seen[1]["role"]) == (True, "has transactions of its own")
-    assert (seen[99]["known"], seen[99]["transactions"], seen[99]["in_repeats"]) == (False, 4, 4)
-    (orphan,) = dicts(unknown_origins(case.origins))
-    assert orphan["evidence"] == "4 transactions, of which 4 are repeats"
+def test_a_healthy_ring_under_traps_is_silent(spark: SparkSession) -> None:
+    servers = three()
+    north, east, _ = servers
+    traffic(servers)
+    for _ in range(30):  # identical inserts of one session within a second, into a table without a key
+        north.write(1106, "same")
+    for _ in range(3):  # a batch, run three times by its own session
+        for number in range(5):
+            north.write(1107, "batch", number=number, thread_id=7)
+    for second in range(1108, 1116):  # a heartbeat that sets its TIMESTAMP, and a replay that does
+        east.write(900, "heartbeat", thread_id=9)
+        east.write(900, "INSERT INTO log VALUES (1, 'replayed')", statement=True, thread_id=second)
+        traffic(servers, second, 1)
+    settle(servers)
+    findings = look(spark, servers, cuts=3)
+    assert findings.incidents == []
+    assert findings.undecided == 0
+    assert verdict(findings)[0] == "healthy"
+    assert findings.facts.topology.rings == [("north", "east", "south")]
+    assert findings.facts.topology.sure
 
 
-def test_a_gtid_with_two_meanings(spark: SparkSession) -> None:
-    log = Log()
-    write(log, b"a", 100, "0-1-1")
-    write(log, b"b", 170, "0-1-1")
-    (finding,) = Case(spark, log).judged()
-    assert finding["kind"] == REUSED
+def test_logs_that_begin_later_or_end_earlier_lack_nothing(spark: SparkSession) -> None:
+    servers = three()
+    north, east, _ = servers
+    traffic(servers)
+    settle(servers)
+    for second in range(1110, 1114):  # south stands still, and east's log is read from here on
+        north.write(second, f"north {second}")
+        east.write(second, f"east {second}")
+        north.pull()
+        east.pull()
+    east.log.records = east.log.records[:1] + east.log.records[40:]
+    findings = look(spark, servers)
+    assert findings.incidents == []
 
 
-@pytest.mark.parametrize("cuts", CUTS)
-def test_equal_inserts_within_a_second_cannot_be_decided(spark: SparkSession, cuts: int) -> None:
-    log = Log()
-    for second in (100, 101, 102, 103):
-        write(log, b"other %d" % second, second)
-        write(log, b"same", second)
-        write(log, b"same", second)
-    judged = Case(spark, log, cuts).judged()
-    assert [(row["kind"], row["occurrences"], row["evidence"]) for row in judged] == [
-        (UNDECIDABLE, 2, None)
-    ] * 4
+def test_an_orphan_that_circulates_as_rows(spark: SparkSession) -> None:
+    servers = three()
+    traffic(servers)
+    servers[0].write(1106, "loops", origin=99)
+    for second in range(1107, 1112):
+        traffic(servers, second, 1)
+    findings = look(spark, servers, cuts=3)
+    incident = only(findings)
+    assert (incident.kind, incident.origins, incident.path) == ("loop", [99], ["north", "east", "south"])
+    assert incident.severity == "critical"
+    assert "No member has this id" in incident.what
+    assert incident.laps >= 3
+    assert incident.statements[0].sql == (
+        "STOP SLAVE;\nCHANGE MASTER TO IGNORE_SERVER_IDS = (99);\nSTART SLAVE;"
+    )
+    assert all(key.startswith("99:0:bin.000001:") for key in findings.keys[1])
+    assert verdict(findings) == ("incidents", "One incident: loop.", "bad")
 
 
-def test_equal_statements_at_different_times_are_different(spark: SparkSession) -> None:
-    log = Log()
-    for second in range(100, 130):
-        write(log, b"same", second)
-        write(log, b"other %d" % second, second)
-    assert Case(spark, log).judged() == []
+def test_an_orphan_that_circulates_as_statements_with_commit_times(spark: SparkSession) -> None:
+    servers = three("8.0.30")
+    servers[1].write(1100, "UPDATE log SET n = n + 1", origin=99, statement=True, committed_us=1_100_000_000)
+    settle(servers, 5)
+    incident = only(look(spark, servers))
+    assert (incident.kind, incident.lap_ms) == ("loop", 6.9)
+    assert incident.going
+    assert incident.what.startswith("One transaction of server 99 goes round through north, east and south")
+    assert "east wrote it, with an id that it has no longer" in incident.what
+    assert incident.statements[0].sql.startswith("STOP REPLICA;\nCHANGE REPLICATION SOURCE TO IGNORE_SERVER")
 
 
-def test_later_transactions_of_the_origin_between(spark: SparkSession) -> None:
-    log = Log()
-    write(log, b"loops", 100)
-    write(log, b"next", 102)
-    write(log, b"loops", 100)
-    (finding,) = Case(spark, log).judged()
-    assert (finding["kind"], finding["evidence"]) == (
-        REPEATED,
-        "later transactions of the same origin lie between",
+def test_a_server_id_that_changes_while_its_transactions_are_on_their_way(spark: SparkSession) -> None:
+    servers = three()
+    north, east, _ = servers
+    traffic(servers)
+    settle(servers)
+    north.write(1110, "on its way")
+    east.pull()
+    north.server_id = 11
+    north.log.next_file()
+    north._describe()
+    for second in range(1111, 1116):
+        traffic(servers, second, 1)
+    incident = only(look(spark, servers))
+    assert (incident.kind, incident.origins) == ("loop", [1])
+    assert "north had this id and has 11 now" in incident.what
+
+
+def test_two_members_with_one_id(spark: SparkSession) -> None:
+    names = [("north", 1), ("east", 2), ("south", 1), ("west", 4)]
+    servers = ring(*(Server(name, server_id) for name, server_id in names))
+    for second in range(1100, 1150):
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
+    settle(servers)
+    incident = only(look(spark, servers))
+    assert (incident.kind, incident.origins) == ("duplicate server id", [1])
+    assert incident.what.startswith("north and south have the same server id, 1.")
+    assert "Missing: 50 at north, 50 at east, 50 at south, 50 at west." in incident.what
+    assert incident.statements[0].member == "south"
+    assert "SET GLOBAL server_id = 5;" in incident.statements[0].sql
+
+
+def test_150_of_200_rows_that_are_missing_on_every_member(spark: SparkSession) -> None:
+    servers = ring(*(Server(name, 1) for name in ("north", "east", "south", "west")))
+    for second in range(1100, 1150):
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
+    incident = only(look(spark, servers))
+    assert incident.kind == "duplicate server id"
+    assert "Missing: 150 at north, 150 at east, 150 at south, 150 at west." in incident.what
+
+
+def test_somebody_who_was_not_read_writes_with_the_id_of_a_member(spark: SparkSession) -> None:
+    servers = ring(Server("north", 1), Server("east", 2), Server("south", 1), Server("west", 4))
+    for second in range(1100, 1110):
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
+    settle(servers)
+    findings = look(spark, [servers[0], servers[3]])
+    assert [one.kind for one in findings.incidents] in ([], ["missing"])  # its log alone does not tell
+
+
+def test_a_restored_member_that_skips_what_it_wrote_after_the_backup(spark: SparkSession) -> None:
+    north, east = ring(Server("north", 1, "10.11.6-MariaDB"), Server("east", 2, "10.11.6-MariaDB"))
+    number = 0
+    for second in range(1100, 1110):
+        for server in (north, east):
+            number += 1
+            server.write(second, f"{server.name} {second}", seq_no=number)
+        north.pull()
+        east.pull()
+    restored = Server("north", 1, "10.11.6-MariaDB", started=1200, listed=[(1, 9), (2, 10)])
+    restored.upstream, restored.taken = [east], {"east": 10}
+    restored.pull()
+    restored.write(1201, "north is back", seq_no=number + 1)
+    east.upstream = [restored]
+    east.pull()
+    east.write(1202, "after", seq_no=number + 2)
+    restored.pull()
+    incident = only(look(spark, [restored, east]))
+    assert (incident.kind, incident.severity, incident.origins) == ("restored member", "critical", [1])
+    assert incident.members == ["north"]
+    assert incident.transactions == 5
+    assert "does not list them as executed" in incident.what
+
+
+def test_what_a_diamond_delivers_twice(spark: SparkSession) -> None:
+    top, left, right, bottom = (Server(n, i) for i, n in enumerate(["top", "left", "right", "bottom"], 1))
+    left.upstream = right.upstream = [top]
+    bottom.upstream = [left, right]
+    for second in range(1100, 1105):
+        for server in (top, left, right, bottom):
+            server.write(second, f"{server.name} {second}")
+        for server in (top, left, right, bottom):
+            server.pull()
+    settle([left, right, bottom])
+    incident = only(look(spark, [top, left, right, bottom]))
+    assert (incident.kind, incident.origins, incident.members) == ("delivered twice", [1], ["bottom"])
+    assert incident.transactions == 5
+    assert incident.path == ["left", "right", "bottom"]
+    assert incident.statements[0].sql == (
+        "STOP SLAVE FOR CHANNEL 'right';\nCHANGE MASTER TO IGNORE_SERVER_IDS = (1) FOR CHANNEL 'right';\n"
+        "START SLAVE FOR CHANNEL 'right';"
     )
 
 
-def test_equal_inserts_that_arrive_late_together(spark: SparkSession) -> None:
-    """A replica that lags: its own transactions are dated later than what it repeats for another."""
-    log = Log()
-    write(log, b"local", 500, server_id=2)
-    write(log, b"same", 100)
-    write(log, b"local", 501, server_id=2)
-    write(log, b"same", 100)
-    (row,) = Case(spark, log).judged()
-    assert row["kind"] == UNDECIDABLE
+def test_what_a_member_skips(spark: SparkSession) -> None:
+    servers = three()
+    traffic(servers)
+    settle(servers)
+    servers[0].write(1107, "lost")
+    servers[1].taken["north"] += 1  # sql_slave_skip_counter
+    traffic(servers, 1108, 3)
+    settle(servers)
+    incident = only(look(spark, servers))
+    assert (incident.kind, incident.origins, incident.members) == ("missing", [1], ["east", "south"])
+    assert incident.transactions == 1
+    assert incident.statements[0].member == "east"
 
 
-@pytest.mark.parametrize("cuts", CUTS)
-def test_an_orphan_without_gtid_goes_round_while_time_moves_on(spark: SparkSession, cuts: int) -> None:
-    log = Log()
-    for second in range(100, 106):
-        write(log, b"local %d" % second, second)
-        write(log, b"loops", 90, server_id=99)
-    case = Case(spark, log, cuts)
-    (finding,) = case.judged()
-    assert finding["kind"] == REPEATED
-    assert finding["evidence"] == "it recurs while the transactions around it move on"
-    assert finding["lap_ms"] == 1000.0
-    assert case.seen()[99]["known"] is False
+def test_an_origin_that_never_arrives(spark: SparkSession) -> None:
+    servers = three()
+    servers[2].ignores = [1]
+    traffic(servers)
+    settle(servers)
+    incident = only(look(spark, servers))
+    assert (incident.kind, incident.origins, incident.members) == ("missing", [1], ["south"])
+    assert "Nothing of this origin arrives" in incident.what
 
 
-def test_commit_times_tell_a_lap(spark: SparkSession) -> None:
-    log = Log()
-    for lap in range(3):
-        write(
-            log, b"loops", 100, original_commit_us=100_000_000, immediate_commit_us=100_000_000 + lap * 7000
-        )
-    write(log, b"honest", 100, original_commit_us=100_000_001, immediate_commit_us=100_000_001)
-    write(log, b"honest", 100, original_commit_us=100_000_002, immediate_commit_us=100_000_002)
-    (finding,) = Case(spark, log).judged()
-    assert (finding["kind"], finding["occurrences"], finding["lap_ms"]) == (REPEATED, 3, 7.0)
+def test_one_log_alone_decides_what_it_can(spark: SparkSession) -> None:
+    servers = three()
+    for second in range(1100, 1106):
+        servers[0].write(second, f"other {second}")
+        servers[0].write(900, "heartbeat of south", origin=3)
+        servers[0].write(second, f"south {second}", origin=3)
+    findings = look(spark, servers[:1])
+    assert findings.incidents == []
+    assert verdict(findings)[0] == "undecidable"
 
 
-def test_a_bound_for_the_lap_where_the_log_has_no_clock(spark: SparkSession) -> None:
-    log = Log()
-    for _ in range(5):
-        write(log, b"loops", 100, "0-99-1", server_id=99)
-    write(log, b"after", 102, "0-1-1")
-    (finding,) = Case(spark, log).judged()
-    assert (finding["lap_ms"], finding["lap_ms_at_most"]) == (None, 750.0)
+@pytest.mark.parametrize(
+    ("prepare", "word"),
+    [
+        (lambda servers: None, "nothing read"),
+        (lambda servers: [server.write(1100, server.name) for server in servers], "not compared"),
+    ],
+)
+def test_never_green_on_nothing(
+    spark: SparkSession, prepare: Callable[[Sequence[Server]], None], word: str
+) -> None:
+    servers = three()
+    prepare(servers)
+    findings = look(spark, servers)
+    assert (verdict(findings)[0], verdict(findings)[2]) == (word, "doubt")
 
 
-def test_only_named_servers_are_known(spark: SparkSession) -> None:
-    log = Log()
-    log.event("FORMAT_DESCRIPTION_EVENT", server_id=3)
-    for number, server_id in enumerate([1, 2, 3]):
-        write(log, b"%d" % number, 100, f"0-{server_id}-{number}", server_id=server_id)
-    seen = Case(spark, log, servers=[1, 2]).seen()
-    assert {server_id: row["known"] for server_id, row in seen.items()} == {1: True, 2: True, 3: False}
-    learned = Case(spark, log).seen()
-    assert learned[3]["role"] == "writes a log that was read"
-    assert all(row["known"] for row in learned.values())
-
-
-def test_other_epochs_and_sources_are_other_streams(spark: SparkSession) -> None:
-    logs = [Log("north"), Log("south"), Log("north", epoch=1)]
-    for log in logs:
-        write(log, b"a", 100, "0-1-1")
-    events = number_laps(frame(spark, *logs).withColumn("rows", sf.lit(None).cast("long")))
-    signed = sign(
-        transactions(events), events.select(*INSTANCE).limit(0).selectExpr("*", "1 changes", "2L digest")
-    )
-    assert signed.count() == 3
-    assert repeats(signed).count() == 0
-
-
-@pytest.mark.parametrize("cuts", CUTS)
-def test_a_finding_has_the_keys_of_its_raw_events(spark: SparkSession, cuts: int) -> None:
-    log = Log()
-    write(log, b"a", 100, "0-1-1")
-    for _ in range(2):
-        write(log, b"loops", 101, "0-99-2", server_id=99)
-    case = Case(spark, log, cuts)
-    findings = judge(case.repeated).withColumn("finding", sf.lit(1))
-    orphans = unknown_origins(case.origins).withColumn("finding", sf.lit(2))
-    both = findings.unionByName(orphans, allowMissingColumns=True)
-    found = dicts(
-        finding_events(both, case.repeated, case.occurrences, case.events).orderBy("finding", "nth_event")
-    )
-    positions = [304, 404, 504, 604, 704, 804]
-    keys = [f"99:0:bin.000001:{position}" for position in positions]
-    assert [row["raw_key"] for row in found if row["finding"] == 1] == keys
-    assert [row["lap"] for row in found if row["finding"] == 1] == [0, 0, 0, 1, 1, 1]
-    assert [row["raw_key"] for row in found if row["finding"] == 2] == keys
+def test_an_id_outside_those_that_are_named(spark: SparkSession) -> None:
+    servers = three()
+    traffic(servers)
+    servers[0].write(1109, "stray", origin=77)
+    servers[0].pull()
+    servers[1].pull()
+    incident = only(look(spark, servers, named=[1, 2, 3]))
+    assert (incident.kind, incident.origins) == ("unknown origin", [77])

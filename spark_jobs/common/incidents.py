@@ -1,0 +1,756 @@
+"""What is wrong in a topology, one incident per cause: from figures about its logs to words and statements.
+
+An incident says what happened, since when, of which origin, at which members, and what stops it. Several
+findings of one cause are one incident: two servers with one id lose transactions at every member.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spark_jobs.common.laps import REPEATED, REUSED
+from spark_jobs.common.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
+from spark_jobs.common.topology import Topology
+
+__all__ = [
+    "Absence",
+    "Facts",
+    "Incident",
+    "Repeat",
+    "Statement",
+    "Turned",
+    "find_incidents",
+    "shared_ids",
+]
+
+CRITICAL, WARNING, DOUBT = "critical", "warning", "doubt"
+_SEVERITIES: Final = (CRITICAL, WARNING, DOUBT)
+_IN_FLIGHT_S: Final = 30
+"""What a member lacks of its own from before its log may be in an older file: so long it is on its way."""
+_QUIET_S: Final = 2
+_SEVERAL: Final = 3
+_TABLES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Transactions of an origin that one stream has several times.
+
+    ``laps`` is of the one with most; ``going`` tells that nothing follows the last lap. Times are seconds
+    since 1970.
+    """
+
+    kind: str
+    origin: int
+    stream: int
+    transactions: int
+    occurrences: int
+    extra: int
+    laps: int
+    since: int | None = None
+    until: int | None = None
+    going: bool = False
+    lap_ms: float | None = None
+    lap_ms_at_most: float | None = None
+    evidence: Sequence[str] = ()
+    tables: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Transactions of an origin that a stream lacks, by the rule that says so.
+
+    ``proven`` is false where only their time tells that they are missing.
+    """
+
+    rule: str
+    origin: int
+    stream: int
+    references: Sequence[int]
+    transactions: int
+    since: int | None = None
+    until: int | None = None
+    tables: Sequence[str] = ()
+    proven: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Transactions of an origin that a member has in another order than the origin itself."""
+
+    origin: int
+    reference: int
+    stream: int
+    transactions: int
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was found in the logs.
+
+    ``passed`` are the streams through which repeated transactions of an origin went, ``written_at`` those
+    that committed them first, ``tables`` what each stream has changes of, ``counts`` how many transactions a
+    stream has of an origin.
+    """
+
+    streams: Sequence[Stream]
+    topology: Topology
+    repeats: Sequence[Repeat] = ()
+    absences: Sequence[Absence] = ()
+    turned: Sequence[Turned] = ()
+    shared: Sequence[int] = ()
+    servers: Sequence[int] = ()
+    passed: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    written_at: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    tables: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    counts: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    def source(self, stream: int) -> str:
+        """Return the member of a stream."""
+        return self.streams[stream].source
+
+    def sources(self, streams: Iterable[int]) -> list[str]:
+        """Return the members of streams, each once, in the order of the streams."""
+        return list(dict.fromkeys(self.source(number) for number in sorted(streams)))
+
+    def owners(self, origin: int) -> list[str]:
+        """Return the members whose id an origin is, or was."""
+        return self.sources(one.number for one in self.streams if origin in one.own)
+
+    def stream_of(self, source: str) -> Stream:
+        """Return the last stream of a member."""
+        return [one for one in self.streams if one.source == source][-1]
+
+    @property
+    def ids(self) -> set[int]:
+        """All server ids that occur."""
+        return {i for one in self.streams for i in one.own} | {origin for _, origin in self.counts}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What to run on a member to stop an incident, and why."""
+
+    member: str
+    sql: str
+    why: str
+
+
+@dataclass(slots=True)
+class Incident:
+    """One thing that is wrong. ``selects`` tells which transactions it is about, for the evidence."""
+
+    kind: str
+    severity: str
+    what: str
+    origins: Sequence[int]
+    members: Sequence[str]
+    since: int | None = None
+    until: int | None = None
+    transactions: int = 0
+    laps: int | None = None
+    lap_ms: float | None = None
+    lap_ms_at_most: float | None = None
+    going: bool = False
+    path: Sequence[str] = ()
+    tables: Sequence[str] = ()
+    evidence: Sequence[str] = ()
+    statements: Sequence[Statement] = ()
+    selects: Sequence[tuple[str, int, int]] = ()
+    """``repeats`` or the rule of an absence, the origin, and the stream that has, or lacks, them."""
+
+
+def shared_ids(
+    streams: Sequence[Stream],
+    common: Collection[tuple[int, int, int]] = (),
+    carried: Collection[tuple[int, int]] = (),
+) -> list[int]:
+    """Return the ids that two servers have at the same time.
+
+    ``common`` are two streams and an origin of which both have the same transactions, ``carried`` a stream
+    and an origin of which it has some. Two sources may read one server: then log files of theirs look the
+    same, and what they have of its id is the same too. A server that was built anew after another, under its
+    id, has a log that begins when the other's has ended.
+    """
+    found = set()
+    for one in streams:
+        for other in streams[one.number + 1 :]:
+            if one.source == other.source or _apart(one, other) or _apart(other, one):
+                continue
+            for server_id in set(one.own) & set(other.own):
+                both = {(one.number, server_id), (other.number, server_id)} <= set(carried)
+                same = (one.number, other.number, server_id) in common or not both
+                if not (one.logs & other.logs and same):
+                    found.add(server_id)
+    return sorted(found)
+
+
+def _apart(earlier: Stream, later: Stream) -> bool:
+    ended = earlier.last_time
+    return ended is not None and later.first_time is not None and ended < later.first_time
+
+
+def find_incidents(facts: Facts) -> list[Incident]:
+    """Return what is wrong, the worst first."""
+    found = [
+        *_shared(facts),
+        *_loops(facts),
+        *_reused(facts),
+        *_missing(facts),
+        *_turned(facts),
+        *_unknown(facts),
+    ]
+    return sorted(found, key=lambda one: (_SEVERITIES.index(one.severity), -one.transactions, one.kind))
+
+
+# -- duplicate ids ------------------------------------------------------------------------------------
+
+
+def _shared(facts: Facts) -> Iterator[Incident]:
+    """Two members with one id; and a member beside which somebody else writes with its id."""
+    for origin in facts.shared:
+        lost = [one for one in facts.absences if one.origin == origin]
+        owners = facts.owners(origin)
+        what = f"{_and(owners)} have the same server id, {origin}. {_DROPS} {_lost_at(facts, lost)}"
+        yield _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+    for origin in sorted({one.origin for one in facts.absences if one.rule == OWN} - {*facts.shared}):
+        lost = [one for one in facts.absences if one.origin == origin and one.rule == OWN]
+        owners = facts.sources(one.stream for one in lost)
+        what = (
+            f"Another server writes with the id of {_and(owners)}, {origin}: transactions of it lie between "
+            f"those that {_and(owners)} wrote, and are not in its log. {_DROPS} {_lost_at(facts, lost)}"
+        )
+        yield _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+
+
+_DROPS: Final = "Each member drops what carries its own id."
+
+
+def _of_absences(
+    facts: Facts, lost: Sequence[Absence], origin: int, owners: Sequence[str], head: tuple[str, str, str]
+) -> Incident:
+    """Make an incident of an id that members share; ``head`` is its kind, its severity and what happened."""
+    statements = []
+    free = max(facts.ids, default=0) + 1
+    for member in owners[1:] or owners:
+        dialect = Dialect.of(facts.stream_of(member))
+        sql = f"{dialect.set_global} server_id = {free};\n{dialect.stop};\n{dialect.start};"
+        why = (
+            f"gives {member} an id of its own, also in its configuration file; {free} is free in these logs. "
+            "What is missing does not come by itself: copy it from a member that has it."
+        )
+        statements.append(Statement(member, sql, why))
+        free += 1
+    return Incident(
+        *head,
+        [origin],
+        list(dict.fromkeys([*owners, *facts.sources(one.stream for one in lost)])),
+        since=_least(one.since for one in lost),
+        until=_most(one.until for one in lost),
+        transactions=max((one.transactions for one in lost), default=0),
+        tables=_tables(one.tables for one in lost),
+        evidence=[_lost_line(facts, one) for one in lost],
+        statements=statements,
+        selects=[(one.rule, one.origin, one.stream) for one in lost],
+    )
+
+
+def _lost_at(facts: Facts, lost: Sequence[Absence]) -> str:
+    sums: dict[str, int] = {}
+    for one in lost:
+        sums[facts.source(one.stream)] = sums.get(facts.source(one.stream), 0) + one.transactions
+    if not sums:
+        return "Nothing is missing yet in these logs."
+    return "Missing: " + ", ".join(f"{number:,} at {member}" for member, number in sums.items()) + "."
+
+
+def _lost_line(facts: Facts, one: Absence) -> str:
+    there = _and(facts.sources(one.references))
+    return (
+        f"{one.transactions:,} transactions of server {one.origin} are in the log of {there}, not in that of "
+        f"{facts.source(one.stream)}"
+    )
+
+
+# -- loops and double delivery ------------------------------------------------------------------------
+
+
+def _loops(facts: Facts) -> Iterator[Incident]:
+    by_origin: dict[int, list[Repeat]] = {}
+    for one in facts.repeats:
+        if one.kind == REPEATED:
+            by_origin.setdefault(one.origin, []).append(one)
+    twice: dict[str, list[Repeat]] = {}
+    for origin, found in sorted(by_origin.items()):
+        if _is_double_delivery(facts, origin, found):
+            for one in found:
+                twice.setdefault(facts.source(one.stream), []).append(one)
+        else:
+            yield _loop(facts, origin, found)
+    yield from _deliveries(facts, twice)
+
+
+def _is_double_delivery(facts: Facts, origin: int, found: Sequence[Repeat]) -> bool:
+    """Tell a member that gets everything on two ways from a ring: no second lap, and no way back."""
+    if max(one.laps for one in found) > 1:
+        return False
+    again = facts.sources(one.stream for one in found)
+    if any(facts.topology.ring_of(member) for member in again):
+        return False
+    owners = facts.owners(origin)
+    once = [m for m in facts.sources(facts.passed.get(origin, ())) if m not in again and m not in owners]
+    return len(once) > 1 or sum(one.transactions for one in found) >= _SEVERAL
+
+
+def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
+    again = facts.sources(one.stream for one in found)
+    members = facts.topology.path(facts.sources(facts.passed.get(origin, ())) or again)
+    worst = max(found, key=lambda one: one.laps)
+    going = any(_still_going(facts, one) for one in found)
+    transactions = max(one.transactions for one in found)
+    number = "One transaction" if transactions == 1 else f"{transactions:,} transactions"
+    verb = "goes" if transactions == 1 else "go"
+    through = _and(members) if len(members) > 1 else f"{members[0]} and members that were not read"
+    state = "still going round where the logs end" if going else "no longer where the logs end"
+    what = (
+        f"{number} of server {origin} {verb} round through {through}, up to {worst.laps:,} "
+        f"{'lap' if worst.laps == 1 else 'laps'}; {state}. {_why_nobody_drops(facts, origin)}"
+    )
+    return Incident(
+        "loop",
+        CRITICAL if going else WARNING,
+        what,
+        [origin],
+        members,
+        since=_least(one.since for one in found),
+        until=_most(one.until for one in found),
+        transactions=transactions,
+        laps=worst.laps,
+        lap_ms=worst.lap_ms,
+        lap_ms_at_most=None if worst.lap_ms is not None else worst.lap_ms_at_most,
+        going=going,
+        path=members,
+        tables=_tables(one.tables for one in found),
+        evidence=[
+            f"{facts.source(one.stream)} applied {one.transactions:,} of them {one.occurrences:,} times: "
+            f"{', '.join(one.evidence)}"
+            for one in found
+        ],
+        statements=_stop_loop(facts, origin, members),
+        selects=[("repeats", origin, one.stream) for one in found],
+    )
+
+
+def _still_going(facts: Facts, one: Repeat) -> bool:
+    """Tell whether something may still go round: unless the log goes on for long without it."""
+    end, last = facts.streams[one.stream].last_time, one.until or one.since
+    if one.going or end is None or last is None:
+        return True
+    lap_s = (one.lap_ms or one.lap_ms_at_most or 0) / 1000
+    return end - last < _QUIET_S + 2 * lap_s
+
+
+def _why_nobody_drops(facts: Facts, origin: int) -> str:
+    owners = facts.owners(origin)
+    for member in owners:
+        ids = facts.stream_of(member).own
+        if ids and ids[-1] != origin:
+            return (
+                f"{member} had this id and has {ids[-1]} now: what was on its way under the old one is "
+                "dropped by no one."
+            )
+    if owners:
+        return f"{_and(owners)}, whose id it is, does not get it back."
+    written = facts.sources(facts.written_at.get(origin, ()))
+    if len(written) == 1:
+        return (
+            f"{written[0]} wrote it, with an id that it has no longer: its server_id, or a session's, was "
+            "changed while this was on its way. No member drops it."
+        )
+    return "No member has this id: its server left the ring, or changed its id, while this was on its way."
+
+
+def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statement]:
+    member = members[0]
+    stream = facts.stream_of(member)
+    dialect = Dialect.of(stream)
+    own = stream.own[-1] if stream.own else None
+    back = f"{own}" if own is not None else "its own id"
+    ignored = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ({origin});\n{dialect.start};"
+    adopted = (
+        f"SET GLOBAL server_id = {origin};\n-- until nothing comes round any more, then\n"
+        f"SET GLOBAL server_id = {back};"
+    )
+    return [
+        Statement(
+            member,
+            ignored,
+            f"lets {member} drop what carries the id {origin}: one member of the ring is enough. The list "
+            "replaces an earlier one; name those ids too.",
+        ),
+        Statement(
+            member,
+            adopted,
+            f"the same without a restart of replication: {member} takes the orphan's id and drops what "
+            "carries it. Let it write nothing meanwhile.",
+        ),
+    ]
+
+
+def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator[Incident]:
+    """One incident for what gets everything twice; what lies downstream of it has inherited that."""
+    members = [
+        member
+        for member in twice
+        if not any(other != member and member in facts.topology.reached[other] for other in twice)
+    ] or list(twice)
+    for member in members:
+        found = twice[member]
+        origins = sorted({one.origin for one in found})
+        carried = {s for origin in origins for s in facts.passed.get(origin, ())}
+        owners = {owner for origin in origins for owner in facts.owners(origin)}
+        heirs = [other for other in twice if other != member]
+        known = [way for way in facts.topology.upstream(member) if way not in owners]
+        ways = (known if len(known) > 1 else []) or [
+            way for way in facts.sources(carried) if way != member and way not in owners and way not in heirs
+        ]
+        over = f" over {_and(ways)}" if len(ways) > 1 else " on two ways"
+        downstream = f" What replicates from it has it twice too: {_and(heirs)}." if heirs else ""
+        transactions = sum(one.transactions for one in found)
+        yield Incident(
+            "delivered twice",
+            WARNING,
+            f"{member} gets {transactions:,} transactions of {_servers(origins)} twice,{over}, and applies "
+            f"each of them twice.{downstream}",
+            origins,
+            [member, *heirs],
+            since=_least(one.since for one in found),
+            until=_most(one.until for one in found),
+            transactions=transactions,
+            laps=None,
+            path=[*ways, member],
+            tables=_tables(one.tables for one in found),
+            evidence=[
+                f"{facts.source(one.stream)} applied {one.transactions:,} of server {one.origin} "
+                f"{one.occurrences:,} times: {', '.join(one.evidence)}"
+                for one in found
+            ],
+            statements=_deliver_once(facts, member, origins, ways),
+            selects=[("repeats", one.origin, one.stream) for one in found],
+        )
+
+
+def _deliver_once(facts: Facts, member: str, origins: Sequence[int], ways: Sequence[str]) -> list[Statement]:
+    dialect = Dialect.of(facts.stream_of(member))
+    way = ways[-1] if ways else "the second way"
+    ids = ", ".join(map(str, origins))
+    sql = dialect.of_channel(way, f"IGNORE_SERVER_IDS = ({ids})")
+    made = [Statement(member, sql, f"lets {member} take them on one way only, not over {way}.")]
+    if dialect.mariadb:
+        made.append(
+            Statement(
+                member,
+                "SET GLOBAL gtid_ignore_duplicates = ON;",
+                "lets each GTID be applied once, on whatever way it comes; all of its connections must use "
+                "GTIDs.",
+            )
+        )
+    return made
+
+
+def _reused(facts: Facts) -> Iterator[Incident]:
+    by_origin: dict[int, list[Repeat]] = {}
+    for one in facts.repeats:
+        if one.kind == REUSED and one.origin not in facts.shared:
+            by_origin.setdefault(one.origin, []).append(one)
+    for origin, found in sorted(by_origin.items()):
+        members = facts.sources(one.stream for one in found)
+        transactions = max(one.transactions for one in found)
+        yield Incident(
+            "GTID used twice",
+            WARNING,
+            f"{transactions:,} GTIDs of server {origin} stand for different transactions: GTIDs were set by "
+            "hand, reset, or given by two servers. Members that have executed one skip the other.",
+            [origin],
+            members,
+            since=_least(one.since for one in found),
+            until=_most(one.until for one in found),
+            transactions=transactions,
+            tables=_tables(one.tables for one in found),
+            evidence=[f"{facts.source(one.stream)}: {', '.join(one.evidence)}" for one in found],
+            selects=[("repeats", origin, one.stream) for one in found],
+        )
+
+
+# -- what is missing ----------------------------------------------------------------------------------
+
+
+def _missing(facts: Facts) -> Iterator[Incident]:
+    for rule, make in ((RESTORED, _restored), (SKIPPED, _skipped), (NEVER, _never)):
+        by_cause: dict[tuple[int, str], list[Absence]] = {}
+        for one in facts.absences:
+            if one.rule == rule and one.origin not in facts.shared:
+                by_cause.setdefault((one.origin, _place(facts, one)), []).append(one)
+        for (origin, _), lost in sorted(by_cause.items()):
+            incident = make(facts, origin, lost)
+            if incident is not None:
+                yield incident
+
+
+def _place(facts: Facts, one: Absence) -> str:
+    """Where transactions got lost: at the first of the members, in the order of the ring, that lack them."""
+    lacking = {
+        facts.source(other.stream)
+        for other in facts.absences
+        if (other.rule, other.origin) == (one.rule, one.origin)
+    }
+    ring = facts.topology.ring_of(facts.source(one.stream))
+    start = next((owner for owner in facts.owners(one.origin) if owner in ring), None)
+    if start is None or not facts.topology.sure:
+        return facts.source(one.stream)
+    turned = [*ring[ring.index(start) :], *ring[: ring.index(start)]]
+    return next((member for member in turned if member in lacking), facts.source(one.stream))
+
+
+def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | None:
+    member = facts.source(lost[0].stream)
+    proven = any(one.proven for one in lost)
+    span = (_most(one.until for one in lost) or 0) - (_least(one.since for one in lost) or 0)
+    if not proven and span < _IN_FLIGHT_S:
+        return None
+    sure = (
+        "its log begins after them and does not list them as executed"
+        if proven
+        else "its log begins after them; without GTIDs only its tables tell whether they are there"
+    )
+    transactions = sum(one.transactions for one in lost)
+    what = (
+        f"{member} lacks {transactions:,} transactions of its own id, {origin}, which "
+        f"{_and(facts.sources(r for one in lost for r in one.references))} has: {sure}. A member that was "
+        "restored from a backup under its old id drops what it wrote after the backup when it comes round."
+    )
+    incident = _of_absences(
+        facts, lost, origin, [member], ("restored member", CRITICAL if proven else DOUBT, what)
+    )
+    dialect = Dialect.of(facts.stream_of(member))
+    incident.statements = [*incident.statements, Statement(member, dialect.again, dialect.again_why)]
+    return incident
+
+
+def _skipped(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
+    return _lacking(
+        facts, origin, lost, "Others of this origin, before and after them, have arrived.", WARNING
+    )
+
+
+def _never(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
+    return _lacking(
+        facts,
+        origin,
+        lost,
+        "Nothing of this origin arrives, while other transactions of that log do.",
+        WARNING,
+    )
+
+
+def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, severity: str) -> Incident:
+    members = facts.topology.path(facts.sources(one.stream for one in lost))
+    first = members[0] if not facts.topology.ring_of(members[0]) else _place(facts, lost[0])
+    tables = _tables(one.tables for one in lost)
+    strange = [
+        table for table in tables if all(table not in facts.tables.get(one.stream, ()) for one in lost)
+    ]
+    filtered = bool(tables) and len(strange) == len(tables)
+    if filtered:
+        severity = DOUBT
+        how = (
+            f"They change only tables of which {_and(members)} has no change at all: most likely a filter "
+            "leaves them out."
+        )
+    transactions = max(one.transactions for one in lost)
+    dialect = Dialect.of(facts.stream_of(first))
+    statements = [
+        Statement(
+            first,
+            f"{dialect.show};",
+            "shows whether filters, IGNORE_SERVER_IDS, skipped errors or a skip counter leave them out: see "
+            f"{dialect.filters}.",
+        ),
+    ]
+    if not filtered:
+        sql = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ();\n{dialect.start};"
+        statements.append(Statement(first, sql, f"if server {origin} is ignored there without a reason."))
+    return Incident(
+        "filtered" if filtered else "missing",
+        severity,
+        f"{_lost_at(facts, lost)} They are of server {origin}. {how}",
+        [origin],
+        members,
+        since=_least(one.since for one in lost),
+        until=_most(one.until for one in lost),
+        transactions=transactions,
+        tables=tables,
+        evidence=[_lost_line(facts, one) for one in lost],
+        statements=statements,
+        selects=[(one.rule, one.origin, one.stream) for one in lost],
+    )
+
+
+# -- order, and unknown origins -----------------------------------------------------------------------
+
+
+def _turned(facts: Facts) -> Iterator[Incident]:
+    by_stream: dict[int, list[Turned]] = {}
+    for one in facts.turned:
+        by_stream.setdefault(one.stream, []).append(one)
+    for stream, found in sorted(by_stream.items()):
+        member = facts.source(stream)
+        dialect = Dialect.of(facts.streams[stream])
+        transactions = sum(one.transactions for one in found)
+        yield Incident(
+            "another order",
+            DOUBT,
+            f"{member} has {transactions:,} transactions of {_servers([o.origin for o in found])} in another "
+            "order than they were committed in: it applies in parallel without keeping the order.",
+            [one.origin for one in found],
+            [member],
+            since=_least(one.since for one in found),
+            transactions=transactions,
+            evidence=[
+                f"{one.transactions:,} of server {one.origin}, by the log of {facts.source(one.reference)}"
+                for one in found
+            ],
+            statements=[Statement(member, dialect.keep_order, "keeps the order of commits.")],
+        )
+
+
+def _unknown(facts: Facts) -> Iterator[Incident]:
+    """Origins outside the servers that were named, where no loop has told of them."""
+    looping = {one.origin for one in facts.repeats if one.kind == REPEATED}
+    if not facts.servers:
+        return
+    for origin in sorted({origin for _, origin in facts.counts} - {*facts.servers} - looping):
+        streams = [number for number, of in facts.counts if of == origin]
+        transactions = max(facts.counts[number, origin] for number in streams)
+        members = facts.sources(streams)
+        yield Incident(
+            "unknown origin",
+            WARNING,
+            f"{transactions:,} transactions carry the server id {origin}, which is not among "
+            f"{', '.join(map(str, facts.servers))}. If its server leaves, nobody drops what is on its way.",
+            [origin],
+            members,
+            transactions=transactions,
+            selects=[("origin", origin, number) for number in streams],
+        )
+
+
+# -- words --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a server wants its statements."""
+
+    mariadb: bool
+    version: tuple[int, ...]
+
+    @classmethod
+    def of(cls, stream: Stream) -> "Dialect":
+        """Read a server's version; without one, that of MySQL 8."""
+        numbers = tuple(int(part) for part in re.findall(r"\d+", stream.version)[:3])
+        return cls("mariadb" in stream.version.lower(), numbers or (8, 4, 0))
+
+    @property
+    def _replica(self) -> bool:
+        return not self.mariadb and self.version >= (8, 0, 23)
+
+    @property
+    def stop(self) -> str:
+        return "STOP REPLICA" if self._replica else "STOP SLAVE"
+
+    @property
+    def start(self) -> str:
+        return "START REPLICA" if self._replica else "START SLAVE"
+
+    @property
+    def change(self) -> str:
+        return "CHANGE REPLICATION SOURCE TO" if self._replica else "CHANGE MASTER TO"
+
+    @property
+    def show(self) -> str:
+        if self.mariadb:
+            return "SHOW ALL SLAVES STATUS"
+        return "SHOW REPLICA STATUS" if self._replica else "SHOW SLAVE STATUS"
+
+    @property
+    def filters(self) -> str:
+        return "Replicate_Do_…, Replicate_Ignore_…, Replicate_Ignore_Server_Ids"
+
+    @property
+    def set_global(self) -> str:
+        return "SET GLOBAL" if self.mariadb or self.version < (8, 0, 11) else "SET PERSIST"
+
+    @property
+    def keep_order(self) -> str:
+        if self.mariadb:
+            return "SET GLOBAL slave_parallel_mode = 'optimistic';"
+        name = "replica" if self.version >= (8, 0, 26) else "slave"
+        return f"{self.stop};\nSET GLOBAL {name}_preserve_commit_order = ON;\n{self.start};"
+
+    @property
+    def again(self) -> str:
+        if self.mariadb:
+            return f"{self.stop};\nSET GLOBAL gtid_slave_pos = '…';\n{self.start};"
+        if self._replica:
+            return f"{self.stop};\n{self.change} SOURCE_LOG_FILE = '…', SOURCE_LOG_POS = …;\n{self.start};"
+        return f"{self.stop};\n{self.change} MASTER_LOG_FILE = '…', MASTER_LOG_POS = …;\n{self.start};"
+
+    @property
+    def again_why(self) -> str:
+        return (
+            "after the new id: lets it take again what came since the backup, from the position that was "
+            "stored with the backup. With MySQL's auto-position the new id is enough."
+        )
+
+    def of_channel(self, channel: str, setting: str) -> str:
+        """Write a change of one of several connections."""
+        name = channel.replace("'", "''")
+        if self.mariadb:
+            return f"STOP SLAVE '{name}';\nCHANGE MASTER '{name}' TO {setting};\nSTART SLAVE '{name}';"
+        of = f" FOR CHANNEL '{name}'"
+        return f"{self.stop}{of};\n{self.change} {setting}{of};\n{self.start}{of};"
+
+
+def _and(names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _servers(origins: Iterable[int]) -> str:
+    ids = [str(origin) for origin in dict.fromkeys(origins)]
+    return f"server {ids[0]}" if len(ids) == 1 else f"servers {_and(ids)}"
+
+
+def _tables(several: Iterable[Sequence[str]]) -> list[str]:
+    return sorted({table for tables in several for table in tables})[:_TABLES]
+
+
+def _least(times: Iterable[int | None]) -> int | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _most(times: Iterable[int | None]) -> int | None:
+    return max((time for time in times if time is not None), default=None)
+
+
+def as_dict(incident: Incident) -> dict[str, Any]:
+    """Return an incident as plain values."""
+    names = (name for name in Incident.__slots__ if name not in {"statements", "selects"})
+    return {
+        **{name: getattr(incident, name) for name in names},
+        "statements": [{"member": one.member, "sql": one.sql, "why": one.why} for one in incident.statements],
+    }

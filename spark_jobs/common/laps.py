@@ -1,0 +1,149 @@
+"""Transactions that are several times in one log: honest repeats, or laps of what nobody drops.
+
+A member drops what carries its own id, so a repeat in the log of the server that it comes from is honest: it
+was executed twice. With that log at hand the others are compared with it. Without it, two transactions
+without GTIDs can be equal and honest, such as the same row inserted twice within a second by one session into
+a table without a key. So a repeat is one of the same transaction only
+
+- if the log holds commit times (MySQL 8.0): the time of the original commit is the same to the microsecond
+  and the later commits are later; or
+- if it contradicts the rows of a table with a key: a row is inserted that is there, or changed or deleted as
+  it is not; or
+- if it recurs in at least three different seconds, as told by the transactions around it, and its origin
+  writes nothing else in as many: a session that sets its TIMESTAMP gives its work the same time again and
+  again, but it lives.
+
+Other repeats are undecidable.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from spark_jobs.common.presence import owner_count
+
+__all__ = ["REPEATED", "REUSED", "UNDECIDABLE", "judge", "repeats", "suspects", "with_clocks"]
+
+REPEATED: Final = "repeated"
+REUSED: Final = "GTID used twice"
+UNDECIDABLE: Final = "undecidable"
+
+_MOVED_ON_S: Final = 2
+_SECONDS_SEEN: Final = 3
+
+
+def suspects(present: DataFrame, owners: Mapping[int, Sequence[int]]) -> DataFrame:
+    """Return the signatures of ``presence`` that are somewhere more often than where they come from.
+
+    ``expected`` is how often they are there, null where that log was not read.
+    """
+    several = sf.exists("seen", lambda place: place.times > 1) | sf.col("differs")
+    counted = present.where(several).withColumn("expected", owner_count(owners))
+    more = sf.exists("seen", lambda place: place.times > sf.col("expected"))
+    return counted.where(sf.col("by_gtid") | sf.col("expected").isNull() | more)
+
+
+def repeats(signed: DataFrame, suspected: DataFrame) -> DataFrame:
+    """Return the occurrences of what is suspected, numbered in each log as ``nth`` from 1."""
+    same = Window.partitionBy("stream", "signature")
+    chosen = signed.join(suspected.select("signature", "expected", "differs"), "signature")
+    counted = chosen.withColumn("occurrences", sf.count("*").over(same))
+    several = counted.where((sf.col("occurrences") > sf.coalesce("expected", sf.lit(1))) | sf.col("differs"))
+    return several.withColumn("nth", sf.row_number().over(same.orderBy("first_offset")))
+
+
+def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
+    """Add what the log around an occurrence says about the time: the latest time of a witness before it.
+
+    ``contradicts`` is there for :func:`judge`, and false.
+    Witnesses are the transactions that occur once. ``clock`` is of all of them, ``own_clock`` of those of
+    the same origin, ``next_clock`` of the first one after the occurrence; null where there is none.
+    """
+    single = signed.join(
+        repeated.select("stream", "signature").distinct(), ["stream", "signature"], "left_anti"
+    )
+    witnesses = single.where("dated is not null").groupBy(
+        "stream", "server_id", sf.col("dated").alias("seen")
+    )
+    ticks = witnesses.agg(sf.min("first_offset").alias("first_offset"))
+    line = repeated.withColumn("seen", sf.lit(None).cast("long")).unionByName(ticks, allowMissingColumns=True)
+    order = Window.partitionBy("stream").orderBy("first_offset")
+    before = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    after = order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    own = Window.partitionBy("stream", "server_id").orderBy("first_offset")
+    timed = line.select(
+        "*",
+        sf.max("seen").over(before).alias("clock"),
+        sf.first("seen", ignorenulls=True).over(after).alias("next_clock"),
+        sf.max("seen").over(own.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("own_clock"),
+    )
+    return timed.where("nth is not null").drop("seen").withColumn("contradicts", sf.lit(False))
+
+
+def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
+    """Return a row per signature and stream: ``kind``, the ``evidence``, laps, and where it was seen.
+
+    ``repeated`` has clocks, and ``contradicts``: whether an occurrence contradicts the rows of a table.
+    ``lap_ms`` is the mean time of a lap where the log tells it, ``lap_ms_at_most`` a bound where a later
+    transaction gives one; where none does, ``going`` is true: it may still go round. ``nameless`` are the
+    streams of servers whose id is not known: what repeats in them may be their own.
+    """
+    grouped = repeated.groupBy("stream", "signature").agg(
+        sf.first("by_gtid").alias("by_gtid"),
+        sf.first("expected").alias("expected"),
+        sf.max("differs").alias("differs"),
+        sf.min_by("transaction", "nth").alias("transaction"),
+        sf.min_by("server_id", "nth").alias("origin"),
+        sf.min_by("tables", "nth").alias("tables"),
+        sf.max("form").alias("form"),
+        sf.min("dated").alias("dated"),
+        sf.max("clock").alias("last_clock"),
+        sf.count("*").cast("int").alias("occurrences"),
+        sf.max("contradicts").alias("contradicts"),
+        sf.count_distinct("clock").alias("seconds_seen"),
+        sf.count_distinct("own_clock").alias("own_seconds"),
+        (sf.max("clock") - sf.min("clock")).alias("clock_span"),
+        sf.count_distinct("immediate_commit_us").alias("commits"),
+        (sf.max("immediate_commit_us") - sf.min("immediate_commit_us")).alias("commit_span_us"),
+        sf.max_by("next_clock", "nth").alias("next_clock"),
+        *_ends(),
+    )
+    laps = sf.col("occurrences") - sf.coalesce("expected", sf.lit(1))
+    moved = (sf.col("seconds_seen") >= _SECONDS_SEEN) & (sf.col("clock_span") >= _MOVED_ON_S)
+    moved &= (sf.col("own_seconds") < _SECONDS_SEEN) & ~sf.col("stream").isin(*nameless)
+    evidence = (
+        sf.when(sf.col("differs"), "one GTID, different origins or times")
+        .when(sf.col("by_gtid"), "the same GTID")
+        .when(sf.col("expected").isNotNull(), "it is there more often than in the log of its origin")
+        .when(sf.col("commits") == sf.col("occurrences"), "the same original commit time, later commits")
+        .when(sf.col("contradicts"), "it contradicts the rows of a table with a key")
+        .when(moved, "it recurs while the transactions around it move on")
+    )
+    kind = sf.when(sf.col("differs"), REUSED).when(evidence.isNotNull(), REPEATED).otherwise(UNDECIDABLE)
+    by_clock = sf.when(sf.col("clock_span") >= _MOVED_ON_S, sf.col("clock_span") * 1000 / laps)
+    bound = sf.when(
+        sf.col("next_clock").isNotNull(), sf.greatest(sf.col("next_clock") - sf.col("dated"), sf.lit(0)) + 1
+    )
+    several = laps > 0
+    return grouped.select(
+        kind.alias("kind"), evidence.alias("evidence"), "stream", "signature", "origin", "transaction",
+        "dated", "last_clock", "tables", "form", "occurrences", laps.alias("laps"),
+        sf.when(several, sf.coalesce(sf.col("commit_span_us") / 1000 / laps, by_clock)).alias("lap_ms"),
+        sf.when(several, bound * 1000 / laps).alias("lap_ms_at_most"),
+        sf.col("next_clock").isNull().alias("going"),
+        "first_key", "last_key", "first_offset", "last_offset", "first_place", "last_place",
+    )  # fmt: skip
+
+
+def _ends() -> list[Column]:
+    """First and last place of a group of occurrences."""
+    return [
+        sf.min_by("first_key", "first_offset").alias("first_key"),
+        sf.max_by("last_key", "last_offset").alias("last_key"),
+        sf.min("first_offset").alias("first_offset"),
+        sf.max("last_offset").alias("last_offset"),
+        sf.min_by(sf.concat_ws(":", "log_file", "position"), "first_offset").alias("first_place"),
+        sf.max_by(sf.concat_ws(":", "log_file", "position"), "first_offset").alias("last_place"),
+    ]

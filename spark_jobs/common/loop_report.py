@@ -1,0 +1,298 @@
+"""The page and the summary of loop detection: verdict and ring first, then each incident, then figures."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.common.charts import count
+from spark_jobs.common.incidents import DOUBT, Incident, as_dict
+from spark_jobs.common.job import Job, moment
+from spark_jobs.common.report import Cell, Code, Report
+from spark_jobs.common.ring import draw
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from spark_jobs.loop_detection import Findings
+
+__all__ = ["report", "summary", "verdict"]
+
+_SHOWN: Final = 25
+_MANY: Final = 3
+
+
+def verdict(findings: "Findings") -> tuple[str, str, str]:
+    """Return what came out: a word for programs, a sentence, a mood."""
+    bad = list(dict.fromkeys(one.kind for one in findings.incidents if one.severity != DOUBT))
+    if bad:
+        number = sum(one.severity != DOUBT for one in findings.incidents)
+        incidents = "One incident" if number == 1 else f"{number} incidents"
+        return "incidents", f"{incidents}: {', '.join(bad)}.", "bad"
+    for word, sentence in _doubts(findings):
+        return word, sentence, "doubt"
+    members = findings.facts.topology.members
+    if len(members) == 1:
+        text = (
+            f"No loop in the log of {members[0]}. What others have and it lacks is seen only with their "
+            "logs: give --source for each member."
+        )
+    else:
+        compared = count(findings.compared)
+        where = f"where they belong on {len(members)} members"
+        text = f"No loop: {compared} transactions are {where}, none twice."
+    return "healthy", text, "good"
+
+
+def _doubts(findings: "Findings") -> Iterator[tuple[str, str]]:
+    """Give what speaks against a good verdict, the weightiest first."""
+    if not findings.transactions:
+        yield "nothing read", "No verdict: there are no transactions in what was read."
+    elif not findings.compared:
+        text = "No verdict: no transaction has a GTID, a row or a statement that could be compared."
+        yield "nothing read", text
+    if findings.incidents:
+        kinds = dict.fromkeys(one.kind for one in findings.incidents)
+        yield "doubt", f"Nothing goes round, but look at: {', '.join(kinds)}."
+    if findings.alone:
+        text = (
+            f"No verdict for {', '.join(findings.alone)}: no transaction is also in the log of another "
+            "member. Either replication does not run, log_slave_updates is off, or the logs do not overlap."
+        )
+        yield "not compared", text
+    if findings.undecided:
+        what = f"{count(findings.undecided)} repeated transaction{'s' if findings.undecided > 1 else ''}"
+        text = f"No loop for certain, but {what} of which the logs do not tell whether they are honest."
+        yield "undecidable", text
+
+
+def summary(job: Job, findings: "Findings") -> dict[str, Any]:
+    """Return the incidents for ``summary.json``, with the first keys of each."""
+    facts = findings.facts
+    word, text, _ = verdict(findings)
+    return {
+        "verdict": word,
+        "verdict_text": text,
+        "transactions": findings.transactions,
+        "transactions_compared": findings.compared,
+        "incidents_total": len(findings.incidents),
+        "undecidable_total": findings.undecided,
+        "incidents": [
+            {
+                **as_dict(one), "since": moment(one.since), "until": moment(one.until),
+                "raw_keys": _keys(findings, n),
+            }
+            for n, one in enumerate(findings.incidents[:_SHOWN], 1)
+        ],
+        "topology": {
+            "members": [
+                {
+                    "source": one.source, "epoch": one.epoch, "server_ids": list(one.own),
+                    "server_version": one.version, "transactions": one.transactions,
+                }
+                for one in facts.streams
+            ],
+            "ways": [list(way) for way in facts.topology.edges],
+            "rings": [list(ring) for ring in facts.topology.rings],
+            "order_is_sure": facts.topology.sure,
+        },
+        "presence": [
+            {"origin": row.origin, "times": list(row.times), "transactions": row.transactions}
+            for row in findings.patterns
+        ],
+        "undecidable": [row.asDict() for row in findings.undecidable[:_SHOWN]],
+        "sources": job.sources,
+    }  # fmt: skip
+
+
+def _keys(findings: "Findings", number: int) -> list[str]:
+    return list(findings.keys.get(number, ()))
+
+
+def report(job: Job, findings: "Findings") -> Report:
+    """Build the page."""
+    page = Report("Loop detection", [", ".join(job.sources)])
+    _, text, mood = verdict(findings)
+    page.verdict(text, mood)
+    missing = max((one.transactions for one in findings.incidents if one.path == ()), default=0)
+    laps = max((one.laps or 0 for one in findings.incidents), default=0)
+    page.tiles(
+        [
+            ("members", len(findings.facts.topology.members)),
+            ("transactions", findings.transactions),
+            ("incidents", len(findings.incidents)),
+            ("laps, at most", laps),
+            ("missing, at most", missing),
+        ]
+    )
+    _picture(page, findings)
+    for note in job.notes:
+        page.text(note)
+    for number, incident in enumerate(findings.incidents[:_SHOWN], 1):
+        _incident(page, number, incident, _keys(findings, number))
+    if len(findings.incidents) > _SHOWN:
+        page.text(f"The {_SHOWN} worst; all {len(findings.incidents)} are in the table incidents.")
+    _presence(page, findings)
+    _members(page, job, findings)
+    if findings.undecidable:
+        _undecidable(page, findings)
+    return page
+
+
+def _picture(page: Report, findings: "Findings") -> None:
+    """Draw the members, with the path of the worst incident."""
+    facts = findings.facts
+    topology = facts.topology
+    worst: Incident | None = findings.incidents[0] if findings.incidents else None
+    path = list(worst.path) if worst is not None else []
+    ordered = topology.path(topology.members)
+    marks: dict[str, str] = {}
+    for incident in reversed(findings.incidents):
+        for member in incident.members:
+            marks[member] = "doubt" if incident.severity == DOUBT else "bad"
+    named = [(member, _ids(facts.stream_of(member).own)) for member in ordered]
+    known = {server_id for one in facts.streams for server_id in one.own}
+    strange = (
+        [o for o in worst.origins if o not in known] if worst is not None and worst.kind == "loop" else []
+    )
+    if not named:
+        return
+    title = " to ".join(path) if path else ", ".join(ordered)
+    page.chart(
+        draw(
+            title, named, topology.edges, path=path,
+            round_trip=worst is not None and worst.kind == "loop",
+            marks=marks, origin=f"id {strange[0]}" if strange else "",
+        )
+    )  # fmt: skip
+    told = "Circles hold server ids. Who replicates from whom is inferred from the logs."
+    if not topology.sure:
+        told += " They do not tell in which order the ring runs: the one drawn is a guess."
+    page.text(told)
+
+
+def _ids(own: Sequence[int]) -> str:
+    text = "?" if not own else str(own[-1])
+    return text if len(text) <= 6 else f"…{text[-5:]}"
+
+
+def _incident(page: Report, number: int, incident: Incident, keys: Sequence[str]) -> None:
+    page.section(f"{number}. {incident.kind[0].upper()}{incident.kind[1:]}")
+    page.verdict(", ".join(incident.members), "doubt" if incident.severity == DOUBT else "bad")
+    page.text(incident.what)
+    page.facts(
+        [
+            ("severity", incident.severity),
+            ("since", _time(incident.since)),
+            ("until", "still going round" if incident.going else _time(incident.until)),
+            ("origin", ", ".join(f"server {origin}" for origin in incident.origins)),
+            ("path", _path(incident)),
+            ("transactions", count(incident.transactions)),
+            ("laps, at most", None if incident.laps is None else count(incident.laps)),
+            ("a lap takes", _lap(incident)),
+            ("tables", ", ".join(incident.tables)),
+        ]
+    )
+    for statement in incident.statements:
+        page.statement(f"On {statement.member}: {statement.why}", statement.sql)
+    if incident.evidence:
+        page.text("Evidence: " + "; ".join(incident.evidence) + ".")
+    if keys:
+        page.keys("Raw events, by key (more in the table evidence)", keys)
+
+
+def _time(seconds: int | None) -> str | None:
+    return None if seconds is None else f"{moment(seconds)} UTC"
+
+
+def _path(incident: Incident) -> str:
+    if not incident.path:
+        return ""
+    ways = list(incident.path)
+    return " → ".join([*ways, ways[0]] if incident.kind == "loop" else ways)
+
+
+def _lap(incident: Incident) -> str | None:
+    if incident.lap_ms is not None:
+        return f"{incident.lap_ms:,.1f} ms"
+    return None if incident.lap_ms_at_most is None else f"{incident.lap_ms_at_most:,.1f} ms at most"
+
+
+def _presence(page: Report, findings: "Findings") -> None:
+    page.section(
+        "Where transactions are",
+        "How often the log of each member has a transaction. In a healthy ring each one is everywhere once; "
+        "what lies before or after the part of a log that was read is not missing.",
+    )
+    streams = findings.facts.streams
+    several = len({one.source for one in streams}) < len(streams)
+    names = [f"{one.source}, epoch {one.epoch}" if several else one.source for one in streams]
+    page.table(
+        ["origin", *names, "transactions", "from", "to"],
+        [
+            (
+                Code(str(row.origin)), *(_times(times) for times in row.times), row.transactions,
+                moment(row.since), moment(row.until),
+            )
+            for row in findings.patterns
+        ],
+    )  # fmt: skip
+
+
+def _times(times: int) -> Cell:
+    return "not" if not times else "once" if times == 1 else "twice" if times < _MANY else "more often"
+
+
+def _members(page: Report, job: Job, findings: "Findings") -> None:
+    facts = findings.facts
+    page.section("Members and origins", f"What was read: {'; '.join(job.facts)}.")
+    page.table(
+        ["member", "epoch", "server id", "version", "transactions", "last"],
+        [
+            (
+                one.source, one.epoch, Code(", ".join(map(str, one.own)) or "unknown"), one.version,
+                one.transactions, moment(one.last_time),
+            )
+            for one in facts.streams
+        ],
+    )  # fmt: skip
+    totals: dict[int, int] = {}
+    for (_, origin), number in facts.counts.items():
+        totals[origin] = max(totals.get(origin, 0), number)
+    looping = {origin for one in findings.incidents if one.kind == "loop" for origin in one.origins}
+    page.table(
+        ["origin", "whose", "transactions in one log, at most"],
+        [
+            (Code(str(origin)), _whose(findings, origin, origin in looping), number)
+            for origin, number in sorted(totals.items())
+        ],
+    )
+
+
+def _whose(findings: "Findings", origin: int, looping: bool) -> str:
+    owners = findings.facts.owners(origin)
+    if owners:
+        return ", ".join(owners)
+    if origin in findings.facts.servers:
+        return "named in --servers"
+    return "nobody's: it goes round" if looping else "a server whose log was not read"
+
+
+def _undecidable(page: Report, findings: "Findings") -> None:
+    page.section(
+        "Undecidable repeats",
+        "Equal transactions without GTID for which the logs do not tell a loop from honest work, such as the "
+        "same row inserted twice within a second, or by a session that sets its TIMESTAMP. With the log of "
+        "the origin as a further --source they can be told apart.",
+    )
+    rows: Sequence[Row] = findings.undecidable[:_SHOWN]
+    page.table(
+        ["origin", "member", "times", "tables", "dated (UTC)", "first event", "last event"],
+        [
+            (
+                Code(str(row.origin)), findings.facts.source(row.stream), row.occurrences,
+                ", ".join(row.tables) or None, moment(row.dated), Code(row.first_key), Code(row.last_key),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+    if findings.undecided > len(rows):
+        page.text(f"The {len(rows)} with most occurrences of {count(findings.undecided)}.")

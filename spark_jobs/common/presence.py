@@ -1,0 +1,423 @@
+"""Which transaction is on which member: the logs of all members of a topology, side by side.
+
+A stream is one epoch of one source, the log of one server. What tells a transaction is its signature, which
+is the same on all members: its GTID; without one its origin, session, times and content, that is database,
+table, operation and decoded values, and for statements database, text and the variables before it.
+
+That a stream lacks a transaction says nothing by itself: its log may begin later, end earlier, or have no
+transactions of other servers at all. So :func:`claims` says where something can be missing, by the order of
+a log in which it is:
+
+- ``skipped``: transactions of the same origin that lie before it and after it in that log have arrived;
+- ``own``: the same, of the member's own id: it has written others before and after, and not this one;
+- ``never``: of an origin of which nothing arrives, while what the other server writes itself does, before
+  and after it, and after something of the member's own that has gone the other way;
+- ``restored``: of the member's own id, from before the first that its log has, while transactions of others
+  from before and after it have arrived since its log began;
+- ``shared id``: of an id that two servers have.
+
+Servers that apply transactions in parallel log them in another order. Where that is seen, the bounds are
+narrowed by as much as it is seen.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid
+from millrace.binlog.types import EventType
+from spark_jobs.common.content import DIGESTS
+from spark_jobs.common.transactions import INSTANCE, is_gtid
+
+__all__ = [
+    "NEVER",
+    "OWN",
+    "RESTORED",
+    "SHARED_ID",
+    "SKIPPED",
+    "Claim",
+    "Stream",
+    "absences",
+    "claims",
+    "executed_before",
+    "find_streams",
+    "order_of",
+    "owner_count",
+    "pairs",
+    "presence",
+    "sign",
+    "stream_frame",
+]
+
+SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored", "shared id"
+
+_HEADS: Final = [
+    event_type.name
+    for event_type in (
+        EventType.START_EVENT_V3,
+        EventType.FORMAT_DESCRIPTION_EVENT,
+        EventType.PREVIOUS_GTIDS_LOG_EVENT,
+        EventType.MARIADB_GTID_LIST_EVENT,
+        EventType.BINLOG_CHECKPOINT_EVENT,
+        EventType.ROTATE_EVENT,
+        EventType.STOP_EVENT,
+    )
+]
+"""Events that a server writes about its own log, with its own id."""
+_LOGS: Final = 1000
+_GTID: Final = "gtid"
+_SECOND: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The log of one server, as far as it was read.
+
+    ``own`` are the server's ids in the order in which it took them, ``logs`` tells this server's files from
+    those of others, ``gtids`` are the transactions before the first event, None where that is not known.
+    Times are seconds since 1970.
+    """
+
+    number: int
+    source: str
+    epoch: int
+    own: Sequence[int] = ()
+    version: str = ""
+    gtids: str | None = None
+    logs: frozenset[int] = frozenset()
+    first_time: int | None = None
+    last_time: int | None = None
+    transactions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """In the log of ``reference``, between two offsets, what ``member`` lacks of an origin is missing.
+
+    ``form`` is how the transactions are logged, None for all.
+    """
+
+    reference: int
+    member: int
+    origin: int
+    form: str | None
+    rule: str
+    low: int
+    high: int
+
+
+_CLAIM_SCHEMA: Final = (
+    "reference int, member int, origin bigint, claimed_form string, rule string, low bigint, high bigint"
+)
+_EVERYWHERE: Final = -1, (1 << 63) - 1
+
+
+def find_streams(events: DataFrame, occurrences: DataFrame, sources: Sequence[str]) -> list[Stream]:
+    """Return what each stream is, in the order of ``sources``; their numbers count from 0."""
+    stream = ["source", "epoch"]
+    heads = events.where(sf.col("type").isin(_HEADS) & sf.col("transaction").isNull())
+    described = sf.col("type").isin(_HEADS[:2])
+    log = sf.when(described, sf.xxhash64("log_file", "timestamp", "position"))
+    written = heads.groupBy(*stream, "server_id").agg(
+        sf.min("offset").alias("since"),
+        sf.max_by("server_version", sf.when(sf.col("server_version").isNotNull(), sf.col("offset"))).alias(
+            "version"
+        ),
+        sf.slice(sf.sort_array(sf.collect_set(log)), 1, _LOGS).alias("logs"),
+        sf.min(sf.when(described & (sf.col("timestamp") > 0), sf.col("timestamp"))).alias("first_time"),
+    )
+    lists = heads.where("gtids is not null").groupBy(*stream).agg(
+        sf.min_by("gtids", "offset").alias("gtids"), sf.min("offset").alias("listed_at")
+    )  # fmt: skip
+    counted = occurrences.groupBy(*stream).agg(
+        sf.count("*").alias("transactions"),
+        sf.min("first_offset").alias("first_offset"),
+        sf.min("dated").alias("first_time"),
+        sf.max("dated_to").alias("last_time"),
+    )
+    ids: dict[tuple[str, int], list[Row]] = {}
+    for row in written.orderBy("since").collect():
+        ids.setdefault((row.source, row.epoch), []).append(row)
+    numbers = {(row.source, row.epoch): row for row in counted.collect()}
+    gtids = {(row.source, row.epoch): row for row in lists.collect()}
+    rank = {source: place for place, source in enumerate(sources)}
+    keys = sorted({*ids, *numbers}, key=lambda key: (rank.get(key[0], len(rank)), key))
+    return [
+        _stream(number, key, ids.get(key, []), numbers.get(key), gtids.get(key))
+        for number, key in enumerate(keys)
+    ]
+
+
+def _stream(
+    number: int, key: tuple[str, int], ids: Sequence[Row], counted: Row | None, listed: Row | None
+) -> Stream:
+    times = [row.first_time for row in ids if row.first_time is not None]
+    if counted is not None and counted.first_time is not None and not times:
+        times = [counted.first_time]
+    before = listed if counted is None or listed is None or listed.listed_at < counted.first_offset else None
+    return Stream(
+        number,
+        *key,
+        own=tuple(row.server_id for row in ids),
+        version=next((row.version for row in reversed(ids) if row.version), ""),
+        gtids=None if before is None else before.gtids,
+        logs=frozenset(log for row in ids for log in row.logs),
+        first_time=min(times, default=None),
+        last_time=None if counted is None else counted.last_time,
+        transactions=0 if counted is None else counted.transactions,
+    )
+
+
+def stream_frame(spark: SparkSession, streams: Sequence[Stream]) -> DataFrame:
+    """Return the numbers of streams by source and epoch."""
+    rows = [(one.source, one.epoch, one.number) for one in streams]
+    return spark.createDataFrame(rows, "source string, epoch int, stream int")
+
+
+def sign(occurrences: DataFrame, content: DataFrame, numbers: DataFrame) -> DataFrame:
+    """Add ``signature``, ``by_gtid`` and ``stream``; leave out what has neither GTID nor content.
+
+    ``content`` has the columns of an occurrence, ``changes`` (how many) and ``digest`` (a sum of hashes, so
+    that it does not matter how rows are spread over events). ``numbers`` is of :func:`stream_frame`.
+    """
+    summed = content.groupBy(*INSTANCE).agg(
+        sf.sum("changes").alias("changes"),
+        (sf.sum(sf.col("digest").cast("decimal(20,0)")) % sf.lit(DIGESTS)).alias("digest"),
+    )
+    parts = ["server_id", "thread_id", "dated", "dated_to", "original_commit_us", "changes", "digest"]
+    digest = sf.sha2(
+        sf.concat_ws("|", *(sf.coalesce(sf.col(name).cast("string"), sf.lit("")) for name in parts)), 256
+    )
+    signed = occurrences.join(summed, list(INSTANCE), "left").withColumn("by_gtid", is_gtid())
+    signature = sf.when(sf.col("by_gtid"), sf.col("transaction")).when(sf.col("digest").isNotNull(), digest)
+    named = signed.withColumn("signature", signature).where("signature is not null").drop("digest")
+    form = sf.when(sf.col("by_gtid"), _GTID).otherwise(sf.col("form"))
+    return named.withColumn("form", form).join(sf.broadcast(numbers), ["source", "epoch"])
+
+
+def presence(signed: DataFrame) -> DataFrame:
+    """Return a row per signature.
+
+    ``seen`` holds for each stream that has it how often and between what offsets; ``differs`` tells that one
+    GTID stands for several transactions.
+    """
+    each = signed.groupBy("signature", "stream").agg(
+        sf.max("by_gtid").alias("by_gtid"),
+        sf.min_by("server_id", "first_offset").alias("origin"),
+        sf.min("server_id").alias("low_id"),
+        sf.max("server_id").alias("high_id"),
+        sf.min("dated").alias("dated"),
+        sf.max("dated").alias("last_dated"),
+        sf.max("dated_to").alias("dated_to"),
+        sf.min_by("transaction", "first_offset").alias("transaction"),
+        sf.max("tables").alias("tables"),
+        sf.max("form").alias("form"),
+        sf.count("*").cast("int").alias("times"),
+        sf.min("first_offset").alias("first_offset"),
+        sf.max("last_offset").alias("last_offset"),
+        sf.min("immediate_commit_us").alias("committed_us"),
+        sf.min("original_commit_us").alias("original_us"),
+    )
+    place = sf.struct("stream", "times", "first_offset", "last_offset", "committed_us", "original_us")
+    moved = sf.coalesce(sf.max("last_dated") - sf.min("dated"), sf.lit(0)) > _SECOND
+    differs = sf.max("by_gtid") & ((sf.min("low_id") != sf.max("high_id")) | moved)
+    return each.groupBy("signature").agg(
+        sf.max("by_gtid").alias("by_gtid"),
+        sf.min_by("origin", "stream").alias("origin"),
+        sf.min("dated").alias("dated"),
+        sf.max("dated_to").alias("dated_to"),
+        sf.min_by("transaction", "stream").alias("transaction"),
+        sf.max("tables").alias("tables"),
+        sf.max("form").alias("form"),
+        differs.alias("differs"),
+        sf.sort_array(sf.collect_list(place)).alias("seen"),
+    )
+
+
+def owner_count(owners: Mapping[int, Sequence[int]]) -> Column:
+    """Return how often a transaction is in the log of its origin, null where that was not read.
+
+    ``owners`` are the streams of each server id.
+    """
+    read = sf.lit(None).cast("array<int>")
+    for origin, streams in owners.items():
+        numbers = sf.array(*(sf.lit(stream) for stream in streams))
+        read = sf.when(sf.col("origin") == origin, numbers).otherwise(read)
+    there = sf.filter("seen", lambda place: sf.array_contains(read, place.stream))
+    return sf.array_max(sf.transform(there, lambda place: place.times))
+
+
+def pairs(present: DataFrame) -> DataFrame:
+    """Return what two streams have in common of an origin: how much, between what offsets of the first."""
+    both = present.where(sf.size("seen") > 1).select("origin", "form", "seen", sf.explode("seen").alias("p"))
+    each = both.select("origin", "form", "p", sf.explode("seen").alias("m")).where("p.stream != m.stream")
+    return each.groupBy(
+        sf.col("p.stream").alias("reference"), sf.col("m.stream").alias("member"), "origin", "form"
+    ).agg(
+        sf.min("p.first_offset").alias("low"),
+        sf.max("p.last_offset").alias("high"),
+        sf.count("*").alias("common"),
+    )
+
+
+def claims(
+    streams: Sequence[Stream],
+    common: Iterable[Row],
+    carried: Iterable[tuple[int, int]],
+    shared: Iterable[int] = (),
+) -> list[Claim]:
+    """Say where something can be missing.
+
+    ``common`` are rows of :func:`pairs`, ``carried`` the streams that have transactions of an origin, as
+    pairs, ``shared`` the ids that two servers have.
+    """
+    by_pair: dict[tuple[int, int], list[Row]] = {}
+    for row in common:
+        by_pair.setdefault((row.reference, row.member), []).append(row)
+    has, twice = set(carried), set(shared)
+    made = []
+    for reference in streams:
+        for member in streams:
+            if reference.source == member.source:
+                continue
+            rows = by_pair.get((reference.number, member.number), [])
+            both = reference.number, member.number
+            made += [Claim(*both, origin, None, SHARED_ID, *_EVERYWHERE) for origin in twice]
+            made += [
+                Claim(*both, r.origin, r.form, OWN if r.origin in member.own else SKIPPED, r.low, r.high)
+                for r in rows
+                if r.origin not in twice
+            ]
+            origins = {origin for number, origin in has if number == reference.number} - twice
+            made += _never(reference, member, rows, {o for o in origins if (member.number, o) not in has})
+            made += _restored(reference, member, rows, origins & set(member.own))
+    return made
+
+
+def _never(reference: Stream, member: Stream, rows: Sequence[Row], origins: set[int]) -> list[Claim]:
+    arrived = [row for row in rows if row.origin in reference.own]
+    if not arrived:
+        return []
+    went = [row.low for row in rows if row.origin in member.own]
+    low = max(min(row.low for row in arrived), min(went, default=0))
+    high = max(row.high for row in arrived)
+    both = reference.number, member.number
+    return [Claim(*both, origin, None, NEVER, low, high) for origin in origins - set(member.own)]
+
+
+def _restored(reference: Stream, member: Stream, rows: Sequence[Row], origins: set[int]) -> list[Claim]:
+    foreign = [row for row in rows if row.origin not in member.own]
+    if not foreign:
+        return []
+    low = min(row.low for row in foreign)
+    both = reference.number, member.number
+    made = []
+    for origin in origins:
+        own = [row.low for row in rows if row.origin == origin]
+        high = min(own) - 1 if own else max(row.high for row in foreign)
+        made.append(Claim(*both, origin, None, RESTORED, low, high))
+    return made
+
+
+def absences(
+    spark: SparkSession, present: DataFrame, made: Sequence[Claim], streams: Sequence[Stream]
+) -> DataFrame:
+    """Return what is missing: a row per signature, ``member`` and ``reference``, with its ``rule``.
+
+    ``lacking`` is how many occurrences are missing, for a member may have some of several equal ones.
+    """
+    first = {one.number: one.first_time or 0 for one in streams}
+    frame = spark.createDataFrame(
+        [(c.reference, c.member, c.origin, c.form, c.rule, c.low, c.high) for c in made], _CLAIM_SCHEMA
+    )
+    numbers = sf.array(*(sf.lit(one.number) for one in streams)).cast("array<int>")
+    uneven = (sf.size("seen") < len(streams)) | (
+        sf.array_max(sf.transform("seen", lambda place: place.times))
+        != sf.array_min(sf.transform("seen", lambda place: place.times))
+    )
+    members = present.where(uneven).withColumn("gone", sf.explode(numbers))
+    had = sf.filter("seen", lambda place: place.stream == sf.col("gone"))
+    lacking = members.withColumn("had", sf.coalesce(sf.get(had, sf.lit(0)).times, sf.lit(0)))
+    referred = lacking.withColumn("p", sf.explode("seen")).where("p.stream != gone")
+    owned = sf.lit(False)
+    for one in streams:
+        owned |= (sf.col("p.stream") == one.number) & sf.col("origin").isin(*one.own)
+    short = (sf.col("had") == 0) | (owned & ~sf.col("by_gtid") & (sf.col("had") < sf.col("p.times")))
+    began = sf.lit(0)
+    for number, time in first.items():
+        began = sf.when(sf.col("gone") == number, sf.lit(time)).otherwise(began)
+    of_claim = (
+        (sf.col("p.stream") == sf.col("reference"))
+        & (sf.col("gone") == sf.col("member"))
+        & (sf.col("origin") == sf.col("claim_origin"))
+        & (sf.col("claimed_form").isNull() | (sf.col("claimed_form") == sf.col("form")))
+        & (sf.col("p.first_offset") >= sf.col("low"))
+        & (sf.col("p.last_offset") <= sf.col("high"))
+    )
+    named = sf.broadcast(frame.withColumnRenamed("origin", "claim_origin"))
+    found = referred.where(short).join(named, of_claim)
+    late = (sf.col("rule") != SHARED_ID) | sf.coalesce(sf.col("dated") >= began, sf.lit(True))
+    amount = sf.when(sf.col("had") == 0, sf.when(owned, sf.col("p.times")).otherwise(1)).otherwise(
+        sf.col("p.times") - sf.col("had")
+    )
+    return found.where(late).select(
+        "signature", "transaction", "by_gtid", "origin", "form", "dated", "dated_to", "tables", "member",
+        "reference", "rule", "low", "high", amount.alias("lacking"),
+        sf.col("p.first_offset").alias("first_offset"), sf.col("p.last_offset").alias("last_offset"),
+    )  # fmt: skip
+
+
+def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[int, int, int]]) -> list[Row]:
+    """Return how the order of two logs differs for an origin; ``triples`` are reference, member and origin.
+
+    ``ahead`` is by how many offsets of the reference the member had gone on before one arrived, ``turned``
+    how many arrived so, ``since`` the time of the first of them.
+    """
+    wanted = list(triples)
+    if not wanted:
+        return []
+    frame = spark.createDataFrame(wanted, "reference int, member int, origin bigint")
+    once = present.where(sf.size("seen") > 1).select("origin", "dated", "seen", sf.explode("seen").alias("p"))
+    both = once.select("origin", "dated", "p", sf.explode("seen").alias("m"))
+    pair = both.where("p.stream != m.stream and p.times = 1 and m.times = 1").select(
+        sf.col("p.stream").alias("reference"), sf.col("m.stream").alias("member"), "origin", "dated",
+        sf.col("p.first_offset").alias("there"), sf.col("m.first_offset").alias("here"),
+    )  # fmt: skip
+    arrived = Window.partitionBy("reference", "member", "origin").orderBy("here")
+    furthest = sf.max("there").over(arrived.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    ahead = pair.join(sf.broadcast(frame), ["reference", "member", "origin"]).withColumn(
+        "ahead", furthest - sf.col("there")
+    )
+    return (
+        ahead.groupBy("reference", "member", "origin")
+        .agg(
+            sf.max("ahead").alias("ahead"),
+            sf.count_if(sf.col("ahead") > 0).alias("turned"),
+            sf.min(sf.when(sf.col("ahead") > 0, sf.col("dated"))).alias("since"),
+            sf.count("*").alias("common"),
+        )
+        .collect()
+    )
+
+
+def executed_before(transaction: str, gtids: str | None) -> bool | None:
+    """Tell whether a log's head lists a transaction as older than the log; None where it cannot be told."""
+    if gtids is None:
+        return None
+    try:
+        if transaction.count("-") == 2:
+            wanted = MariadbGtid.parse(transaction)
+            listed = [MariadbGtid.parse(part) for part in gtids.split(",") if part]
+            return any(
+                one.domain_id == wanted.domain_id
+                and one.server_id == wanted.server_id
+                and one.seq_no >= wanted.seq_no
+                for one in listed
+            )
+        return GtidSet.parse(gtids).contains(transaction)
+    except (BinlogError, ValueError):
+        return None

@@ -1,0 +1,153 @@
+"""A topology of servers that replicate from each other as MySQL's do, each with a log of real events.
+
+A server writes what its clients change and what it applies; it drops what carries its own id, and with
+GTIDs what it has executed. Nothing else of a server is here: who reads what when is said by the test.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.binlog.events import (
+    AnonymousGtidLogEvent,
+    FormatDescriptionEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    XidEvent,
+)
+from millrace.binlog.events.mariadb import GtidListEntry
+from spark_jobs.common.job import persisted
+from spark_jobs.common.transactions import number_laps
+from spark_jobs.loop_detection import Findings, investigate
+from tests.unit.spark.logs import EventLog
+
+HOP_US = 2300
+
+
+@dataclass(frozen=True)
+class Change:
+    """A transaction as it travels; ``seq_no`` makes it one of MariaDB, ``committed_us`` one of MySQL 8.0."""
+
+    origin: int
+    time: int
+    text: str
+    table: str = "log"
+    operation: str = "insert"
+    number: int = 0
+    thread_id: int = 1
+    statement: bool = False
+    seq_no: int | None = None
+    committed_us: int | None = None
+
+
+@dataclass
+class Server:
+    name: str
+    server_id: int
+    version: str = "5.7.22-log"
+    started: int = 1000
+    skips_executed: bool = False
+    ignores: Sequence[int] = ()
+    logs_updates: bool = True
+    log: EventLog = field(default_factory=EventLog)
+    entries: list[Change] = field(default_factory=list)
+    hops: list[int] = field(default_factory=list)
+    upstream: list["Server"] = field(default_factory=list)
+    taken: dict[str, int] = field(default_factory=dict)
+    listed: Sequence[tuple[int, int]] = ()
+    """What the head of its log lists: server ids and the last sequence numbers."""
+
+    def __post_init__(self) -> None:
+        self._describe()
+
+    def _describe(self) -> None:
+        description = FormatDescriptionEvent(4, self.version, self.started, 19, bytes(40), 0)
+        self.log.add(description, server_id=self.server_id, timestamp=self.started)
+        if self.listed:
+            entries = tuple(GtidListEntry(0, server_id, seq_no) for server_id, seq_no in self.listed)
+            self.log.add(MariadbGtidListEvent(0, entries), server_id=self.server_id, timestamp=self.started)
+
+    def write(self, time: int, text: str, *, origin: int | None = None, **more: Any) -> Change:
+        """Execute a client's transaction; with ``origin`` as a session with another server_id does."""
+        change = Change(self.server_id if origin is None else origin, time, text, **more)
+        self._append(change, 0)
+        return change
+
+    def pull(self, most: int | None = None) -> int:
+        """Take what is new at the servers upstream, of each ``most`` transactions; return how many."""
+        moved = 0
+        for server in self.upstream:
+            start = self.taken.get(server.name, 0)
+            end = len(server.entries) if most is None else min(start + most, len(server.entries))
+            self.taken[server.name] = end
+            for place in range(start, end):
+                moved += self._apply(server.entries[place], server.hops[place])
+        return moved
+
+    def _apply(self, change: Change, hops: int) -> bool:
+        if change.origin == self.server_id or change.origin in self.ignores or not self.logs_updates:
+            return False
+        if self.skips_executed and change in self.entries:
+            return False
+        self._append(change, hops + 1)
+        return True
+
+    def _append(self, change: Change, hops: int) -> None:
+        self.entries.append(change)
+        self.hops.append(hops)
+        more = {"server_id": change.origin, "timestamp": change.time}
+        if change.seq_no is not None:
+            self.log.add(MariadbGtidEvent(change.seq_no, 0, 0), **more)
+        elif change.committed_us is not None:
+            times = change.committed_us + HOP_US * hops, change.committed_us
+            self.log.add(AnonymousGtidLogEvent(1, bytes(16), 0, 2, 0, 1, *times, 100, 80000), **more)
+        self._body(change, more)
+
+    def _body(self, change: Change, more: dict[str, Any]) -> None:
+        log = self.log
+        if change.seq_no is None:
+            log.statement("BEGIN", thread_id=change.thread_id, **more)
+        if change.statement:
+            log.statement(change.text, thread_id=change.thread_id, **more)
+        else:
+            row = (change.number, change.text.encode())
+            images = {"insert": (None, row), "delete": (row, None)}[change.operation]
+            log.table_map(change.table, 100 + self.server_id, **more)
+            log.rows(change.table, change.operation, [images], table_id=100 + self.server_id, **more)
+        log.add(XidEvent(len(self.entries)), **more)
+
+
+def ring(*servers: Server) -> Sequence[Server]:
+    """Let each server replicate from the one before it, the first from the last."""
+    for before, server in zip([servers[-1], *servers], servers, strict=False):
+        server.upstream.append(before)
+    return servers
+
+
+def settle(servers: Sequence[Server], rounds: int = 20) -> None:
+    """Replicate until nothing moves any more, or for some rounds."""
+    for _ in range(rounds):
+        if not sum([server.pull() for server in servers]):
+            return
+
+
+class NoSteps:
+    """Tells nothing."""
+
+    def step(self, _text: str) -> Any:
+        return nullcontext()
+
+
+def look(
+    spark: SparkSession, servers: Sequence[Server], *, named: Sequence[int] = (), cuts: int = 1
+) -> Findings:
+    """Run loop detection over the logs of servers, or of parts of them."""
+    frames = [server.log.events(spark, cuts, server.name) for server in servers]
+    events = reduce(DataFrame.unionByName, frames).withColumn("rows", sf.lit(None).cast("long"))
+    sources = list(dict.fromkeys(server.name for server in servers))
+    return investigate(spark, persisted(number_laps(events)), sources, named, NoSteps())

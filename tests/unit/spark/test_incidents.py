@@ -1,0 +1,231 @@
+"""From figures about logs to rings, incidents, statements and the page; needs no Spark."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from spark_jobs.common.incidents import Absence, Facts, Incident, Repeat, find_incidents, shared_ids
+from spark_jobs.common.loop_report import report
+from spark_jobs.common.presence import Stream as MemberStream
+from spark_jobs.common.presence import executed_before
+from spark_jobs.common.ring import draw
+from spark_jobs.common.topology import Passage, Topology, infer
+from tests.unit.spark.test_report import EVIL, Page, check_self_contained
+
+NAMES = ["north", "east", "south"]
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def stream(number: int, own: Sequence[int] = (), **more: Any) -> MemberStream:
+    values: dict[str, Any] = {"version": "8.0.36", "last_time": 2000, **more}
+    name = values.pop("name", NAMES[number])
+    return MemberStream(number, name, 0, own=own or (number + 1,), logs=frozenset({number}), **values)
+
+
+def facts(*, topology: Topology | None = None, **more: Any) -> Facts:
+    ring = topology or Topology(NAMES, [], [NAMES], True, {name: frozenset(NAMES) for name in NAMES})
+    values: dict[str, Any] = {"streams": [stream(n) for n in range(3)], "topology": ring, **more}
+    return Facts(**values)
+
+
+def loop(number: int, **more: Any) -> Repeat:
+    values: dict[str, Any] = {
+        "transactions": 1,
+        "occurrences": 9,
+        "extra": 8,
+        "laps": 8,
+        "since": 1990,
+        **more,
+    }
+    return Repeat("repeated", 99, number, **values)
+
+
+def passage(origin: str, **places: tuple[int, int | None]) -> Passage:
+    return Passage(origin, places)
+
+
+# -- the ring -----------------------------------------------------------------------------------------
+
+
+def test_commit_times_tell_the_order_of_a_ring() -> None:
+    reach = [(a, b) for a in NAMES for b in NAMES if a != b]
+    passages = [
+        passage("north", north=(10, 0), south=(10, 20), east=(10, 40)),
+        passage("south", south=(11, 100), east=(12, 120), north=(12, 140)),
+        passage("east", east=(13, 200), north=(13, 220), south=(13, 240)),
+    ]
+    found = infer(NAMES, reach, passages)
+    assert found.rings == [("north", "south", "east")]
+    assert found.sure
+    assert found.upstream("north") == ["east"]
+
+
+def test_the_order_of_what_was_written_at_the_same_time_tells_it_too() -> None:
+    reach = [(a, b) for a in NAMES for b in NAMES if a != b]
+    order = {
+        "north": ["n1", "s1", "e1", "n2", "s2", "e2"],
+        "east": ["e1", "n1", "s1", "e2", "n2", "s2"],
+        "south": ["s1", "e1", "n1", "s2", "e2", "n2"],
+    }
+    names = {"n": "north", "e": "east", "s": "south"}
+    passages = [
+        passage(names[one[0]], **{name: (log.index(one), None) for name, log in order.items()})
+        for one in order["north"]
+    ]
+    found = infer(NAMES, reach, passages)
+    assert (found.rings, found.sure) == ([("north", "east", "south")], True)
+
+
+def test_a_ring_of_which_nothing_tells_the_order_is_a_guess() -> None:
+    found = infer(NAMES, [(a, b) for a in NAMES for b in NAMES if a != b], [])
+    assert (found.rings, found.sure) == ([("north", "east", "south")], False)
+
+
+def test_ways_that_lead_over_others_are_left_out() -> None:
+    members = ["top", "left", "right", "bottom"]
+    reach = [("top", m) for m in members[1:]] + [("left", "bottom"), ("right", "bottom")]
+    found = infer(members, reach, [])
+    assert sorted(found.edges) == [("left", "bottom"), ("right", "bottom"), ("top", "left"), ("top", "right")]
+    assert found.rings == []
+
+
+# -- incidents ----------------------------------------------------------------------------------------
+
+
+def test_all_members_of_a_loop_are_one_incident() -> None:
+    passed = {99: frozenset({0, 1, 2})}
+    (found,) = find_incidents(facts(repeats=[loop(0), loop(1, laps=7)], passed=passed))
+    assert (found.kind, found.members, found.laps, found.going) == ("loop", NAMES, 8, False)
+    assert found.lap_ms is None
+    assert "no longer where the logs end" in found.what
+
+
+def test_what_nothing_bounds_may_still_go_round() -> None:
+    (found,) = find_incidents(facts(repeats=[loop(0, going=True)]))
+    assert (found.going, found.lap_ms_at_most, found.severity) == (True, None, "critical")
+    assert "still going round where the logs end" in found.what
+    assert "through north and members that were not read" in found.what
+
+
+def test_a_member_between_two_that_was_restored_later_is_no_duplicate() -> None:
+    one = stream(0, (1,), first_time=1000, last_time=1500)
+    other = MemberStream(1, "again", 0, own=(1,), logs=frozenset({7}), first_time=1600, last_time=1700)
+    assert shared_ids([one, other]) == []
+    both = MemberStream(1, "again", 0, own=(1,), logs=frozenset({7}), first_time=1400, last_time=1700)
+    assert shared_ids([one, both]) == [1]
+    same = MemberStream(1, "again", 0, own=(1,), logs=frozenset({0}), first_time=1000, last_time=1500)
+    assert shared_ids([one, same]) == []
+    assert shared_ids([one, same], {(0, 1, 1)}, {(0, 1), (1, 1)}) == []
+    assert shared_ids([one, same], (), {(0, 1), (1, 1)}) == [1]
+
+
+def test_what_only_changes_tables_that_a_member_never_has_is_filtered() -> None:
+    lost = Absence("skipped", 1, 1, [0], 5, 1000, 1100, ["shop.audit"])
+    (found,) = find_incidents(facts(absences=[lost], tables={1: frozenset({"shop.log"})}))
+    assert (found.kind, found.severity) == ("filtered", "doubt")
+    (found,) = find_incidents(facts(absences=[lost], tables={1: frozenset({"shop.log", "shop.audit"})}))
+    assert (found.kind, found.severity) == ("missing", "warning")
+
+
+def test_what_may_be_in_flight_is_no_incident_and_what_cannot_be_is_a_doubt() -> None:
+    lost = Absence("restored", 2, 1, [0], 5, 1000, 1010, proven=False)
+    assert find_incidents(facts(absences=[lost])) == []
+    lost = Absence("restored", 2, 1, [0], 5, 1000, 1100, proven=False)
+    (found,) = find_incidents(facts(absences=[lost]))
+    assert (found.kind, found.severity) == ("restored member", "doubt")
+    assert "only its tables tell" in found.what
+
+
+@pytest.mark.parametrize(
+    ("version", "statement"),
+    [
+        ("5.7.22-log", "STOP SLAVE;\nCHANGE MASTER TO IGNORE_SERVER_IDS = (99);\nSTART SLAVE;"),
+        ("8.0.22", "STOP SLAVE;\nCHANGE MASTER TO IGNORE_SERVER_IDS = (99);\nSTART SLAVE;"),
+        (
+            "8.0.23",
+            "STOP REPLICA;\nCHANGE REPLICATION SOURCE TO IGNORE_SERVER_IDS = (99);\nSTART REPLICA;",
+        ),
+        ("11.4.5-MariaDB-log", "STOP SLAVE;\nCHANGE MASTER TO IGNORE_SERVER_IDS = (99);\nSTART SLAVE;"),
+    ],
+)
+def test_statements_are_as_the_version_wants_them(version: str, statement: str) -> None:
+    streams = [stream(n, version=version) for n in range(3)]
+    (found,) = find_incidents(facts(streams=streams, repeats=[loop(0), loop(1)]))
+    assert found.statements[0].sql == statement
+    assert found.statements[1].sql.startswith("SET GLOBAL server_id = 99;")
+    assert found.statements[1].sql.endswith("SET GLOBAL server_id = 1;")
+
+
+@pytest.mark.parametrize(
+    ("transaction", "gtids", "before"),
+    [
+        ("0-1-7", "0-1-9,0-2-8", True),
+        ("0-1-10", "0-1-9,0-2-12", False),
+        ("0-3-1", "0-1-9,0-2-12", False),
+        (f"{UUID}:5", f"{UUID}:1-5", True),
+        (f"{UUID}:6", f"{UUID}:1-5", False),
+        ("bin.000001:4", "0-1-9", None),
+        ("0-1-7", None, None),
+    ],
+)
+def test_what_the_head_of_a_log_lists(transaction: str, gtids: str | None, before: bool | None) -> None:
+    assert executed_before(transaction, gtids) is before
+
+
+# -- the page -----------------------------------------------------------------------------------------
+
+
+def findings(incidents: Sequence[Incident], name: str, **more: Any) -> Any:
+    names = [name, "east", "south"]
+    ring = Topology(names, [(name, "east"), ("east", "south"), ("south", name)], [names], False)
+    streams = [stream(0, (1,), name=name), stream(1), stream(2)]
+    values: dict[str, Any] = {
+        "facts": Facts(streams, ring, counts={(0, 99): 9}),
+        "incidents": incidents,
+        "patterns": [Row(origin=99, times=[3, 2, 0], transactions=1, since=1000, until=None)],
+        "undecidable": [],
+        "transactions": 10,
+        "compared": 10,
+        "undecided": 0,
+        "alone": [],
+        "keys": {1: [f"99:0:{EVIL}:4"]},
+        **more,
+    }
+    return SimpleNamespace(**values)
+
+
+def test_the_page_shows_hostile_names_as_text() -> None:
+    passed = {99: frozenset({0, 1, 2})}
+    streams = [stream(0, (1,), name=EVIL), stream(1), stream(2)]
+    ring = Topology([EVIL, "east", "south"], [], [[EVIL, "east", "south"]])
+    found = find_incidents(Facts(streams, ring, repeats=[loop(0, tables=[f"{EVIL}.{EVIL}"])], passed=passed))
+    job = SimpleNamespace(sources=[EVIL], facts=[EVIL], notes=[EVIL])
+    page = check_self_contained(report(job, findings(found, EVIL)).html(EVIL))  # type: ignore[arg-type]
+    assert page.elements.count("script") == 1
+    words = "".join(page.words)
+    assert words.count(EVIL) > 10
+    assert "One incident: loop." in words
+    assert words.index("One incident: loop.") < words.index("1. Loop")
+    assert "IGNORE_SERVER_IDS = (99)" in words
+    assert "the one drawn is a guess" in words
+
+
+def test_the_ring_is_drawn_with_its_path() -> None:
+    members = [(name, str(n)) for n, name in enumerate(NAMES, 1)]
+    ways = [("north", "east"), ("east", "south"), ("south", "north")]
+    drawn = Page(draw("a ring", members, ways, path=NAMES, round_trip=True, origin="id 99"))
+    assert drawn.open == []
+    kinds = [value for tag, name, value in drawn.attributes if (tag, name) == ("path", "class")]
+    assert sorted(kinds) == ["origin", "path", "path", "path"]
+    alone = Page(draw("one", [("north", "1")], [], path=["north"], round_trip=True))
+    assert [v for tag, name, v in alone.attributes if (tag, name) == ("path", "class")] == ["path"]
+
+
+def test_long_names_are_cut_in_the_drawing_and_whole_in_its_tip() -> None:
+    name = "replica-of-the-warehouse-in-the-north-1"
+    words = Page(draw("names", [(name, "1"), ("b", "2")], [])).words
+    assert "replica-of…e-north-1" in words
+    assert name in words
