@@ -4,6 +4,7 @@ The grammar is that of both servers' manuals, narrowed: options that change no d
 and what is not expected where it stands raises NotUnderstoodError. Nothing here knows a table.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -68,6 +69,10 @@ class ColumnSpec:
     unique: bool = False
     row_period: Literal["START", "END"] | None = None
     versioned: bool = False
+    default: str | None = None
+    """A literal; of one without DEFAULT, and of DEFAULT NULL, None."""
+    computed: bool = False
+    """Whether each row gets a value of its own, or one that depends on the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -987,8 +992,21 @@ def _not(tokens: Tokens, column: ColumnSpec) -> None:
         raise NotUnderstoodError(f"NULL is expected {tokens.here}")
 
 
-def _default(tokens: Tokens, _column: ColumnSpec) -> None:
-    _skip_default(tokens)
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def _default(tokens: Tokens, column: ColumnSpec) -> None:
+    taken = tokens.taken(_skip_default)
+    *signs, last = taken
+    sign = "".join(token.text for token in signs)
+    if sign in ("", "+", "-") and last.upper in ("NULL", "TRUE", "FALSE"):
+        column.default = {"NULL": None, "TRUE": "1", "FALSE": "0"}[last.upper]
+    elif last.kind == "string" and not signs:
+        column.default = last.text
+    elif _NUMBER.fullmatch("".join(token.text for token in taken)):
+        column.default = "".join(token.text for token in taken)
+    else:
+        column.computed = True
 
 
 def _on(tokens: Tokens, _column: ColumnSpec) -> None:
@@ -1083,7 +1101,7 @@ def _without_versioning(tokens: Tokens, _column: ColumnSpec) -> None:
 
 def _serial_default(tokens: Tokens, column: ColumnSpec) -> None:
     tokens.expect("DEFAULT", "VALUE")
-    column.nullable, column.unique = False, True
+    column.nullable, column.unique, column.computed = False, True, True
 
 
 def _compressed(tokens: Tokens, column: ColumnSpec) -> None:
@@ -1095,7 +1113,7 @@ def _compressed(tokens: Tokens, column: ColumnSpec) -> None:
 _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "AS": _as,
     "ASCII": _set(charset="latin1"),
-    "AUTO_INCREMENT": _set(nullable=False),
+    "AUTO_INCREMENT": _set(nullable=False, computed=True),
     "BINARY": _binary,
     "CHARACTER": _character,
     "CHAR": _character,

@@ -8,7 +8,10 @@ MariaDB; what a server's version left out, it has logged as a plain comment. Lex
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["MAX_STATEMENT", "NotUnderstoodError", "Server", "Session", "Token", "Tokens", "tokenize"]
 
@@ -218,6 +221,12 @@ class Tokens:
         """Where this is, for an error."""
         token = self.token
         return "at its end" if token is None else f"at {token.text[:40]!r}"
+
+    def taken(self, take: "Callable[[Tokens], object]") -> list[Token]:
+        """Give the tokens that a function takes."""
+        at = self._at
+        take(self)
+        return self._tokens[at : self._at]
 
     def is_name(self) -> bool:
         """Tell whether the next token can be a name."""

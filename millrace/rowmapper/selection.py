@@ -188,6 +188,10 @@ class Selection:
         """Give the columns that a table's topic does not have as they are."""
         return [name for name in columns if self._columns.find(database, table, name) is not None]
 
+    def filters(self, database: str, table: str) -> bool:
+        """Say whether rows of a table are chosen by their values."""
+        return bool(self._rows.of(database, table))
+
     def condition(
         self, database: str, table: str, kinds: Mapping[str, ColumnKind]
     ) -> Callable[[Mapping[str, str | bytes | None]], bool] | None:

@@ -120,6 +120,11 @@ class TableHistory:
         return bisect_right(self._starts, (epoch, _number(file), position)) - 1
 
     @property
+    def from_the_beginning(self) -> bool:
+        """Whether the log does not tell where the table was created or emptied."""
+        return self.eras[0].start == _BEGINNING
+
+    @property
     def moved(self) -> str | None:
         """All statements that have moved rows, in words."""
         return "; ".join(era.moved for era in self.eras if era.moved) or None

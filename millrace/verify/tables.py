@@ -25,8 +25,10 @@ import fastavro
 from millrace.avro.records import read_record
 from millrace.avro.registry import SchemaStore, split_wire_format
 from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.table import ColumnDefinition
 from millrace.contract import Topics, escape_name
 from millrace.ddl import Server
+from millrace.ddl.statements import ColumnSpec
 from millrace.kafka.client import Message
 from millrace.kafka.read import read_topic
 from millrace.mysql.connection import MysqlConnection, Value
@@ -44,6 +46,7 @@ __all__ = [
     "Folder",
     "Part",
     "Records",
+    "added_value",
     "compare_tables",
     "database_names",
     "from_server",
@@ -71,6 +74,12 @@ _IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
     **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), b""),
 }
 """What the server fills in for a NOT NULL column without a default."""
+_TIMES: Final = {
+    "date": "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    "datetime": "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}",
+    "time": "-?[0-9]{2,3}:[0-9]{2}:[0-9]{2}",
+}
+"""How the server prints times that do not depend on a time zone."""
 
 Row = tuple[Any, ...]
 
@@ -326,6 +335,14 @@ class Folder:
             earlier = segment.keyed.get(identity, _ABSENT)
             segment.keyed[identity] = self._row(envelope, "after", columns, lacking=earlier)
 
+    def row(self, envelope: Mapping[str, Any], image: str, era: int) -> Row:
+        """Give an image of a record as a row; :class:`Untold` for a column that the image does not have."""
+        return self._row(envelope, image, self._eras[era], lacking=_ABSENT)
+
+    def key(self, key: Mapping[str, Any], era: int) -> dict[str, Any]:
+        """Give the values of a record's key by the names that its columns have now."""
+        return dict(zip(*self._eras[era].key(key), strict=True))
+
     @property
     def _merged(self) -> "_Rows":
         if self._rows is None:
@@ -432,10 +449,9 @@ class _Rows:
             if before is not None and before in self.old:
                 self.old[before] -= 1
             if changed is not None:
-                lacking = (None,) * len(changed) if before is None else before
                 self.keyed[key] = tuple(
                     earlier if value is _ABSENT else value
-                    for value, earlier in zip(changed, lacking, strict=True)
+                    for value, earlier in zip(changed, before or changed, strict=True)
                 )
 
     def _key_by(self, names: tuple[str, ...]) -> None:
@@ -557,6 +573,52 @@ def _default(connection: MysqlConnection, database: str, table: str, column: Col
             return _IMPLICIT_DEFAULTS.get(column.data_type)
         raise
     return from_server(column, rows[0][0]) if rows else None
+
+
+def added_value(column: Column, definition: ColumnDefinition, spec: ColumnSpec) -> Any:
+    """Tell what the rows that were there got when a column was added, as far as the statement tells."""
+    kind, text = column.data_type, spec.default
+    untold = Untold("the server has computed it as the column was added")
+    if spec.computed or definition.generated:
+        return untold
+    if text is None:
+        if definition.nullable:
+            return None
+        first = definition.members[0] if kind == "enum" and definition.members else untold
+        return _IMPLICIT_DEFAULTS.get(kind, first)
+    try:
+        return _literal(column, definition, text)
+    except (ValueError, ArithmeticError):
+        return untold
+
+
+def _literal(column: Column, definition: ColumnDefinition, text: str) -> Any:
+    """Bring a literal into the common form; raises ValueError where the server may make another of it."""
+    kind = column.data_type
+    sql = SqlType.parse(definition.column_type)
+    value: Any = text
+    certain = False
+    if kind in _NUMBERS:
+        value, certain = int(text), True
+    elif kind == "decimal":
+        value = Decimal(text)
+        certain = value == round(value, (*sql.arguments, 0, 0)[1])
+    elif kind in {"float", "double"}:
+        value, certain = float(text), not sql.arguments
+        if kind == "float":
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
+    elif definition.members is not None:
+        certain = set(text.split(",") if kind == "set" and text else [text]) <= set(definition.members)
+    elif definition.charset is not None:
+        value, certain = text.rstrip(" ") if kind == "char" else text, True
+    elif kind == "varbinary":
+        value, certain = text.encode("ascii"), True
+    elif kind in _TIMES:
+        fraction = rf"\.[0-9]{{{column.fraction}}}" if column.fraction else ""
+        certain = re.fullmatch(_TIMES[kind] + fraction * (kind != "date"), text) is not None
+    if not certain:
+        raise ValueError(text)
+    return value
 
 
 def _select(

@@ -207,6 +207,7 @@ def _text(text: str | None) -> str | None:
 
 
 _ARROW_TYPES: Final = {
+    "boolean": pa.bool_(),
     "string": pa.string(),
     "binary": pa.binary(),
     "int": pa.int32(),

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import click
@@ -33,10 +33,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace import __version__
 from millrace.avro.registry import value_subject
-from millrace.contract import Topics, source_problem
+from millrace.contract import source_problem
 from millrace.kafka.client import connect
 from millrace.kafka.schema_topic import open_schemas
-from millrace.rowmapper.settings import RowsSettings
+from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
@@ -46,7 +46,16 @@ from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_boun
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
-__all__ = ["EVENT_ERROR", "Job", "JobSettings", "RawJobSettings", "job_command", "moment", "persisted"]
+__all__ = [
+    "EVENT_ERROR",
+    "Job",
+    "JobSettings",
+    "RawJobSettings",
+    "TableJobSettings",
+    "job_command",
+    "moment",
+    "persisted",
+]
 
 EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
@@ -73,6 +82,22 @@ class JobSettings(RawJobSettings):
     """What a job needs to know: the settings that the services have, and what Spark may use."""
 
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
+
+
+class TableJobSettings(JobSettings, RowMapperSettings):
+    """What a job on row topics needs to know: also what the row mapper selects for them."""
+
+
+Topic = Literal["events", "raw", "transactions"]
+"""Which topic of a source a job reads."""
+
+_SETTINGS: Final[Mapping[Topic, type[RawJobSettings]]] = {
+    "events": JobSettings,
+    "raw": RawJobSettings,
+    "transactions": TableJobSettings,
+}
+_HAS: Final[Mapping[Topic, str]] = {"events": "events", "raw": "events", "transactions": "rows"}
+_WRITER: Final[Mapping[Topic, str]] = {"events": "decoder", "raw": "reader", "transactions": "row mapper"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +214,15 @@ def _link(place: Path, target: str) -> None:
     place.symlink_to(target)
 
 
-def job_command(name: str, *, raw: bool = False) -> Callable[[Callable[..., None]], click.Command]:
+def job_command(
+    name: str, *, raw: bool = False, tables: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a job; its function is called with the job, the session and its own options.
 
-    It reads the events of its sources or, with ``raw``, their raw events, without the registry.
+    It reads the events of its sources; with ``raw`` their raw events, without the registry; with ``tables``
+    the whole row topics of tables, and its input is the topic of their transactions.
     """
+    kind: Topic = "raw" if raw else "transactions" if tables else "events"
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @click.command(name, help=function.__doc__)
@@ -204,7 +233,8 @@ def job_command(name: str, *, raw: bool = False) -> Callable[[Callable[..., None
             "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
         )
         @_unless(raw, "--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
-        @click.option(
+        @_unless(
+            tables,
             "--from",
             "start",
             default="earliest",
@@ -212,7 +242,8 @@ def job_command(name: str, *, raw: bool = False) -> Callable[[Callable[..., None
             help="Where to begin: earliest, an offset, a time as 2026-01-31T10:00 (UTC if without zone), or "
             "how long ago, as 90m, 24h or 7d.",
         )
-        @click.option(
+        @_unless(
+            tables,
             "--to",
             "end",
             default="latest",
@@ -227,26 +258,24 @@ def job_command(name: str, *, raw: bool = False) -> Callable[[Callable[..., None
         def command(  # noqa: PLR0917 - click calls it by names
             sources: tuple[str, ...],
             bootstrap_servers: str | None,
-            start: str,
-            end: str,
             output: str | None,
             master: str | None,
+            start: str = "earliest",
+            end: str = "latest",
             registry_url: str | None = None,
             **own: Any,
         ) -> None:
             with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
-                settings = _settings(
-                    sources, bootstrap_servers, registry_url, kind=RawJobSettings if raw else JobSettings
-                )
+                settings = _settings(sources, bootstrap_servers, registry_url, kind=_SETTINGS[kind])
                 names = list(dict.fromkeys(sources or (settings.source,)))
-                schemas = _look_up(settings, names)
+                schemas = _look_up(settings, names, kind)
                 folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)
                 with spark_session(f"millrace {name}", master, settings.spark) as spark:
                     sigterm.spark = spark
                     options = kafka_options(settings.kafka)
-                    inputs = list(_inputs(spark, options, schemas, bounds, raw=raw))
+                    inputs = list(_inputs(spark, options, schemas, bounds, kind))
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark, settings)
                     for one in inputs:
                         job.steps.say(f"reading {one.part}")
@@ -329,23 +358,26 @@ def _local_path(path: str) -> Path | None:
     return Path(parts.path if parts.scheme else path) if parts.scheme in ("", "file") else None
 
 
-def _look_up(settings: RawJobSettings, sources: Sequence[str]) -> dict[str, dict[int, dict[str, Any]]]:
+def _look_up(
+    settings: RawJobSettings, sources: Sequence[str], kind: Topic
+) -> dict[str, dict[int, dict[str, Any]]]:
     """Reach Kafka and the registry before Spark, which takes a while, and return each source's schemas."""
     admin = connect(settings.kafka)
     existing = admin.list_topics(timeout=settings.kafka.connect_timeout_s).topics
-    kind = "events" if isinstance(settings, JobSettings) else "raw"
     for source in sources:
         topic = f"{source}.{kind}"
         if topic not in existing:
             known = sorted(name.removesuffix(f".{kind}") for name in existing if name.endswith(f".{kind}"))
-            hint = f"sources there are: {', '.join(known)}" if known else "no source has any events there"
+            hint = (
+                f"sources there are: {', '.join(known)}" if known else f"no source has any {_HAS[kind]} there"
+            )
             raise UserError(f"topic {topic} does not exist; {hint}", ExitCode.KAFKA)
     if not isinstance(settings, JobSettings):
         return {source: {} for source in sources}
     found = {}
     for source in sources:
         with open_schemas(settings.kafka, settings.registry, source) as schemas:
-            found[source] = schemas.subject_schemas(value_subject(Topics(source).events))
+            found[source] = schemas.subject_schemas(value_subject(f"{source}.{kind}"))
     return found
 
 
@@ -354,21 +386,19 @@ def _inputs(
     options: Mapping[str, str],
     schemas: Mapping[str, Mapping[int, dict[str, Any]]],
     bounds: tuple[Bound, Bound],
-    *,
-    raw: bool,
+    kind: Topic,
 ) -> Iterator[Input]:
     """Fix which offsets of each source are read."""
     for source, known in schemas.items():
-        topics = Topics(source)
-        part = resolve_slice(spark, options, topics.raw if raw else topics.events, *bounds)
-        if raw:
-            (first, _) = resolve_slice(spark, options, topics.raw).offsets[0]
+        part = resolve_slice(spark, options, f"{source}.{kind}", *bounds)
+        if kind == "raw":
+            (first, _) = resolve_slice(spark, options, part.topic).offsets[0]
             yield Input(source, part, known, first)
             continue
         if part.count and not known:
             raise UserError(
                 f"the registry has no schema under {value_subject(part.topic)}; check that "
-                "MILLRACE_REGISTRY_URL is the registry that the decoder uses",
+                f"MILLRACE_REGISTRY_URL is the registry that the {_WRITER[kind]} uses",
                 ExitCode.REGISTRY,
             )
         yield Input(source, part, known)

@@ -103,7 +103,7 @@ class Runs:
     ) -> Outcome:
         source = self.world.source
         bounds = parse_bound(start), None
-        inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, raw=True))
+        inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, "raw"))
         settings = load_settings(RawJobSettings, source=source, kafka=self.world.settings.model_dump())
         steps = Steps(self.spark, "reprocess")
         job = Job("reprocess", str(self.folder), self.options, inputs, steps, self.spark, settings)

@@ -58,7 +58,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "spark_jobs": (
         *("spark_jobs", "millrace.binlog", "millrace.avro", "millrace.kernel"),
         *("millrace.contract", "millrace.runtime", "millrace.text", "millrace.stage"),
-        *("millrace.decoder", "millrace.rowmapper"),
+        *("millrace.decoder", "millrace.rowmapper", "millrace.ddl", "millrace.verify"),
+        "millrace.binlog_command",
     ),
 }
 """Which of the project's own packages a package may import; those not listed are free."""

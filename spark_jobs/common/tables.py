@@ -1,0 +1,632 @@
+"""Tables through time: moments of a log, what statements did to tables, and the records of row topics.
+
+The driver reads what there is per statement: definitions, DDL, where the services stand. What there is per
+transaction or per row is read in the executors.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.registry import SchemaRegistry, key_subject, value_subject
+from millrace.avro.schema_version import SchemaVersion
+from millrace.avro.service_state import RowMapperState
+from millrace.avro.single_object import SingleObjectError
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition, Topics, log_number
+from millrace.ddl import MISSING, Server, Unknown
+from millrace.ddl import statements as ddl
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.selection import Selection
+from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.verify import tables as verified
+from millrace.verify.conversions import Untold
+from millrace.verify.history import History, Statement, TableHistory
+from millrace.verify.tables import Records, added_value
+from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.job import Input, Job, TableJobSettings, moment
+from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
+from spark_jobs.common.outcome import Gtids
+
+__all__ = [
+    "CHANGE_SCHEMA",
+    "PLACE",
+    "Counts",
+    "Log",
+    "Moment",
+    "Reached",
+    "Table",
+    "batch_of",
+    "changes_of",
+    "check_one_source",
+    "counts_of",
+    "has_gtid",
+    "has_one_key",
+    "order_of",
+    "parse_gtids",
+    "parse_key",
+    "parse_moment",
+    "parse_tables",
+    "place_column",
+    "place_of",
+    "plain_value",
+    "reach",
+    "reach_or_none",
+    "records_by",
+    "units",
+    "without_later",
+]
+
+_PLACE: Final = re.compile(r"(?:([0-9]+):)?([^:]+\.[0-9]+):([0-9]+)")
+_UNIT_SCHEMA: Final = (
+    "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string, inside boolean, "
+    "tables string"
+)
+"""The end of a transaction, or a DDL statement.
+
+``inside`` tells whether its GTID is in the set asked for, null where it has none; ``tables`` are those whose
+rows it changed, a line each.
+"""
+
+CHANGE_SCHEMA: Final = (
+    "partition int, offset bigint, epoch int, number bigint, pos bigint, sub_index bigint, row int, "
+    "file string, id string, gtid string, time_ms bigint, op string, logged boolean, era int, "
+    "key binary, value binary, fault string"
+)
+"""A record of a row topic: its place in the log and its transaction, ``time_ms`` when that was committed.
+
+``logged`` is false for a row of a snapshot. ``era`` is the number of the era of the table's history, -1
+before it was created or last emptied. ``fault`` says why a record cannot be read; it has no place then.
+"""
+
+PLACE: Final = ("epoch", "number", "pos", "sub_index", "row")
+"""Columns by which changes are in the order of the log."""
+
+Moment = datetime | Gtids | tuple[int | None, str, int] | None
+"""A time; a set of GTIDs; epoch (None for the newest), file and position; None for the end."""
+
+
+def parse_moment(option: str, text: str) -> Moment:
+    """Read ``latest``, a time, how long ago, ``[EPOCH:]FILE:POSITION`` or a set of GTIDs."""
+    if text == "latest":
+        return None
+    if place := _PLACE.fullmatch(text):
+        return None if place[1] is None else int(place[1]), place[2], int(place[3])
+    if not text.isdecimal() and not text.startswith(("offset:", "gtid:")):
+        try:
+            found = parse_bound(text)
+        except ValueError:
+            found = None
+        if isinstance(found, datetime):
+            return found
+    return parse_gtids(option, text.removeprefix("gtid:"), "latest, a time, FILE:POSITION or ")
+
+
+def parse_gtids(option: str, text: str, others: str = "") -> Gtids:
+    """Read a set of GTIDs, of MySQL or MariaDB."""
+    for kind in (GtidSet, MariadbGtidPosition):
+        try:
+            return kind.parse(text)
+        except BinlogError:
+            continue
+    raise SettingsError(
+        [f"{option} is {text!r}: expected {others}a set as of gtid_executed, or as of gtid_slave_pos"]
+    )
+
+
+def parse_tables(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Read names of tables, ``database.table``; backticks around a name that holds a dot."""
+    return list(dict.fromkeys(map(_table, texts)))
+
+
+def _table(text: str) -> tuple[str, str]:
+    found = re.fullmatch(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))", text)
+    if found is None:
+        raise SettingsError([f"--table is {text!r}: expected DATABASE.TABLE, as shop.orders or `a.b`.`c`"])
+    quoted_database, database, quoted_table, table = found.groups()
+    return (
+        database or quoted_database.replace("``", "`"),
+        table or quoted_table.replace("``", "`"),
+    )
+
+
+def parse_key(text: str) -> dict[str, str]:
+    """Read the values of a key, ``id=5`` or ``a=1,b=x``, by the names of its columns."""
+    parts = [part.partition("=") for part in text.split(",")]
+    if not all(name and equal for name, equal, _ in parts):
+        raise SettingsError([f"--key is {text!r}: expected COLUMN=VALUE, of a key of several COLUMN=VALUE,…"])
+    return {name: value for name, _, value in parts}
+
+
+def plain_value(value: Any) -> str:
+    """Write a value as text, bytes as ``0x…``."""
+    return f"0x{value.hex().upper()}" if isinstance(value, bytes) else str(value)
+
+
+class _Schemas:
+    """Stands where the registry is, in executors: the schemas of some topics, by id."""
+
+    def __init__(self, schemas: Mapping[int, Any]) -> None:
+        self._schemas = schemas
+
+    def schema(self, schema_id: int) -> Any:
+        if schema_id not in self._schemas:
+            raise ValueError(f"schema {schema_id} is not one of its topic's in the registry")
+        return self._schemas[schema_id]
+
+
+def records_by(schemas: Mapping[int, Any]) -> Records:
+    """Make what reads records by schemas that are at hand."""
+    return Records(cast("SchemaRegistry", _Schemas(schemas)))
+
+
+# -- the log ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The last place of a log that belongs to a moment, and the transaction or statement that ends there."""
+
+    place: SourcePosition
+    last: str
+    time_ms: int
+    more: bool
+    """Whether transactions follow."""
+
+    def __str__(self) -> str:
+        return f"{self.last} at {self.place}, committed {moment(self.time_ms // 1000)} UTC"
+
+
+def place_column() -> Column:
+    """Return the place of a transaction or of a change, without its rows."""
+    return sf.struct("epoch", "number", "pos")
+
+
+def place_of(place: SourcePosition) -> Column:
+    """Return a place as :func:`place_column` does."""
+    return order_of(place.order())
+
+
+def order_of(order: tuple[int, int, int]) -> Column:
+    """Return epoch, number of the log file and position as :func:`place_column` does."""
+    epoch, number, position = order
+    return sf.struct(
+        sf.lit(epoch).alias("epoch"),
+        sf.lit(number).cast("bigint").alias("number"),
+        sf.lit(position).cast("bigint").alias("pos"),
+    )
+
+
+def has_gtid(gtids: Gtids, name: str | None) -> bool | None:
+    """Tell whether a set has a transaction, None where that has no GTID."""
+    try:
+        if isinstance(gtids, GtidSet):
+            return None if name is None else gtids.contains(name)
+        return None if name is None else gtids.contains(MariadbGtid.parse(name))
+    except BinlogError:
+        return None  # file:position, of a transaction without a GTID
+
+
+def units(job: Job, spark: SparkSession, one: Input, gtids: Gtids | None = None) -> DataFrame:
+    """Return where transactions end, and the DDL statements, as :data:`_UNIT_SCHEMA`."""
+    topics = Topics(one.source)
+    schemas = {**one.schemas, **schemas_of(job, value_subject(topics.ddl))}
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records = records_by(schemas)
+        layout = arrow_schema(_UNIT_SCHEMA)
+        for batch in batches:
+            lines = []
+            for value in batch.column("value").to_pylist():
+                try:
+                    record = records.read(value)
+                except ValueError:
+                    continue  # what is no record of the row mapper's ends no transaction
+                name = record["id"] if "status" in record else record["gtid"]
+                if record.get("status") == "END" or record.get("kind") == "DDL":
+                    number = log_number(record["file"])[1]
+                    place = record["epoch"], number, record["pos"], record["file"], record["ts_ms"]
+                    named = [each["data_collection"] for each in record.get("data_collections") or ()]
+                    inside = None if gtids is None else has_gtid(gtids, name)
+                    lines.append((*place, name, inside, "\n".join(named)))
+            yield batch_of(lines, layout)
+
+    found = scan(spark, job.kafka, one.part).where("value is not null").select("value")
+    statements = resolve_slice(spark, job.kafka, topics.ddl, missing_is_empty=True)
+    if statements.count:
+        found = found.union(scan(spark, job.kafka, statements).where("value is not null").select("value"))
+    return found.mapInArrow(read, _UNIT_SCHEMA)
+
+
+def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
+    """Find the last place of the log that belongs to a moment; raises UserError where there is none."""
+    found = reach_or_none(job, spark, one, wanted)
+    if found is None:
+        raise UserError(
+            f"no transaction of {one.source} belongs to that moment: the log that was read begins later",
+            ExitCode.DATA,
+        )
+    return found
+
+
+def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached | None:
+    """Find the last place of the log that belongs to a moment; None where the log begins later."""
+    gtids = wanted if isinstance(wanted, GtidSet | MariadbGtidPosition) else None
+    found = units(job, spark, one, gtids)
+    place = place_column()
+    belongs = sf.lit(True)
+    if isinstance(wanted, datetime):
+        belongs = sf.col("time_ms") <= int(wanted.timestamp() * 1000)
+    elif isinstance(wanted, tuple):
+        epoch, file, position = wanted
+        if epoch is None:
+            newest = found.agg(
+                sf.coalesce(sf.max(sf.when(sf.col("file") == file, sf.col("epoch"))), sf.max("epoch"))
+            ).first()
+            epoch = 0 if newest is None else newest[0] or 0
+        belongs = place < place_of(SourcePosition(epoch, file, position))
+    elif gtids is not None:
+        belongs = sf.col("inside")
+    it_all = sf.struct(*(name.split()[0] for name in _UNIT_SCHEMA.split(", ")))
+    last = found.agg(
+        sf.max_by(sf.when(belongs, it_all), sf.when(belongs, place)).alias("it"), sf.max(place).alias("end")
+    ).first()
+    if last is None or last["it"] is None:
+        return None
+    it = last["it"]
+    at = SourcePosition(it["epoch"], it["file"], it["pos"])
+    here = place_of(at)
+    if gtids is not None:
+        out = found.where(~sf.col("inside") & (place < here))
+        first = out.agg(sf.count("*").alias("n"), sf.min_by("id", place).alias("id")).first()
+        if first is not None and first["n"]:
+            raise UserError(
+                f"the set leaves out {first['n']:,} transactions that were committed before its last one, "
+                f"the first of them {first['id']}: {one.source} was never as of it",
+                ExitCode.SETTINGS,
+            )
+    more = tuple(last["end"]) > at.order()
+    return Reached(at, it["id"] or f"a statement at {at}", it["time_ms"], more)
+
+
+def without_later(job: Job, spark: SparkSession, one: Input, changes: DataFrame, until: Reached) -> DataFrame:
+    """Leave out the changes after a place, and those before it that were committed after it."""
+    end = place_of(until.place)
+    changes = changes.where(sf.col("pos").isNull() | (place_column() <= end))
+    if not until.more:
+        return changes
+    later = units(job, spark, one).where(place_column() > end)
+    later = later.select(sf.col("id").alias("later_id"), sf.col("epoch").alias("later_epoch"))
+    same = (changes["id"] == later["later_id"]) & (
+        changes["gtid"].isNotNull() | (changes["epoch"] == later["later_epoch"])
+    )
+    return changes.join(later, same & changes["logged"], "left_anti")
+
+
+def schemas_of(job: Job, *subjects: str) -> dict[int, Any]:
+    """Ask the registry for all schemas of subjects, by id."""
+    assert isinstance(job.settings, TableJobSettings)
+    found: dict[int, Any] = {}
+    with SchemaRegistry(job.settings.registry) as registry:
+        for subject in subjects:
+            found |= registry.subject_schemas(subject)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a source's topics tell of its tables beside their rows, up to a moment."""
+
+    source: str
+    until: SourcePosition
+    catalog: Catalog
+    statements: Sequence[Statement]
+    server: Server
+    as_text: Mapping[str, int]
+    """How many statements changed a table's rows and were logged as text."""
+    waiting: Mapping[str, str]
+    """The tables whose rows wait in the dead letter topic, with the key of the first."""
+    selection: Selection
+
+    @classmethod
+    def read(cls, job: Job, spark: SparkSession, one: Input, until: SourcePosition) -> "Log":
+        """Read the catalogue, the DDL statements and where the row mapper stands."""
+        topics, settings = Topics(one.source), job.settings
+        assert isinstance(settings, TableJobSettings)
+        if settings.rows.format != "avro":
+            problem = (
+                f"{job.name} reads row topics in Avro, and MILLRACE_ROWS_FORMAT is {settings.rows.format}"
+            )
+            raise SettingsError([problem])
+        catalog = Catalog(kept=None)
+        for _, value in _values(job, spark, topics.catalog):
+            catalog.add(CatalogEntry.from_bytes(value))
+        for _, value in _values(job, spark, topics.schemas):
+            catalog.restore(SchemaVersion.from_bytes(value))
+        state = None
+        for key, value in _values(job, spark, topics.state, "rowmapper"):
+            try:
+                state = RowMapperState.from_bytes(value) if key == b"rowmapper" else state
+            except SingleObjectError:
+                continue
+        server = Server.parse(None if state is None else state.server_version)
+        records = records_by(schemas_of(job, value_subject(topics.ddl)))
+        statements, as_text = [], Counter[str]()
+        for _, value in _values(job, spark, topics.ddl):
+            record = records.read(value)
+            place = SourcePosition(record["epoch"], record["file"], record["pos"])
+            if place.order() > until.order():
+                continue
+            if record["kind"] == "DDL":
+                statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
+            elif record["kind"] == "NON_ROW_CHANGE":
+                as_text.update(record["objects"])
+        statements.sort(key=lambda statement: statement.place.order())
+        waiting = {} if state is None else {table.name: table.key for table in state.quarantined}
+        selection = Selection(settings)
+        return cls(one.source, until, catalog, statements, server, as_text, waiting, selection)
+
+    def table(self, database: str, name: str) -> "Table":
+        """Give a table as it was at the moment; raises UserError where it was not, or is not known."""
+        found = self.catalog.find(database, name, self.until)
+        shown = f"{database}.{name}"
+        state = None if found is None else found.definition
+        if found is None or state is MISSING:
+            raise UserError(
+                f"{shown} did not exist at {self.until}, as far as {self.source} tells: check the name, and "
+                "that the reader has read its definition (SELECT on the table)",
+                ExitCode.SETTINGS,
+            )
+        if isinstance(state, Unknown) or not isinstance(state, TableDefinition):
+            reason = state.reason if isinstance(state, Unknown) else "nothing is known"
+            raise UserError(
+                f"the definition of {shown} at {self.until} is not known: {reason}", ExitCode.DATA
+            )
+        hidden = self.selection.hidden(database, name, [column.name for column in state.columns])
+        shown_columns = [each for each in state.columns if not each.hidden and each.name not in hidden]
+        history = History(self.statements, self.catalog)
+        eras = history.of_table(database, name, [each.name for each in shown_columns])
+        columns = [self._column(each, eras) for each in shown_columns]
+        return Table(database, name, state, shown_columns, columns, eras, hidden)
+
+    def name_now(self, database: str, name: str, place: tuple[int, int, int]) -> tuple[str, str]:
+        """Give the name that a table has by now which had another at a place."""
+        here = database, name
+        for statement in self.statements:
+            parsed = statement.parsed
+            if statement.place.order() < place:
+                continue
+            pairs: Sequence[tuple[ddl.Name, ddl.Name]] = ()
+            if isinstance(parsed, ddl.RenameTables):
+                pairs = parsed.pairs
+            elif isinstance(parsed, ddl.AlterTable) and parsed.rename is not None:
+                pairs = [(parsed.table, parsed.rename)]
+            for old, new in pairs:
+                if statement.named(old) == here:
+                    here = statement.named(new)
+        return here
+
+    def _column(self, definition: ColumnDefinition, eras: TableHistory) -> "KnownColumn":
+        sql = SqlType.parse(definition.column_type)
+        column = verified.Column(
+            definition.name,
+            sql.name,
+            sql.argument(0) if sql.name in ("time", "datetime", "timestamp") else 0,
+            definition.key_position is not None,
+        )
+        return KnownColumn(column, self._added(definition, column, eras))
+
+    def _added(self, definition: ColumnDefinition, column: verified.Column, eras: TableHistory) -> Any:
+        """Tell what rows that were there have in a column since it was added."""
+        names = [era.columns[definition.name].name for era in eras.eras]
+        born = next((at for at, name in enumerate(names) if name is not None), 0)
+        if not born:
+            return None
+        start, name = eras.eras[born].start, names[born]
+        for statement in self.statements:
+            parsed = statement.parsed
+            if statement.place.order() != start or not isinstance(parsed, ddl.AlterTable):
+                continue
+            for each in parsed.operations:
+                if isinstance(each, ddl.AddColumn) and each.column.name == name:
+                    return added_value(column, definition, each.column)
+        return Untold("what added the column is not in the log")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumn:
+    """A column, and what rows that were there when it was added have in it."""
+
+    column: verified.Column
+    added: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as of a moment, and how it came to be so; without ``hidden`` columns, which its topic lacks."""
+
+    database: str
+    name: str
+    definition: TableDefinition
+    definitions: Sequence[ColumnDefinition]
+    known: Sequence[KnownColumn]
+    eras: TableHistory
+    hidden: Sequence[str]
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    @property
+    def columns(self) -> list[verified.Column]:
+        """Its columns."""
+        return [each.column for each in self.known]
+
+    @property
+    def added(self) -> dict[str, Any]:
+        """What rows that were there when a column was added have in it, by its name."""
+        return {each.column.name: each.added for each in self.known}
+
+    def topics(self, log: Log) -> dict[str, set[int]]:
+        """Give the topics that have its records, each with the eras for which it has them."""
+
+        def topic_of(database: str, table: str) -> str:
+            return Topics(log.source).table(*log.selection.topic_of(database, table))
+
+        return self.eras.topics(topic_of)
+
+
+def _values(
+    job: Job, spark: SparkSession, topic: str, key: str | None = None
+) -> Iterator[tuple[bytes | None, bytes]]:
+    """Read a topic of one partition in the order of its records; the last one of a key if one is named."""
+    part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
+    if not part.count:
+        return
+    found = scan(spark, job.kafka, part, whole=True).where("value is not null")
+    if key is not None:
+        found = found.where(sf.col("key").cast("string").eqNullSafe(key)).orderBy(sf.desc("offset")).limit(1)
+    for row in found.select("key", "value").toLocalIterator():
+        yield None if row.key is None else bytes(row.key), bytes(row.value)
+
+
+# -- changes ------------------------------------------------------------------------------------------
+
+
+def changes_of(
+    job: Job, spark: SparkSession, topics: Mapping[str, Iterable[int]], eras: TableHistory, *, before: bool
+) -> tuple[DataFrame | None, dict[int, Any]]:
+    """Return the records of the row topics of a table, and the schemas to read them by.
+
+    With ``before`` also those from before it was created or last emptied, in the topic of its first name.
+    """
+    subjects = [subject(topic) for topic in topics for subject in (key_subject, value_subject)]
+    schemas = schemas_of(job, *subjects)
+    frames = []
+    for number, (topic, wanted) in enumerate(topics.items()):
+        part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
+        if part.count:
+            records = scan(spark, job.kafka, part).where("value is not null")
+            places = frozenset(wanted) | ({-1} if before and not number else set())
+            read = _reader(schemas, eras, places)
+            found = records.select("partition", "offset", "key", "value").mapInArrow(read, CHANGE_SCHEMA)
+            frames.append(found)
+    if not frames:
+        return None, schemas
+    union = frames[0]
+    for frame in frames[1:]:
+        union = union.union(frame)
+    return union, schemas
+
+
+def _reader(
+    schemas: Mapping[int, Any], eras: TableHistory, wanted: frozenset[int]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records = records_by(schemas)
+        layout = arrow_schema(CHANGE_SCHEMA)
+        for batch in batches:
+            parts = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
+            lines = []
+            for partition, offset, key, value in zip(*parts, strict=True):
+                try:
+                    if key is not None:
+                        records.read(key)
+                    line = _line(records.read(value), eras)
+                except (ValueError, KeyError) as error:
+                    nothing = (None,) * 11
+                    where = f"offset {offset} of partition {partition}: {error}"
+                    lines.append((partition, offset, *nothing, 0, key, None, where))
+                    continue
+                if line[-1] in wanted:
+                    lines.append((partition, offset, *line, key, value, None))
+            yield batch_of(lines, layout)
+
+    return read
+
+
+def _line(envelope: Mapping[str, Any], eras: TableHistory) -> tuple[Any, ...]:
+    source, transaction = envelope["source"], envelope["transaction"]
+    epoch, file, position = source["epoch"], source["file"], source["pos"]
+    logged = source.get("snapshot") in (None, "false")
+    era = eras.era(epoch, file, position)
+    return (
+        epoch,
+        log_number(file)[1],
+        position,
+        source["sub_index"],
+        source["row"],
+        file,
+        transaction["id"] if transaction and logged else None,
+        source["gtid"] if logged else None,
+        source["ts_ms"],
+        envelope["op"],
+        logged,
+        era,
+    )
+
+
+def batch_of(lines: Sequence[tuple[Any, ...]], layout: pa.Schema) -> pa.RecordBatch:
+    """Make a batch of lines."""
+    columns = list(zip(*lines, strict=True)) if lines else [()] * len(layout)
+    made = [pa.array(column, part.type) for column, part in zip(columns, layout, strict=True)]
+    return pa.RecordBatch.from_arrays(made, schema=layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of changes: how many have a key, how many have none, and all their bytes.
+
+    ``keys`` are the ids of the schemas of their keys, ``snapshot`` the last place of a row of a snapshot.
+    """
+
+    keyed: int
+    keyless: int
+    bytes: int
+    keys: tuple[int, ...]
+    snapshot: SourcePosition | None
+
+
+def counts_of(changes: DataFrame) -> Counts:
+    """Count changes."""
+    row = changes.agg(
+        sf.count_if(sf.expr("key is not null and value is not null")).alias("keyed"),
+        sf.count_if(sf.expr("key is null and value is not null")).alias("keyless"),
+        sf.max_by(
+            sf.when(sf.expr("not logged"), sf.struct("epoch", "file", "pos")),
+            sf.when(sf.expr("not logged"), place_column()),
+        ).alias("snapshot"),
+        sf.coalesce(sf.sum(sf.length("value")), sf.lit(0)).alias("bytes"),
+        sf.collect_set(sf.conv(sf.hex(sf.expr("substring(key, 2, 4)")), 16, 10).cast("int")).alias("keys"),
+    ).first()
+    assert row is not None
+    snapshot = None if row.snapshot is None else SourcePosition(*row.snapshot)
+    return Counts(row.keyed, row.keyless, row.bytes, tuple(sorted(row["keys"])), snapshot)
+
+
+def has_one_key(schemas: Mapping[int, Any], counts: Counts) -> bool:
+    """Tell whether a row has the same bytes for a key wherever it comes, after the id of the key's schema."""
+    layouts = {
+        json.dumps([(part["name"], part["type"]) for part in schemas[number]["fields"]], sort_keys=True)
+        for number in counts.keys
+        if number in schemas
+    }
+    return not counts.keyless and len(layouts) <= 1
+
+
+def check_one_source(job: Job) -> None:
+    """Refuse several sources."""
+    if len(job.inputs) > 1:
+        raise SettingsError([f"--source is {', '.join(job.sources)}: {job.name} reads one source"])

@@ -1,0 +1,167 @@
+"""The job table_state on real servers: what it writes is what SELECT * gave at that moment."""
+
+import json
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.local import MySQL
+from millrace.mysql.connection import MysqlConnection
+from millrace.runtime.errors import UserError
+from millrace.verify.tables import _columns, _select, table_names
+from spark_jobs.common.job import Job, TableJobSettings, _inputs
+from spark_jobs.common.kafka import kafka_options
+from spark_jobs.common.session import Steps
+from spark_jobs.common.tables import parse_moment, parse_tables
+from spark_jobs.table_state import report, summary, table_state
+from tests.spark_session import SPARK, spark
+
+from .rows_world import SERVICES, RowsWorld
+from .test_rowmapper import run
+from .test_snapshot import take, wait_until_merged
+
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.timeout(1200)]
+
+BEFORE = """
+CREATE TABLE old (id INT PRIMARY KEY, note VARCHAR(40), n SMALLINT);
+INSERT INTO old VALUES (1, 'from before', 1), (2, 'from before', 2), (3, 'from before', NULL);
+CREATE TABLE bag (v VARCHAR(20), n DECIMAL(6,2));
+INSERT INTO bag VALUES ('a', 1), ('a', 1), ('b', NULL);
+"""
+
+STEPS = (
+    """
+    CREATE TABLE kinds (id BIGINT UNSIGNED, tag VARCHAR(10) CHARACTER SET latin1, f FLOAT, d DOUBLE,
+      b BIT(9), bin VARBINARY(20), at DATETIME(3), seen TIMESTAMP(6) NULL, t TIME(2), day DATE, y YEAR,
+      e ENUM('a','ü'), s SET('x','y'), j JSON, g GEOMETRY, big DECIMAL(40,3), PRIMARY KEY (id, tag));
+    INSERT INTO kinds VALUES (18446744073709551615, 'é', 1.1, 0.1, b'100000001', x'00ff',
+      '2024-01-02 03:04:05.678', '2024-01-02 03:04:05.678901', '-12:34:56.78', '2024-02-29', 2024, 'ü', 'x,y',
+      '{"a": [1, 2.5, "ü"]}', ST_GeomFromText('POINT(1 2)'), 1234567890123456789012345678901234567.125),
+      (1, 'x', NULL, NULL, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, '', NULL, NULL, NULL)
+    """,
+    "UPDATE old SET note = 'changed', n = n + 1 WHERE id < 3; DELETE FROM bag WHERE v = 'a' LIMIT 1",
+    "ALTER TABLE old ADD extra INT NOT NULL DEFAULT 7 AFTER id, ADD COLUMN more VARCHAR(9) DEFAULT 'it''s'",
+    """
+    BEGIN; INSERT INTO old (id, note) VALUES (4, 'four'); UPDATE kinds SET f = 2.5 WHERE id = 1;
+    UPDATE bag SET n = 3.25 WHERE v = 'b'; COMMIT
+    """,
+    "ALTER TABLE old RENAME COLUMN note TO remark, MODIFY n BIGINT; ALTER TABLE bag MODIFY n DECIMAL(9,3)",
+    "UPDATE old SET id = id + 100, remark = NULL WHERE id = 1; INSERT INTO bag VALUES ('a', 1), ('c', 2)",
+    "ALTER TABLE kinds DROP COLUMN g; UPDATE kinds SET j = '[]', t = '838:59:59' WHERE id = 1",
+    "DELETE FROM bag WHERE v = 'a'; UPDATE old SET extra = extra * 2 WHERE id > 1",
+    "TRUNCATE TABLE kinds; INSERT INTO kinds (id, tag, y) VALUES (7, 'seven', 1999)",
+    "RENAME TABLE bag TO sack; INSERT INTO sack VALUES ('d', 4); DELETE FROM old WHERE id = 2",
+)
+
+
+@pytest.fixture
+def world(kafka, registry, database, source_name, tmp_path):
+    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
+        made.environment["MILLRACE_SNAPSHOT_TABLES"] = f"{made.database}.*"
+        yield made
+
+
+def rows_now(world):
+    """What SELECT * gives, by table."""
+    with MysqlConnection(world.server.root_address) as connection:
+        connection.query("SET SESSION time_zone = '+00:00', NAMES utf8mb4", doing="compare")
+        found = {}
+        for table in table_names(connection, world.database):
+            columns = _columns(connection, world.database, table)
+            names = [column.name for column in columns]
+            rows = _select(connection, world.database, table, columns)
+            found[table] = names, Counter(map(plain, rows))
+        return found
+
+
+def plain(row):
+    """A row without the difference between numbers of several types."""
+    return tuple(
+        value if not isinstance(value, Decimal) else int(value) if value == int(value) else str(value)
+        for value in row
+    )
+
+
+def moments_now(world):
+    """Ways to name this moment: by time, by place in the log, by GTIDs."""
+    time.sleep(1.1)  # MariaDB logs whole seconds
+    now = datetime.now(UTC)
+    if isinstance(world.server, MySQL):
+        ((file, position, _, _, gtids),) = world.server.query("SHOW MASTER STATUS")
+        gtids = gtids.replace("\n", "")
+    else:
+        ((file, position, *_),) = world.server.query("SHOW MASTER STATUS")
+        ((gtids,),) = world.server.query("SELECT @@gtid_binlog_pos")
+    time.sleep(1.1)
+    return now.isoformat(), f"{file}:{position}", gtids
+
+
+class Jobs:
+    """Runs of the job in one session."""
+
+    def __init__(self, spark, world, folder):
+        self.spark, self.world, self.folder = spark, world, folder
+
+    def state(self, tables, at):
+        """Run it; give the rows by table as :func:`rows_now` does, and the summary."""
+        source, options = self.world.source, kafka_options(self.world.settings)
+        settings = TableJobSettings(
+            source=source,
+            kafka=self.world.settings.model_dump(),
+            registry={"url": self.world.environment["MILLRACE_REGISTRY_URL"]},
+        )
+        schemas = self.world.registry.subject_schemas(f"{source}.transactions-value")
+        inputs = list(_inputs(self.spark, options, {source: schemas}, (None, None), "transactions"))
+        steps = Steps(self.spark, "table_state")
+        job = Job("table_state", str(self.folder), options, inputs, steps, self.spark, settings)
+        names = parse_tables(f"{self.world.database}.{table}" for table in tables)
+        until, states = table_state(job, self.spark, names, parse_moment("--at", at))
+        job.finish(summary(until, states), report(job, until, states))
+        found = {}
+        for state, table in zip(states, tables, strict=True):
+            rows, names = Counter(), None
+            for file in state.files:
+                batch = pq.ParquetFile(self.folder / "latest" / state.table / file.path).read()
+                *names, _ = batch.column_names
+                columns = (batch.column(name).to_pylist() for name in names)
+                rows.update(map(plain, zip(*columns, strict=True)))
+            found[table] = names, rows
+        return found, json.loads((self.folder / "summary.json").read_text())
+
+
+def test_it_is_what_select_gave(spark, world, tmp_path):
+    run(world, BEFORE)
+    expected = []
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        take(world)
+        wait_until_merged(world)
+        for step in STEPS:
+            run(world, step)
+            expected.append((*moments_now(world), rows_now(world)))
+        run(world, "INSERT INTO old (id) VALUES (1000); INSERT INTO sack VALUES ('last', NULL)")
+        world.wait_for_row("sack", 2)
+        jobs = Jobs(spark, world, tmp_path / "results")
+        for at, (when, place, gtids, tables) in enumerate(expected):
+            for wanted in [(when, place, gtids)[at % 3]] if at else (when, place, gtids):
+                found, told = jobs.state(list(tables), wanted)
+                for table, (names, rows) in tables.items():
+                    assert found[table][1] == rows, (at, wanted, table)
+                    assert found[table][0] in (names, None)
+                    about = told["tables"][f"{world.database}.{table}"]
+                    assert not about["doubts"], about
+                    assert not about["untold_values"], about
+                    assert not about["unknown_rows"] + about["faulty_records"], about
+        found, told = jobs.state(["old"], "latest")
+        assert found["old"][1].total() == rows_now(world)["old"][1].total()
+
+        with pytest.raises(UserError, match=r"\.nothing did not exist at .*: check the name"):
+            jobs.state(["nothing"], "latest")
+        with pytest.raises(UserError, match="belongs to that moment: the log that was read begins later"):
+            jobs.state(["old"], "2001-01-01")

@@ -1,0 +1,177 @@
+"""The parts of table_state and of what it shares with other jobs that need neither Kafka nor Spark."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.ddl import Server, Session
+from millrace.ddl import statements as ddl
+from millrace.ddl.columns import column_definition
+from millrace.runtime.errors import SettingsError
+from millrace.verify.conversions import Untold
+from millrace.verify.history import TableHistory
+from millrace.verify.tables import Column, added_value
+from spark_jobs.common.tables import Counts, KnownColumn, Table, has_one_key, parse_moment, parse_tables
+from spark_jobs.table_state import _digest, _writer, arrow_type
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latest", None),
+        ("binlog.000007:1234", (None, "binlog.000007", 1234)),
+        ("2:my-host.relay.000007:4", (2, "my-host.relay.000007", 4)),
+        ("2026-01-31T10:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+        (f"{UUID}:1-5", GtidSet.parse(f"{UUID}:1-5")),
+        ("0-1-270", MariadbGtidPosition.parse("0-1-270")),
+        ("gtid:2026-1-31", MariadbGtidPosition.parse("2026-1-31")),
+    ],
+)
+def test_moments(text: str, expected: object) -> None:
+    assert parse_moment("--at", text) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "20260131", "17", "offset:17", "binlog:4"])
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--at is .*: expected latest, a time, FILE"):
+        parse_moment("--at", text)
+
+
+def test_names_of_tables() -> None:
+    assert parse_tables(["shop.orders", "`a.b`.`c``d`", "shop.orders"]) == [
+        ("shop", "orders"),
+        ("a.b", "c`d"),
+    ]
+    for wrong in ("orders", "a.", ".b", "a.b.c`"):
+        with pytest.raises(SettingsError, match=r"expected DATABASE\.TABLE"):
+            parse_tables([wrong])
+
+
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("INT", None),
+        ("INT NOT NULL", 0),
+        ("INT DEFAULT -7", -7),
+        ("INT NOT NULL DEFAULT '12'", 12),
+        ("BOOL DEFAULT TRUE", 1),
+        ("DECIMAL(6,2) DEFAULT 1.50", Decimal("1.5")),
+        ("DECIMAL(6,2) DEFAULT 1.505", Untold),
+        ("FLOAT DEFAULT 1.1", 1.100000023841858),
+        ("DOUBLE DEFAULT 1e-5", 1e-5),
+        ("VARCHAR(9) CHARACTER SET utf8mb4 DEFAULT 'it''s '", "it's "),
+        ("CHAR(9) CHARACTER SET utf8mb4 DEFAULT 'it '", "it"),
+        ("ENUM('a','b') CHARACTER SET utf8mb4 NOT NULL", "a"),
+        ("ENUM('a','b') CHARACTER SET utf8mb4 DEFAULT 'B'", Untold),
+        ("DATETIME(3) DEFAULT '2024-01-02 03:04:05.678'", "2024-01-02 03:04:05.678"),
+        ("DATETIME(3) DEFAULT '2024-1-2'", Untold),
+        ("DATE DEFAULT '0000-00-00'", "0000-00-00"),
+        ("DATE DEFAULT (CURRENT_DATE)", Untold),
+        ("DATETIME DEFAULT CURRENT_TIMESTAMP", Untold),
+        ("TIMESTAMP NULL DEFAULT '2024-01-02 03:04:05'", Untold),
+        ("INT NOT NULL AUTO_INCREMENT", Untold),
+        ("INT AS (a + 1)", Untold),
+        ("VARBINARY(9) DEFAULT 'ab'", b"ab"),
+        ("BINARY(9) DEFAULT 'ab'", Untold),
+    ],
+)
+def test_what_rows_get_that_are_there(clause: str, expected: Any) -> None:
+    session = Session("shop", 0, Server(False, (8, 0, 30)), timestamp_not_null=False)
+    parsed = ddl.parse(f"ALTER TABLE t ADD COLUMN c {clause}", session)
+    assert isinstance(parsed, ddl.AlterTable)
+    (added,) = parsed.operations
+    assert isinstance(added, ddl.AddColumn)
+    definition = column_definition(added.column, None, session)
+    sql = SqlType.parse(definition.column_type)
+    column = Column("c", sql.name, sql.argument(0) if sql.name in ("datetime", "time") else 0)
+    found = added_value(column, definition, added.column)
+    assert found == expected or (expected is Untold and isinstance(found, Untold)), found
+
+
+def a_table(*columns: tuple[str, str, dict[str, Any]]) -> Table:
+    definitions = [ColumnDefinition(at, name, kind, **more) for at, (name, kind, more) in enumerate(columns)]
+    known = [
+        KnownColumn(Column(one.name, SqlType.parse(one.column_type).name, 0), None) for one in definitions
+    ]
+    names = [one.name for one in definitions]
+    whole = TableDefinition("shop", "t", tuple(definitions))
+    return Table("shop", "t", whole, definitions, known, TableHistory.without_changes(names), [])
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    text = {"charset": "utf8mb4"}
+    table = a_table(
+        ("id", "bigint unsigned", {"unsigned": True}),
+        ("n", "decimal(40,1)", {}),
+        ("d", "decimal(5,1)", {}),
+        ("v", "varchar(9)", text),
+        ("b", "varbinary(9)", {}),
+        ("t", "datetime", {}),
+    )
+    rows: list[tuple[Any, ...]] = [
+        (2**64 - 1, Decimal("1.5"), Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00"),
+        (1, None, Untold("why"), b"\xff", None, None),
+    ]
+    outcome = json.loads(_writer(table, str(tmp_path))(rows, ["fault"], 3).column("outcome")[0].as_py())
+    (file,) = outcome.pop("files")
+    assert outcome == {
+        "rows": 2,
+        "untold": {"d: why": 1, "v: its bytes are no text of its character set": 1},
+        "unknown_rows": 3,
+        "faults": 1,
+        "told_faults": ["fault"],
+    }
+    found = pq.ParquetFile(tmp_path / file["path"]).read()
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (2**64 - 1, "1.5", Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00", None),
+        (1, None, None, None, None, None, ["d", "v"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int", pa.int64()),
+        ("year", pa.int64()),
+        ("decimal(10,2)", pa.decimal128(10, 2)),
+        ("float", pa.float64()),
+        ("bit(9)", pa.binary()),
+        ("point", pa.binary()),
+        ("json", pa.string()),
+        ("time(3)", pa.string()),
+    ],
+)
+def test_types(text: str, expected: pa.DataType) -> None:
+    assert arrow_type(ColumnDefinition(0, "c", text)) == expected
+
+
+def test_rows_are_the_same_whatever_the_digits() -> None:
+    assert _digest((Decimal("1.0"), "a")) == _digest((Decimal("1.00"), "a"))
+    assert _digest((Decimal("1.0"), "a")) != _digest((Decimal("1.0"), "A"))
+
+
+def test_where_a_key_has_the_same_bytes() -> None:
+    def schema(*parts: tuple[str, str]) -> dict[str, Any]:
+        return {"fields": [{"name": name, "type": kind} for name, kind in parts]}
+
+    schemas = {1: schema(("id", "int")), 2: schema(("id", "int")), 3: schema(("name", "string"))}
+
+    def one(*keys: int, keyless: int = 0) -> bool:
+        return has_one_key(schemas, Counts(9, keyless, 0, keys, None))
+
+    assert one(1)
+    assert one(1, 2)
+    assert not one(1, 3)
+    assert not one(1, keyless=1)
