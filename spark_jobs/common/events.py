@@ -33,6 +33,7 @@ __all__ = [
     "arrow_schema",
     "decode_events",
     "read_events",
+    "valid_text",
 ]
 
 EVENT_SCHEMA: Final = (
@@ -131,18 +132,18 @@ def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
     head = (
         raw_key,
         record.epoch,
-        _text(record.log_file),
+        valid_text(record.log_file),
         record.position,
         record.sub_index,
         header.server_id,
         header.timestamp,
         _TYPE_NAMES.get(type_code) or f"type {type_code}",
         header.event_size,
-        _text(record.transaction),
+        valid_text(record.transaction),
         record.ordinal,
         record.ends and record.ends.value,
-        _text(record.database),
-        _text(record.table),
+        valid_text(record.database),
+        valid_text(record.table),
     )
     if type_code not in _READ_WHOLE:
         return head + _NOTHING
@@ -167,7 +168,7 @@ _NO_CONTENT: Final = (None,) * 6
 _NOTHING: Final = (None, None, None, *_NO_CONTENT)
 
 
-def _text(text: str | None) -> str | None:
+def valid_text(text: str | None) -> str | None:
     """Return a name as text that every consumer can read; bytes that are not UTF-8 are escaped."""
     if text is None or text.isascii():
         return text
@@ -179,6 +180,9 @@ _ARROW_TYPES: Final = {
     "binary": pa.binary(),
     "int": pa.int32(),
     "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "array<string>": pa.list_(pa.string()),
 }
 
 
