@@ -1,55 +1,175 @@
-"""Analytics of a source: what is written when, to which tables, and in which transactions.
+"""Analytics of a source: what is written when, to which tables, by which transactions and statements.
 
-Reads ``{source}.events``; writes, in the output folder, Parquet tables ``events_per_minute``,
-``rows_per_table``, ``transactions``, ``largest_transactions`` and ``longest_transactions``, the figures as
-``summary.json`` and a page, ``report.html``.
+Reads ``{source}.raw`` once, in pieces that executors fetch, decode and count by themselves
+(:mod:`spark_jobs.common.statistics`); what they leave are sums in Parquet, which Spark adds up. Writes, in
+the output folder, the tables that ``docs/jobs.md`` names, the figures as ``summary.json`` and a page,
+``report.html``.
 
     millrace job analytics --source shop
     spark-submit --jars … spark_jobs/analytics.py --source shop --from 2026-01-31T10:00 --to 2026-01-31T11:00
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import click
-from pyspark.sql import DataFrame, Row, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs.common.charts import Series, bars, column_width, columns, count, fill, legend, times
-from spark_jobs.common.events import read_events
-from spark_jobs.common.job import Job, job_command, moment, persisted
-from spark_jobs.common.report import Bytes, Code, Report
-from spark_jobs.common.rows import count_rows
-from spark_jobs.common.transactions import INSTANCE, cut_transactions, number_laps, transactions
+from millrace.runtime.logging import configure_logging
+from spark_jobs.common.analytics_page import Results, report
+from spark_jobs.common.charts import column_width, usual_span
+from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.job import Job, job_command, moment
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.pieces import MOST_PIECES, Piece
+from spark_jobs.common.raw_topic import CarriedSettings, find_pieces, read_piece
+from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
 
-__all__ = ["events_per_minute", "main", "rows_per_table", "top"]
+__all__ = ["count_pieces", "main"]
 
-_SERIES: Final = 7
-_BARS: Final = 15
+_OFFSETS_PER_PIECE: Final = 200_000
+_HOUR: Final = 3600
+_KEPT: Final = 1000
+"""Rows that the tables of hot keys and of statements have at the most: those with most."""
 
 
-def events_per_minute(events: DataFrame) -> DataFrame:
-    """Count events and their bytes per type and minute; ``minute`` is its start, in seconds since 1970."""
-    minute = (sf.col("timestamp") - sf.col("timestamp") % 60).alias("minute")
-    return events.groupBy("source", minute, "type").agg(
-        sf.count("*").alias("events"), sf.sum("size").alias("bytes")
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A piece of a source, and how it is read."""
+
+    source: str
+    topic: str
+    piece: Piece
+
+
+@dataclass(slots=True)
+class Counted:
+    """The sums that executors have written: files by table, and what was counted besides."""
+
+    folder: str
+    outcome: Outcome = field(default_factory=Outcome)
+    dead_letters: list[tuple[str, int, str, str, str]] = field(default_factory=list)
+
+    def paths(self, table: str) -> list[str]:
+        """Return where the files of a table are."""
+        return [f"{self.folder}/{file.path}" for file in self.outcome.files if file.table == f"parts/{table}"]
+
+    def frame(self, spark: SparkSession, table: str) -> DataFrame:
+        """Return the rows of a table."""
+        paths = self.paths(table)
+        if not paths:
+            return spark.createDataFrame([], TABLES[table])
+        return spark.read.schema(TABLES[table]).parquet(*paths)
+
+
+def count_pieces(job: Job, spark: SparkSession) -> Counted:
+    """Count the raw events of the job's sources, each piece by a task of its own."""
+    cores = spark.sparkContext.defaultParallelism
+    tasks = []
+    with job.step("places to cut found"):
+        for one in job.inputs:
+            (offsets,) = one.part.offsets.values()
+            number = max(2 * cores, one.part.count // _OFFSETS_PER_PIECE)
+            pieces = find_pieces(
+                job.settings.kafka, one.part.topic, offsets, one.first, min(number, MOST_PIECES)
+            )
+            tasks += [_Task(one.source, one.part.topic, piece) for piece in pieces]
+    counted = Counted(job.folder)
+    if not tasks:
+        return counted
+    started = time.monotonic()
+    count = _counter(tasks, CarriedSettings.of(job.settings.kafka), job.folder)
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(count, "task bigint, outcome string")
+    with job.step(f"{len(tasks)} pieces counted"):
+        # To sort in Spark would count everything twice: it looks first where to cut.
+        told = {row.task: row.outcome for row in frame.collect()}
+        for number in sorted(told):
+            outcome = Outcome.from_json(told[number])
+            counted.outcome.add(outcome)
+            source = tasks[number].source
+            counted.dead_letters += [(source, *letter) for letter in outcome.dead_letters]
+    events, size = counted.outcome.events, counted.outcome.raw_bytes
+    seconds = time.monotonic() - started
+    job.steps.say(
+        f"{events:,} events, {size / 1e6:,.1f} MB: "
+        f"{events / seconds:,.0f} events/s, {size / 1e6 / seconds:,.1f} MB/s"
+    )
+    return counted
+
+
+def _counter(
+    tasks: Sequence[_Task], kafka: CarriedSettings, folder: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make what executors do with the numbers of tasks."""
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure_logging("CRITICAL")  # what the decoder would log is in the dead letters
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                task = tasks[number]
+                statistics = PieceStatistics(
+                    task.source, Decoding(task.source, False, 0), folder, f"{number:05}"
+                )
+                known = task.piece.described, *task.piece.before
+                statistics.begin([record for record in known if record is not None])
+                for records in read_piece(kafka, task.topic, task.piece):
+                    statistics.take(records)
+                told = statistics.finish().to_json()
+                yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "outcome": [told]})
+
+    return count
+
+
+# -- sums -----------------------------------------------------------------------------------------------
+
+
+def events_per_minute(counts: DataFrame) -> DataFrame:
+    """Sum up events and their bytes per type and minute; ``minute`` is its start, in seconds since 1970."""
+    minute = (sf.col("second") - sf.col("second") % 60).alias("minute")
+    return counts.groupBy("source", minute, "type").agg(_sum("events"), _sum("bytes"))
+
+
+def rows_per_minute(counts: DataFrame) -> DataFrame:
+    """Sum up rows and bytes of rows events per minute, table and operation."""
+    minute = (sf.col("second") - sf.col("second") % 60).alias("minute")
+    changes = counts.where("operation is not null")
+    return changes.groupBy("source", minute, "database", "table", "operation").agg(
+        _sum("rows"), _sum("bytes")
     )
 
 
-def rows_per_table(events: DataFrame) -> DataFrame:
-    """Count rows events, their rows and bytes per table and operation.
+def rows_per_table(counts: DataFrame) -> DataFrame:
+    """Sum up rows events, their rows and bytes per table and operation.
 
-    ``uncounted`` is how many of the events have a number of rows that cannot be told, since their table map
-    lies before the input.
+    ``uncounted`` is how many of the events have a number of rows that cannot be told, as where their table
+    map lies before the input.
     """
-    changes = events.where(sf.col("operation").isNotNull())
+    changes = counts.where("operation is not null")
     return changes.groupBy("source", "database", "table", "operation").agg(
-        sf.count("*").alias("events"),
-        sf.coalesce(sf.sum("rows"), sf.lit(0)).alias("rows"),
-        sf.sum("size").alias("bytes"),
-        sf.count_if(sf.col("rows").isNull()).alias("uncounted"),
+        _sum("events"), _sum("rows"), _sum("bytes"), _sum("uncounted")
     )
+
+
+def whole_transactions(found: DataFrame) -> DataFrame:
+    """Put those transactions together of which there are parts."""
+    key = ["source", "epoch", "first_offset"]
+    names = [name for name in found.columns if name not in {*key, "tables", "part"}]
+    summed = {"events", "rows", "inserts", "updates", "deletes", "bytes"}
+    sums = [_sum(name) if name in summed else sf.max(name).alias(name) for name in names]
+    every = sf.slice(sf.array_sort(sf.array_distinct(sf.flatten(sf.collect_list("tables")))), 1, NAMED_TABLES)
+    parts = found.where("part").groupBy(*key).agg(*sums, every.alias("tables"))
+    return found.where("not part").drop("part").unionByName(parts)
+
+
+def with_durations(transactions: DataFrame) -> DataFrame:
+    """Add ``seconds``: from the first statement to the commit at the origin, as far as the log tells."""
+    committed = sf.coalesce(sf.col("original_commit_us") / 1e6, sf.col("ended").cast("double"))
+    lasted = sf.greatest(committed - sf.col("started"), sf.lit(0.0))
+    return transactions.withColumn("seconds", sf.when(sf.col("started").isNotNull(), lasted))
 
 
 def top(frame: DataFrame, number: int, *by: str) -> DataFrame:
@@ -57,190 +177,225 @@ def top(frame: DataFrame, number: int, *by: str) -> DataFrame:
     return frame.orderBy(*(sf.desc_nulls_last(name) for name in by), "source", "first_offset").limit(number)
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """What the report shows, collected to the driver."""
-
-    step: int
-    along: Sequence[Row]
-    types: Sequence[Row]
-    tables: Sequence[Row]
-    largest: Sequence[Row]
-    longest: Sequence[Row]
-    total: Row
-    transactions: int
-
-
-def analyse(job: Job, spark: SparkSession, number: int) -> _Results:
-    """Read the events of the job's sources, write the results and return what the report shows."""
-    with job.step("events decoded"):
-        events = persisted(read_events(spark, job))
-    with job.step("rows counted"):
-        logged = persisted(number_laps(count_rows(events)))
-    with job.step("tables and transactions summed up"):
-        cut = cut_transactions(logged)
-        counted = logged.join(sf.broadcast(cut), list(INSTANCE), "left_anti")
-        if number_cut := cut.count():
-            job.notes.append(
-                f"{number_cut} transactions were cut where the reader lost its server; what came of them "
-                "before they followed again, whole, is left out."
-            )
-        every = persisted(transactions(counted))
-        minutes = persisted(events_per_minute(counted))
-        tables = persisted(rows_per_table(counted))
-        largest, longest = top(every, number, "rows", "bytes"), top(every, number, "seconds", "bytes")
-        total = counted.agg(
-            sf.count("*").alias("events"),
-            sf.coalesce(sf.sum(sf.when(sf.col("sub_index") == 0, sf.col("size"))), sf.lit(0)).alias("bytes"),
-            sf.min(sf.when(sf.col("timestamp") > 0, sf.col("timestamp"))).alias("first_time"),
-            sf.max("timestamp").alias("last_time"),
-            sf.count_if(sf.col("timestamp") == 0).alias("undated"),
-        ).first()
-        assert total is not None
-    with job.step("results written"):
-        job.write("events_per_minute", minutes)
-        job.write("rows_per_table", tables)
-        job.write("transactions", every)
-        job.write("largest_transactions", largest)
-        job.write("longest_transactions", longest)
-    types = minutes.groupBy("type").agg(sf.sum("events").alias("events"), sf.sum("bytes").alias("bytes"))
-    step = column_width(total.first_time or 0, total.last_time or 0)
-    column = sf.col("timestamp") - sf.col("timestamp") % step
-    along = counted.where("timestamp > 0").groupBy(column.alias("start"), "type")
-    return _Results(
-        step=step,
-        along=along.agg(sf.count("*").alias("events")).collect(),
-        types=types.orderBy(sf.desc("events"), "type").collect(),
-        tables=tables.orderBy(sf.desc("rows"), "source", "database", "table", "operation").collect(),
-        largest=largest.collect(),
-        longest=longest.collect(),
-        total=total,
-        transactions=every.count(),
+def tables(looked_at: DataFrame) -> DataFrame:
+    """Sum up what was seen of the rows of each table."""
+    return looked_at.groupBy("source", "database", "table").agg(
+        sf.max("key").alias("key"),
+        _sum("looked"),
+        _sum("unchanged"),
+        _sum("image_bytes"),
+        _sum("needed_bytes"),
     )
 
 
-def summary(results: _Results) -> dict[str, Any]:
+def columns(changed: DataFrame) -> DataFrame:
+    """Sum up in how many updated rows each column changed."""
+    return changed.groupBy("source", "database", "table", "ordinal", "name").agg(_sum("changed"))
+
+
+def hot_keys(keys: DataFrame) -> DataFrame:
+    """Return the keys that were changed most often."""
+    summed = keys.groupBy("source", "database", "table", "key").agg(_sum("changes"))
+    return (
+        summed.where("changes > 1")
+        .orderBy(sf.desc("changes"), "source", "database", "table", "key")
+        .limit(_KEPT)
+    )
+
+
+def statements(found: DataFrame) -> DataFrame:
+    """Return the statements with most executions, told apart by database and fingerprint."""
+    summed = found.groupBy("source", "database", "statement").agg(
+        _sum("executions"), _sum("rows"), _sum("bytes"), _sum("seconds")
+    )
+    return summed.orderBy(sf.desc("executions"), sf.desc("rows"), "source", "database", "statement").limit(
+        _KEPT
+    )
+
+
+def lag(transactions: DataFrame) -> DataFrame:
+    """Return, per origin, by how many ms transactions were committed later on the server that was read."""
+    behind = (sf.col("immediate_commit_us") - sf.col("original_commit_us")) / 1000
+    known = transactions.where("immediate_commit_us is not null").withColumn("lag", behind)
+    share = [sf.percentile_approx("lag", share).alias(name) for name, share in (("p50", 0.5), ("p99", 0.99))]
+    return known.groupBy("source", "server_id").agg(
+        sf.count("*").alias("transactions"), *share, sf.max("lag").alias("most"), sf.min("lag").alias("least")
+    )
+
+
+def commit_groups(transactions: DataFrame) -> DataFrame:
+    """Return, per source, in how many groups transactions were committed, and how many were alone.
+
+    A replica can apply those of a group side by side.
+    """
+    known = transactions.where("commit_group is not null or immediate_commit_us is not null")
+    named = sf.coalesce(
+        sf.col("commit_group").cast("string"), sf.concat(sf.lit("at "), sf.col("first_offset"))
+    )
+    groups = known.groupBy("source", "epoch", "log_file", named.alias("name")).agg(
+        sf.count("*").alias("size")
+    )
+    return groups.groupBy("source").agg(
+        sf.sum("size").alias("transactions"),
+        sf.count("*").alias("groups"),
+        sf.count_if(sf.col("size") == 1).alias("alone"),
+        sf.max("size").alias("largest"),
+    )
+
+
+def _sum(name: str) -> Any:
+    return sf.sum(name).alias(name)
+
+
+# -- the job --------------------------------------------------------------------------------------------
+
+
+def analyse(job: Job, spark: SparkSession, number: int) -> Results:
+    """Count the events of the job's sources, write the results and return what the report shows."""
+    counted = count_pieces(job, spark)
+    counts = counted.frame(spark, "counts")
+    with job.step("results written"):
+        whole = with_durations(whole_transactions(counted.frame(spark, "transactions")))
+        every = _written(job, spark, "transactions", whole)
+        job.write("events_per_minute", events_per_minute(counts))
+        written = {
+            "rows_per_minute": rows_per_minute(counts),
+            "rows_per_table": rows_per_table(counts),
+            "largest_transactions": top(every, number, "rows", "bytes"),
+            "longest_transactions": top(every, number, "seconds", "bytes"),
+            "tables": tables(counted.frame(spark, "tables")),
+            "columns": columns(counted.frame(spark, "columns")),
+            "hot_keys": hot_keys(counted.frame(spark, "keys")),
+            "statements": statements(counted.frame(spark, "statements")),
+            "lag": lag(every),
+            "commit_groups": commit_groups(every),
+            "ddl": counted.frame(spark, "ddl"),
+        }
+        frames = {name: _written(job, spark, name, frame) for name, frame in written.items()}
+        if letters := counted.paths("deadletter"):
+            job.write("deadletter", spark.read.parquet(*letters))
+    with job.step("report made"):
+        results = _results(counted, {**frames, "counts": counts, "transactions": every}, number)
+    job.remove("parts")
+    return results
+
+
+def _written(job: Job, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
+    """Write a result and return it as it lies there: it is computed once."""
+    job.write(name, frame)
+    return spark.read.schema(frame.schema).parquet(f"{job.folder}/{name}")
+
+
+def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> Results:
+    counts, every = frames["counts"], frames["transactions"]
+    hours = counts.where("second > 0").groupBy((sf.col("second") - sf.col("second") % _HOUR).alias("hour"))
+    by_hour = {row.hour: row.events for row in hours.agg(_sum("events")).collect()}
+    low, high = usual_span(by_hour, _HOUR)
+    inside = counts.where(
+        (sf.col("second") >= low) & (sf.col("second") < high + _HOUR) & (sf.col("second") > 0)
+    )
+    total = counts.agg(
+        _sum("events"), _sum("stored"),
+        sf.min(sf.when(sf.col("second") > 0, sf.col("second"))).alias("first_time"),
+        sf.max("second").alias("last_time"),
+        sf.sum(sf.when(sf.col("second") == 0, sf.col("events")).otherwise(0)).alias("undated"),
+    ).first()  # fmt: skip
+    usual = inside.agg(
+        sf.min("second").alias("first"), sf.max("second").alias("last"), _sum("events")
+    ).first()
+    assert total is not None
+    assert usual is not None
+    step = column_width(usual.first or 0, usual["last"] or 0)
+    start = (sf.col("second") - sf.col("second") % step).alias("start")
+    along = inside.groupBy(start, "operation").agg(_sum("rows"), sf.sum("stored").alias("bytes")).collect()
+    types = counts.groupBy("type").agg(_sum("events"), _sum("bytes"))
+    minutes = frames["rows_per_minute"].where("operation = 'delete' and rows > 0")
+    numbers = every.agg(
+        sf.count("*").alias("transactions"), sf.count_if(sf.col("ends") == "rollback").alias("rollbacks"),
+        sf.count_if(sf.size("tables") > 1).alias("of_several_tables"),
+    ).first()  # fmt: skip
+    assert numbers is not None
+    per_table = frames["rows_per_table"].collect()
+    by_rows: dict[tuple[str, str, str], int] = {}
+    for row in per_table:
+        name = row.source, row.database, row.table
+        by_rows[name] = by_rows.get(name, 0) + row.rows
+    return Results(
+        step=step,
+        along=along,
+        first=usual.first,
+        last=usual["last"],
+        outside=(total.events or 0) - (usual.events or 0) - (total.undated or 0),
+        first_time=total.first_time,
+        last_time=total.last_time,
+        undated=total.undated or 0,
+        events=counted.outcome.events,
+        bytes=counted.outcome.raw_bytes,
+        transactions=numbers.transactions,
+        rollbacks=numbers.rollbacks,
+        types=types.orderBy(sf.desc("events"), "type").collect(),
+        rows=sorted(
+            per_table,
+            key=lambda r: (-by_rows[r.source, r.database, r.table], r.database, r.table, r.operation),
+        ),
+        largest=frames["largest_transactions"].collect(),
+        longest=frames["longest_transactions"].collect(),
+        tables=frames["tables"].collect(),
+        columns=frames["columns"].orderBy(sf.desc("changed")).limit(_KEPT).collect(),
+        hot_keys=frames["hot_keys"].orderBy(sf.desc("changes")).limit(number).collect(),
+        statements=frames["statements"]
+        .orderBy(sf.desc("executions"), sf.desc("rows"))
+        .limit(2 * number)
+        .collect(),
+        number_of_ddl=frames["ddl"].count(),
+        ddl=frames["ddl"].orderBy(sf.desc("offset")).limit(10 * number).collect(),
+        deletes=minutes.orderBy(sf.desc("rows"), "minute").limit(number).collect(),
+        lag=frames["lag"].orderBy("source", "server_id").collect(),
+        commit_groups=frames["commit_groups"].orderBy("source").collect(),
+        dead_letters=counted.dead_letters,
+        number_of_dead_letters=counted.outcome.counters["dead_letters"],
+    )
+
+
+def summary(results: Results) -> dict[str, Any]:
     """Return the figures for ``summary.json``."""
     return {
-        "events": results.total.events,
-        "bytes": results.total.bytes,
+        "events": results.events,
+        "bytes": results.bytes,
         "transactions": results.transactions,
-        "rows": sum(row.rows for row in results.tables),
-        "first_event": moment(results.total.first_time),
-        "last_event": moment(results.total.last_time),
+        "rollbacks": results.rollbacks,
+        "rows": results.number_of_rows,
+        "first_event": moment(results.first_time),
+        "last_event": moment(results.last_time),
+        "dated_elsewhere": results.outside,
+        "dead_letters": results.number_of_dead_letters,
+        "ddl_statements": results.number_of_ddl,
         "events_by_type": {row.type: row.events for row in results.types},
-        "rows_per_table": [row.asDict() for row in results.tables],
-        "largest_transactions": [row.asDict() for row in results.largest],
-        "longest_transactions": [row.asDict() for row in results.longest],
+        **{
+            name: [row.asDict() for row in rows]
+            for name, rows in (
+                ("rows_per_table", results.rows),
+                ("largest_transactions", results.largest),
+                ("longest_transactions", results.longest),
+                ("tables", results.tables),
+                ("hot_keys", results.hot_keys),
+                ("statements", results.statements),
+                ("lag", results.lag),
+                ("commit_groups", results.commit_groups),
+            )
+        },
     }
 
 
-def report(job: Job, results: _Results) -> Report:
-    """Build the page."""
-    total = results.total
-    begin, end = moment(total.first_time) or "nothing", moment(total.last_time) or "nothing"
-    period = f"{begin} to {end} (UTC, the events' own times)"
-    page = Report(f"Analytics of {', '.join(job.sources)}", [*job.facts, period])
-    tables = {(row.source, row.database, row.table) for row in results.tables}
-    page.tiles(
-        [
-            ("events", total.events),
-            ("transactions", results.transactions),
-            ("rows changed", sum(row.rows for row in results.tables)),
-            ("tables", len(tables)),
-            ("in the log", Bytes(total.bytes)),
-        ]
-    )
-    for note in job.notes:
-        page.text(note)
-    _events_section(page, results)
-    _tables_section(page, results)
-    page.section("Largest transactions", "By rows changed. Bytes are those of all its events in the log.")
-    _transactions_table(page, results.largest)
-    page.section(
-        "Longest transactions",
-        "From the first statement to the commit on the server where the transaction began. Event times "
-        "have whole seconds; the time of the commit is exact where the log holds it (MySQL 8.0 and later).",
-    )
-    _transactions_table(page, results.longest)
-    return page
-
-
-def _events_section(page: Report, results: _Results) -> None:
-    page.section("Events by type and time")
-    shown = [row.type for row in results.types[:_SERIES]]
-    rest = len(results.types) > _SERIES
-    along: dict[int, dict[str, int]] = {}
-    for row in results.along:
-        name = row.type if row.type in shown else "others"
-        counts = along.setdefault(row.start, {})
-        counts[name] = counts.get(name, 0) + row.events
-    names = [*shown, "others"] if rest else shown
-    if along:
-        starts, values = fill(along, results.step)
-        none = [0] * len(starts)
-        series = [Series(name, values.get(name, none)) for name in names]
-        page.chart(legend(names))
-        page.chart(columns("Events by type and time", *times(starts, results.step), series))
-    if results.total.undated:
-        page.text(f"{count(results.total.undated)} events have the timestamp 0 and are not in the chart.")
-    page.table(
-        ["event type", "events", "bytes"],
-        [(row.type, row.events, Bytes(row.bytes)) for row in results.types],
-        folded=f"All {len(results.types)} event types in figures",
-    )
-
-
-def _tables_section(page: Report, results: _Results) -> None:
-    page.section("Rows by table and operation")
-    if not results.tables:
-        page.text("No rows event in this part of the log.")
-        return
-    several = len({row.source for row in results.tables}) > 1
-    per_table: dict[str, dict[str, int]] = {}
-    for row in results.tables:
-        name = f"{row.source}: {row.database}.{row.table}" if several else f"{row.database}.{row.table}"
-        per_table.setdefault(name, {})[row.operation] = row.rows
-    ranked = sorted(per_table.items(), key=lambda item: (-sum(item[1].values()), item[0]))
-    operations = ["insert", "update", "delete"]
-    series = [Series(name, [counts.get(name, 0) for _, counts in ranked[:_BARS]]) for name in operations]
-    page.chart(legend(operations))
-    page.chart(bars("Rows by table and operation", [name for name, _ in ranked[:_BARS]], series))
-    if len(ranked) > _BARS:
-        page.text(f"The {_BARS} tables with most rows; all {len(ranked)} are in the figures below.")
-    if uncounted := sum(row.uncounted for row in results.tables):
-        page.text(f"{count(uncounted)} rows events are not counted: their table map lies before the input.")
-    page.table(
-        ["table", "operation", "rows", "events", "bytes"],
-        [
-            (f"{row.database}.{row.table}", row.operation, row.rows, row.events, Bytes(row.bytes))
-            for row in results.tables
-        ],
-        folded="The same in figures",
-    )
-
-
-def _transactions_table(page: Report, rows: Sequence[Row]) -> None:
-    page.table(
-        ["transaction", "began (UTC)", "seconds", "rows", "events", "bytes", "tables", "first event"],
-        [
-            (
-                Code(row.transaction), moment(row.started), row.seconds, row.rows, row.events,
-                Bytes(row.bytes), ", ".join(row.tables) or None, Code(row.first_key),
-            )
-            for row in rows
-        ],
-    )  # fmt: skip
-
-
-@job_command("analytics")
+@job_command("analytics", raw=True)
 @click.option(
     "--top", "number", type=click.IntRange(1, 1000), default=10, show_default=True,
-    help="How many of the largest and of the longest transactions to report.",
+    help="How many of the largest, of the longest and so on to report.",
 )  # fmt: skip
 def main(job: Job, spark: SparkSession, number: int) -> None:
     """Report events per type and minute, rows per table, and the largest and longest transactions."""
     results = analyse(job, spark, number)
+    job.faults = results.number_of_dead_letters
     job.finish(summary(results), report(job, results))
 
 

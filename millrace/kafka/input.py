@@ -17,29 +17,34 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["InputReader", "reread"]
+__all__ = ["InputReader", "records_between", "reread"]
 
 _LOG = get_logger(__name__)
 _LAG_EVERY_S: Final = 0.5
 _REREAD_BATCH: Final = 100
 """Few, since what is read again is mostly large."""
+_BATCH: Final = 5000
+_SILENCE_S: Final = 60.0
 
 
 class InputReader:
     """Reads partition 0 of a topic, committed records only, from the offset that it is told.
 
     The partition is assigned, never subscribed to. Offsets of a consumer group are committed now and then,
-    for lag tools only: nothing is ever read from them.
+    for lag tools only: nothing is ever read from them. With ``ends`` it notes in ``at_end`` that it has come
+    to the end of what is committed.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: str, group: str) -> None:
+    def __init__(self, settings: KafkaSettings, topic: str, group: str, *, ends: bool = False) -> None:
         self.topic = topic
+        self.at_end = False
         self.last: InputRecord | None = None
         """The last record that was read."""
         self.warned = False
         """Whether the client has said that something is wrong since this was set to False last."""
         self._settings = settings
-        self._consumer, self._open = open_consumer(consumer_config(settings, group), topic)
+        config = consumer_config(settings, group, follow=not ends) | {"enable.partition.eof": ends}
+        self._consumer, self._open = open_consumer(config, topic)
         self._messages: PartitionReader | None = None
         self._lag: int | None = None
         self._lag_noted_at = 0.0
@@ -66,6 +71,11 @@ class InputReader:
                 f"{self.topic} ends at offset {end}, but was read to {offset}: its end was lost, or it is "
                 "another topic now. docs/operations.md says what to do ('A topic that changed')"
             )
+        self.jump(offset)
+
+    def jump(self, offset: int) -> None:
+        """Read on at an offset that the topic is known to hold."""
+        self.at_end = False
         with translated(f"reading {self.topic}"):
             self._close()
             self._messages = self._open()
@@ -98,6 +108,9 @@ class InputReader:
 
     def _judge(self, error: KafkaError) -> None:
         """Raise for what does not mend by itself."""
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.at_end = True
+            return
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise InputLostError(
                 f"{self.topic} no longer holds what must be read next: {error.str()}. docs/operations.md "
@@ -153,6 +166,34 @@ class InputReader:
         if self._messages is not None:
             self._messages.close()
             self._messages = None
+
+
+def records_between(
+    settings: KafkaSettings, topic: str, group: str, start: int, end: int
+) -> Iterator[list[Record]]:
+    """Give the committed records of partition 0 from offset ``start`` to before ``end``, in batches.
+
+    What is committed must reach to ``end``, which may be the offset of no record. Raises as
+    :class:`InputReader` does, and :class:`BrokerError` where nothing comes for a minute.
+    """
+    if start >= end:
+        return
+    with InputReader(settings, topic, group, ends=True) as reader:
+        reader.seek(start)
+        heard = time.monotonic()
+        while not reader.at_end:
+            records = reader.read(_BATCH, 1.0)
+            if records:
+                heard = time.monotonic()
+                done = records[-1].offset >= end - 1
+                if done:
+                    records = [record for record in records if record.offset < end]
+                if records:
+                    yield records
+                if done:
+                    return
+            elif time.monotonic() - heard > _SILENCE_S:
+                raise BrokerError(f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s")
 
 
 def reread(

@@ -6,9 +6,11 @@ classes ``axis`` and ``grid``; so a chart follows the page's light or dark schem
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Final
 
 from millrace.text import printable
@@ -23,15 +25,19 @@ __all__ = [
     "escape",
     "fill",
     "legend",
+    "ranked",
     "size",
     "ticks",
     "times",
+    "usual_span",
 ]
 
 SERIES_COLOURS: Final = 8
 """How many colours the page defines; further series share the last one."""
 
 _WIDTH: Final = 1040
+_NARROW: Final = 380
+"""Width of the form that a telephone shows: text is as large as in the wide one there."""
 _COLUMN_AREA: Final = 220
 _LEFT, _TOP, _BOTTOM = 64, 12, 28
 _BAR_HEIGHT, _BAR_STEP, _BAR_LABEL, _BAR_VALUE = 18, 26, 250, 110
@@ -97,6 +103,36 @@ def column_width(first: int, last: int) -> int:
     return step
 
 
+_STRAYS: Final = 0.01
+_FAR: Final = 10
+
+
+def usual_span(counts: Mapping[int, int], width: int) -> tuple[int, int]:
+    """Return the first and the last time that an axis should show, of ``counts`` by times ``width`` apart.
+
+    It grows from the middle. Left out on each side are a few (a hundredth, or two) that lie far from what is
+    inside: at more than ten times the distance that this reaches over, and a day. Returns 0 and 0 where there
+    are none.
+    """
+    times = sorted(time for time, number in counts.items() if number > 0)
+    if not times:
+        return 0, 0
+    total = sum(counts[time] for time in times)
+    few = min(max(2, total * _STRAYS), total / 20)
+    before = list(accumulate((counts[time] for time in times), initial=0))
+    low = high = bisect_left(before, total / 2, 1) - 1
+    while True:
+        far = max(_DAY, _FAR * (times[high] - times[low] + width))
+        gaps = []
+        if low and (times[low] - times[low - 1] <= far or before[low] > few):
+            gaps.append((times[low] - times[low - 1], low - 1, high))
+        if high + 1 < len(times) and (times[high + 1] - times[high] <= far or total - before[high + 1] > few):
+            gaps.append((times[high + 1] - times[high], low, high + 1))
+        if not gaps:
+            return times[low], times[high]
+        _, low, high = min(gaps)
+
+
 def fill(counts: Mapping[int, Mapping[str, int]], step: int) -> tuple[list[int], dict[str, list[int]]]:
     """Fill the gaps of counts by column and series; ``counts`` are by the start of a column, in seconds.
 
@@ -127,24 +163,43 @@ def legend(names: Sequence[str]) -> str:
 
 
 def columns(title: str, labels: Sequence[str], tips: Sequence[str], series: Sequence[Series]) -> str:
-    """Return a chart of stacked columns; about ten labels are written, a mark shows its column's tip."""
+    """Return a chart of stacked columns; about ten labels are written, a mark shows its column's tip.
+
+    It comes in two widths, of which the page shows the one that fits.
+    """
+    charts = "".join(
+        _columns(title, labels, tips, series, *form)
+        for form in ((_WIDTH, 10, "wide"), (_NARROW, 3, "narrow"))
+    )
+    return f"<div>{charts}</div>"
+
+
+def _columns(  # noqa: PLR0917 - a chart, and its form
+    title: str,
+    labels: Sequence[str],
+    tips: Sequence[str],
+    series: Sequence[Series],
+    across: int,
+    most: int,
+    form: str,
+) -> str:
     totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
     marks = ticks(max(totals, default=1))
     scale = _COLUMN_AREA / marks[-1]
     bottom = _TOP + _COLUMN_AREA
-    slot = (_WIDTH - _LEFT) / max(len(labels), 1)
+    slot = (across - _LEFT) / max(len(labels), 1)
     width = min(max(slot * 0.86, 1.0), 48.0)
-    parts = [_axis(mark, bottom - mark * scale) for mark in marks]
+    parts = [_axis(mark, bottom - mark * scale, across) for mark in marks]
     for i, tip in enumerate(tips):
         left, top = _LEFT + i * slot + (slot - width) / 2, float(bottom)
         for n, one in enumerate(series):
             if value := one.values[i]:
                 top -= value * scale
                 parts.append(_rect((left, top), width, value * scale, n, f"{tip}: {one.name} {count(value)}"))
-    for i in range(0, len(labels), max(1, -(-len(labels) // 10))):
+    for i in range(0, len(labels), max(1, -(-len(labels) // most))):
         place = f'x="{_LEFT + (i + 0.5) * slot:.1f}" y="{bottom + 18}"'
         parts.append(f'<text class="axis" {place} text-anchor="middle">{escape(labels[i])}</text>')
-    return _svg(title, bottom + _BOTTOM, parts)
+    return _svg(title, bottom + _BOTTOM, parts, across, form)
 
 
 def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> str:
@@ -168,8 +223,40 @@ def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> str:
     return _svg(title, len(labels) * _BAR_STEP + 8, parts)
 
 
-def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    opening = f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
+def ranked(
+    title: str,
+    labels: Sequence[tuple[str, str]],
+    series: Sequence[Series],
+    write: Callable[[float], str] = count,
+    *,
+    between: str = ".",
+) -> str:
+    """Return stacked horizontal bars, each below its whole label: what it belongs to, and its own name.
+
+    It is markup that wraps, so that long names are read in full at any width; ``write`` words the totals, and
+    ``between`` stands between the parts of a label.
+    """
+    totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
+    most = max([*totals, 1])
+    rows = []
+    for i, (owner, name) in enumerate(labels):
+        marks = "".join(
+            f'<i style="width:{100 * value / most:.2f}%;background:{_colour(n)}" '
+            f'title="{escape(f"{one.name} {write(value)}")}"></i>'
+            for n, one in enumerate(series)
+            if (value := one.values[i])
+        )
+        prefix = f'<span class="dim"><bdi>{escape(owner)}</bdi>{between}</span>' if owner else ""
+        label = f'<span class="name">{prefix}<b><bdi>{escape(name)}</bdi></b></span>'
+        rows.append(
+            f'<li>{label}<span class="total">{write(totals[i])}</span><span class="track">{marks}</span></li>'
+        )
+    return f'<ol class="bars" aria-label="{escape(title)}">{"".join(rows)}</ol>'
+
+
+def _svg(title: str, height: float, parts: Sequence[str], width: int = _WIDTH, form: str = "") -> str:
+    named = f' class="{form}"' if form else ""
+    opening = f'<svg{named} viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(title)}">'
     return f"{opening}<title>{escape(title)}</title>{''.join(parts)}</svg>"
 
 
@@ -179,8 +266,8 @@ def _rect(place: tuple[float, float], width: float, height: float, series: int, 
     return f'<rect {box} fill="{_colour(series)}"><title>{escape(tip)}</title></rect>'
 
 
-def _axis(value: int, y: float) -> str:
-    line = f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+def _axis(value: int, y: float, across: int) -> str:
+    line = f'<line class="grid" x1="{_LEFT}" x2="{across}" y1="{y:.1f}" y2="{y:.1f}"/>'
     return (
         f'{line}<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>'
     )

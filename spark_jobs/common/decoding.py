@@ -176,6 +176,8 @@ class RawDecoder:
         self.counters: Counter[str] = Counter()
         self._schemas = _Schemas()
         registry = cast("SchemaStore", self._schemas)
+        self.read_event = EventDeserializer(registry)
+        """Reads the value of a typed event."""
         serialize = EventSerializer(registry, self.topics.events)
         dead_letter = RecordSerializer(registry, self.topics.deadletter, "DeadLetter")
         self._decoder = DecoderStage(
@@ -229,7 +231,7 @@ class RawDecoder:
             truncate=settings.rows.truncate,
             now_us=lambda: decoding.now_ms * 1000,
         )
-        deserialize = EventDeserializer(registry)
+        deserialize = self.read_event
 
         def replay(start: int, stop: int) -> Iterator[Incoming | Unreadable]:
             reader = EventReader(deserialize, _never_large, unpacked_limit=publisher.unpacked_limit)
@@ -261,6 +263,10 @@ class RawDecoder:
         """Take the format description of the log at hand, which lies before the first record."""
         for _ in self.take([described]):
             pass
+        self.forget_counts()
+
+    def forget_counts(self) -> None:
+        """Count from here on."""
         self.counters.clear()
         self._begun_with = self._decoder.events
 

@@ -34,7 +34,7 @@ from spark_jobs.common.content import CONTENT_TYPES, statement_digest
 from spark_jobs.common.kafka import cut_events, read_records
 
 if TYPE_CHECKING:
-    from millrace.avro.registry import SchemaRegistry
+    from millrace.avro.registry import SchemaStore
     from spark_jobs.common.job import Job
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "arrow_schema",
     "decode_events",
     "read_events",
+    "valid_text",
 ]
 
 EVENT_SCHEMA: Final = (
@@ -121,7 +122,7 @@ def decode_events(
     """Decode records of an events topic, ``schemas`` by the ids with which they begin."""
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        read = EventDeserializer(cast("SchemaRegistry", _KnownSchemas(topic, schemas)))
+        read = EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
         layout = arrow_schema(EVENT_SCHEMA)
         for batch in batches:
             rows = []
@@ -147,18 +148,18 @@ def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
     head = (
         raw_key,
         record.epoch,
-        _text(record.log_file),
+        valid_text(record.log_file),
         record.position,
         record.sub_index,
         header.server_id,
         header.timestamp,
         _TYPE_NAMES.get(type_code) or f"type {type_code}",
         header.event_size,
-        _text(record.transaction),
+        valid_text(record.transaction),
         record.ordinal,
         record.ends and record.ends.value,
-        _text(record.database),
-        _text(record.table),
+        valid_text(record.database),
+        valid_text(record.table),
     )
     if type_code not in _READ_WHOLE:
         return head + _NOTHING
@@ -179,7 +180,7 @@ def _own_fields(event: Event) -> tuple[Any, ...]:
             original = event.original_commit_timestamp or immediate
             return (None, original, immediate, *_NO_HEAD[2:], *_NO_ROWS)
         case FormatDescriptionEvent():
-            return (*_NOTHING[:5], _text(event.version), None, *_NO_ROWS)
+            return (*_NOTHING[:5], valid_text(event.version), None, *_NO_ROWS)
         case PreviousGtidsLogEvent() | MariadbGtidListEvent():
             return (*_NOTHING[:6], _gtids(event), *_NO_ROWS)
         case _:
@@ -199,7 +200,7 @@ def _gtids(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:
     return ",".join(f"{one.domain_id}-{one.server_id}-{one.seq_no}" for one in event.entries)
 
 
-def _text(text: str | None) -> str | None:
+def valid_text(text: str | None) -> str | None:
     """Return a name as text that every consumer can read; bytes that are not UTF-8 are escaped."""
     if text is None or text.isascii():
         return text
@@ -207,11 +208,13 @@ def _text(text: str | None) -> str | None:
 
 
 _ARROW_TYPES: Final = {
-    "boolean": pa.bool_(),
     "string": pa.string(),
     "binary": pa.binary(),
     "int": pa.int32(),
     "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "array<string>": pa.list_(pa.string()),
 }
 
 

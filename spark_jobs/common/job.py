@@ -63,6 +63,10 @@ EVENT_ERROR: Final = "EventError: "
 _LONGEST_NAME: Final = 200
 
 _RECORDS_GONE: Final = re.compile(r"KAFKA_DATA_LOSS[^\n]*|[^\n]*Some data may have been lost[^\n]*")
+_INPUT_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.InputLostError: )[^\n]*")
+_BROKER_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.BrokerError: )[^\n]*")
+"""What our own client says in an executor."""
+
 _KAFKA_LOST: Final = re.compile(
     r"(?<=org\.apache\.kafka\.common\.errors\.)(?!Serialization)\w+Exception[^\n]*"
     r"|(?<=org\.apache\.kafka\.common\.)KafkaException[^\n]*"
@@ -158,6 +162,13 @@ class Job:
     def write(self, name: str, frame: DataFrame) -> None:
         """Write a result as Parquet."""
         frame.write.parquet(f"{self.folder}/{name}")
+
+    def remove(self, name: str) -> None:
+        """Remove what a run has written on its way and no longer needs."""
+        jvm: Any = self.spark._jvm
+        place = jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
+        context: Any = self.spark.sparkContext._jsc
+        place.getFileSystem(context.hadoopConfiguration()).delete(place, True)
 
     def finish(self, summary: Mapping[str, Any], report: Report) -> None:
         """Write ``summary.json`` and ``report.html``, let the results stand, and say where they are."""
@@ -437,11 +448,11 @@ def errors_in_words(name: str) -> Iterator[None]:
 def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
     """Say what became of Kafka while a job ran, if that is what an error of Spark tells."""
     stands = "; the results of the last whole run stand. "
-    if (lost := _KAFKA_LOST.search(text)) is not None:
+    if (lost := _BROKER_LOST.search(text) or _KAFKA_LOST.search(text)) is not None:
         told = " ".join(lost[0].split())[:300]
         advice = "Run the job again when the brokers answer"
         return f"Kafka stopped answering while {name} ran ({told}){stands}{advice}", ExitCode.KAFKA
-    if (gone := _RECORDS_GONE.search(text)) is not None:
+    if (gone := _INPUT_LOST.search(text) or _RECORDS_GONE.search(text)) is not None:
         told = " ".join(gone[0].split())[:300]
         advice = "Begin later with --from, or raise the topic's retention"
         return f"records were deleted while {name} read them ({told}){stands}{advice}", ExitCode.DATA

@@ -19,7 +19,7 @@ from millrace.stage import OutputRecord, Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.files import ParquetFiles, WrittenFile
 
-__all__ = ["Gtids", "Outcome", "PieceWriter", "records_of"]
+__all__ = ["Gtids", "Outcome", "PieceWriter", "records_of", "write_dead_letters"]
 
 _ROWS: Final = 128 * 1024
 _BYTES: Final = 32 << 20
@@ -138,11 +138,15 @@ class PieceWriter:
         """Write what waits and close the files; give what was made of the piece."""
         for waiting in [*self._waiting.values(), *self._events.values()]:
             self._flush(waiting)
-        self._write_dead_letters()
         outcome = self._outcome
+        outcome.dead_letters = write_dead_letters(
+            self._files, "deadletter", self._decoder, self._dead_letters
+        )
         outcome.events = self._decoder.raw_events
         outcome.files = list(self._files.close())
         outcome.counters += self._decoder.counters
+        if self._dead_letters:
+            outcome.counters["dead_letters"] = len(self._dead_letters)
         return outcome
 
     # -- rows -----------------------------------------------------------------------------------------
@@ -226,28 +230,24 @@ class PieceWriter:
                 )
             self._wait(waiting, same)
 
-    # -- dead letters ---------------------------------------------------------------------------------
 
-    def _write_dead_letters(self) -> None:
-        if not self._dead_letters:
-            return
-        schema_id, _ = split_wire_format(self._dead_letters[0][1])
-        batch = AvroColumns(self._decoder.schema(schema_id)).read([value for _, value in self._dead_letters])
-        batch = batch.drop_columns(["topic", "offset", "context"])
-        offsets = pa.array([offset for offset, _ in self._dead_letters], pa.int64())
-        batch = batch.append_column("raw_offset", offsets)
-        self._files.write("deadletter", batch)
-        told = batch.slice(0, _TOLD).select(["raw_offset", "key", "error_class", "error"]).to_pylist()
-        self._outcome.dead_letters = [
-            (
-                one["raw_offset"],
-                one["key"].decode("ascii", "backslashreplace"),
-                one["error_class"],
-                one["error"],
-            )
-            for one in told
-        ]
-        self._outcome.counters["dead_letters"] = len(self._dead_letters)
+def write_dead_letters(
+    files: ParquetFiles, table: str, decoder: RawDecoder, dead_letters: Sequence[tuple[int, bytes]]
+) -> list[tuple[int, str, str, str]]:
+    """Write records, given with their raw offsets, into a table; give those that are told."""
+    if not dead_letters:
+        return []
+    schema_id, _ = split_wire_format(dead_letters[0][1])
+    batch = AvroColumns(decoder.schema(schema_id)).read([value for _, value in dead_letters])
+    batch = batch.drop_columns(["topic", "offset", "context"])
+    offsets = pa.array([offset for offset, _ in dead_letters], pa.int64())
+    batch = batch.append_column("raw_offset", offsets)
+    files.write(table, batch)
+    told = batch.slice(0, _TOLD).select(["raw_offset", "key", "error_class", "error"]).to_pylist()
+    return [
+        (one["raw_offset"], one["key"].decode("ascii", "backslashreplace"), one["error_class"], one["error"])
+        for one in told
+    ]
 
 
 def _has(gtids: Gtids, name: str) -> bool:

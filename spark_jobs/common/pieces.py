@@ -57,11 +57,15 @@ _PACKED: Final = f"{EventType.QUERY_COMPRESSED_EVENT:02X}"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the raw topic that is decoded by itself; ``described`` has the format description for it."""
+    """A part of the raw topic that is decoded by itself; ``described`` has the format description for it.
+
+    Where it begins within a transaction, ``before`` has those records of it that must be known.
+    """
 
     start: int
     end: int
     described: Record | None = None
+    before: tuple[Record, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,12 @@ class Report:
         )
         self._parts.append(f'<dl class="tiles">{items}</dl>')
 
+    def points(self, points: Sequence[tuple[str, str]]) -> None:
+        """List what stands out: for each a mood, as of a verdict, and a sentence."""
+        items = "".join(f'<li class="{escape(mood)}">{escape(text)}</li>' for mood, text in points)
+        if items:
+            self._parts.append(f'<ul class="points">{items}</ul>')
+
     def section(self, heading: str, text: str = "") -> None:
         """Begin a section; what follows is in it."""
         self._close()
@@ -84,10 +90,7 @@ class Report:
             f'<th scope="col"{_number_class(number)}><button type="button">{escape(name)}</button></th>'
             for name, number in zip(headings, numeric, strict=True)
         )
-        body = "".join(
-            f"<tr>{''.join(_cell(value, number) for value, number in zip(row, numeric, strict=True))}</tr>"
-            for row in rows
-        )
+        body = "".join(f"<tr>{''.join(map(_cell, row, numeric, headings))}</tr>" for row in rows)
         table = (
             f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         )
@@ -132,14 +135,14 @@ def _number_class(number: bool) -> str:
     return ' class="number"' if number else ""
 
 
-def _cell(value: Cell, number: bool) -> str:
+def _cell(value: Cell, number: bool, heading: str) -> str:
     if isinstance(value, Bytes):
         exact = f' title="{count(value.value)} bytes" data-value="{value.value}"'
     elif isinstance(value, int | float):
         exact = f' data-value="{value}"'
     else:
         exact = ""
-    return f"<td{_number_class(number)}{exact}>{_text(value)}</td>"
+    return f'<td{_number_class(number)}{exact} data-label="{escape(heading)}"><bdi>{_text(value)}</bdi></td>'
 
 
 def _text(value: Cell) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.registry import SchemaRegistry, key_subject, value_subject
+from millrace.avro.registry import SchemaStore, key_subject, value_subject
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
@@ -28,6 +28,7 @@ from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, log_number
 from millrace.ddl import MISSING, Server, Unknown
 from millrace.ddl import statements as ddl
+from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import SettingsError, UserError
@@ -170,7 +171,7 @@ class _Schemas:
 
 def records_by(schemas: Mapping[int, Any]) -> Records:
     """Make what reads records by schemas that are at hand."""
-    return Records(cast("SchemaRegistry", _Schemas(schemas)))
+    return Records(cast("SchemaStore", _Schemas(schemas)))
 
 
 # -- the log ------------------------------------------------------------------------------------------
@@ -317,12 +318,13 @@ def without_later(job: Job, spark: SparkSession, one: Input, changes: DataFrame,
 
 
 def schemas_of(job: Job, *subjects: str) -> dict[int, Any]:
-    """Ask the registry for all schemas of subjects, by id."""
+    """Give all schemas of subjects, by id."""
     assert isinstance(job.settings, TableJobSettings)
     found: dict[int, Any] = {}
-    with SchemaRegistry(job.settings.registry) as registry:
+    (source,) = job.sources
+    with open_schemas(job.settings.kafka, job.settings.registry, source) as kept:
         for subject in subjects:
-            found |= registry.subject_schemas(subject)
+            found |= kept.subject_schemas(subject)
     return found
 
 

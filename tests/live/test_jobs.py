@@ -3,9 +3,11 @@
 import signal
 import subprocess
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from millrace.contract import HEADER_MARKER, Topics
 from millrace.kafka.client import connect
@@ -47,6 +49,7 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     mysql.execute("BEGIN", f"INSERT INTO {database}.log VALUES ('never', NOW(3))", "ROLLBACK")
     world.capture(mysql, start=f"{log_file}:{position}")
     summary = world.job("analytics")
+    everything = world.table("rows_per_table")
     ours = [row for row in world.table("rows_per_table") if row["database"] == database]
     assert {(row["table"], row["operation"]): row["rows"] for row in ours} == {
         ("keyed", "insert"): 5_000,
@@ -68,14 +71,37 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     check_self_contained(page)
     assert f"{database}.keyed" in page
 
-    # A part of the log, cut in the middle of the transaction of 5,000 rows.
+    # Records that nobody can read are counted and listed; all else is as it was.
+    producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers})
+    for key, value in (
+        (None, b"x"),
+        (b"1:0:bin.000001:4", None),
+        (b"no key", b"x"),
+        (raw[-1].key.encode(), b"x"),
+    ):
+        producer.produce(world.source + ".raw", value, key, partition=0)
+    assert producer.flush(60) == 0
+    done = world.run("analytics", "--source", world.source, "--output", str(world.folder))
+    assert done.returncode == ExitCode.FAULTY, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "error: 4 records could not be read: see the report; all else is written"
+    )
+    by_table = itemgetter("database", "table", "operation")
+    assert sorted(world.table("rows_per_table"), key=by_table) == sorted(everything, key=by_table)
+    letters = world.table("deadletter")
+    assert [row["raw_offset"] for row in letters] == sorted(row["raw_offset"] for row in letters)
+    assert {row["error_class"] for row in letters} == {"ValueError", "TruncatedError"}
+    page = (world.folder / "report.html").read_text()
+    assert all(f">{row['raw_offset']:,}<" in page for row in letters)
+
+    # A part of the log that begins within the transaction of 5,000 rows: it has those that begin there.
     big = next(t for t in transactions if t["rows"] == 5_000)
     middle = (big["first_offset"] + big["last_offset"]) // 2
-    world.job("analytics", "--from", str(middle))
-    behind = {row["operation"]: row for row in world.table("rows_per_table") if row["table"] == "keyed"}
-    inserts = sum(row["events"] for row in ours if (row["table"], row["operation"]) == ("keyed", "insert"))
-    assert 0 < behind["insert"]["events"] < inserts
-    assert behind["update"]["rows"] == 700
+    world.job("analytics", "--from", str(middle), "--to", str(letters[0]["raw_offset"]))
+    behind = {
+        row["operation"]: row["rows"] for row in world.table("rows_per_table") if row["table"] == "keyed"
+    }
+    assert behind == {"update": 700, "delete": 100}
 
 
 def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
@@ -87,7 +113,7 @@ def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
         return done.returncode, line
 
     code, line = told("--source", "nowhere")
-    assert (code, "topic nowhere.events does not exist" in line) == (ExitCode.KAFKA, True)
+    assert (code, "topic nowhere.raw does not exist" in line) == (ExitCode.KAFKA, True)
     code, line = told(
         "--source",
         "nowhere",
@@ -102,7 +128,7 @@ def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
     assert (code, "--from is 'yesterday'" in line) == (ExitCode.SETTINGS, True)
     code, line = told()
     assert (code, "MILLRACE_SOURCE is missing" in line) == (ExitCode.SETTINGS, True)
-    topics = {Topics(world.source).events: "events"}
+    topics = {Topics(world.source).raw: "raw"}
     ensure_topics(
         connect(KafkaSettings(bootstrap_servers=world.kafka.bootstrap_servers)), TopicsSettings(), topics
     )
@@ -112,13 +138,13 @@ def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
         "error: /proc/nothing cannot be written: No such file or directory; name another folder with --output"
     )
     code, line = told("--source", "nowhere")
-    assert line.startswith("error: topic nowhere.events does not exist; sources there are: ")
+    assert line.startswith("error: topic nowhere.raw does not exist; sources there are: ")
     assert world.source in line.replace(",", "").split()
 
 
 def test_without_the_connector(world: JobWorld) -> None:
     """As plain spark-submit runs it where nobody gave it the jars."""
-    topics = {Topics(world.source).events: "events"}
+    topics = {Topics(world.source).raw: "raw"}
     settings = KafkaSettings(bootstrap_servers=world.kafka.bootstrap_servers)
     ensure_topics(connect(settings), TopicsSettings(), topics)
     kept = {name: value for name, value in spark_environment().items() if not name.startswith("MILLRACE_")}
@@ -146,7 +172,7 @@ def test_without_the_connector(world: JobWorld) -> None:
 
 def test_no_registry(world: JobWorld, mysql: MySQL) -> None:
     world.capture(mysql, start="latest")
-    done = world.run("analytics", "--source", world.source, "--registry-url", "http://127.0.0.1:1")
+    done = world.run("loop_detection", "--source", world.source, "--registry-url", "http://127.0.0.1:1")
     assert done.returncode == ExitCode.REGISTRY
     assert done.stderr.startswith("error: the schema registry at http://127.0.0.1:1 does not answer")
     assert len(done.stderr.splitlines()) == 1

@@ -1,10 +1,22 @@
 """Transforms of the job analytics, on small frames cut in different ways."""
 
+from typing import Any
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs.analytics import events_per_minute, rows_per_table, top
+from spark_jobs.analytics import (
+    commit_groups,
+    events_per_minute,
+    lag,
+    rows_per_minute,
+    rows_per_table,
+    top,
+    whole_transactions,
+    with_durations,
+)
+from spark_jobs.common.statistics import TABLES
 from spark_jobs.common.transactions import INSTANCE, cut_transactions, is_gtid, number_laps, transactions
 from tests.spark_session import SPARK
 from tests.unit.spark.frames import Log, dicts, frame
@@ -20,13 +32,24 @@ def with_rows(events: DataFrame) -> DataFrame:
     return events.withColumn("rows", sf.when(sf.col("operation").isNotNull(), sf.col("timestamp") % 100))
 
 
-@pytest.mark.parametrize("cuts", CUTS)
-def test_events_per_minute(spark: SparkSession, cuts: int) -> None:
-    log = Log()
-    for timestamp in (0, 59, 60, 60, 119, 120, 2**32 - 1):
-        log.event("XID_EVENT", timestamp=timestamp, size=10)
-    log.event("QUERY_EVENT", timestamp=61)
-    found = events_per_minute(frame(spark, log, partitions=cuts)).orderBy("minute", "type")
+def counts(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
+    """Make counts of what executors found: second, type, table, operation, events, rows, bytes, uncounted."""
+    full = [
+        ("shop", second, type_, table and "db", table, operation, events, rows, size, size, uncounted)
+        for second, type_, table, operation, events, rows, size, uncounted in rows
+    ]
+    return spark.createDataFrame(full, TABLES["counts"]).repartition(3)
+
+
+def test_events_per_minute(spark: SparkSession) -> None:
+    found = events_per_minute(
+        counts(
+            spark,
+            *((second, "XID_EVENT", None, None, 1, 0, 10, 0) for second in (0, 59, 60, 60, 119, 120)),
+            (2**32 - 1, "XID_EVENT", None, None, 1, 0, 10, 0),
+            (61, "QUERY_EVENT", None, None, 1, 0, 50, 0),
+        )
+    ).orderBy("minute", "type")
     assert [(r.minute, r.type, r.events, r.bytes) for r in found.collect()] == [
         (0, "XID_EVENT", 2, 20),
         (60, "QUERY_EVENT", 1, 50),
@@ -36,28 +59,88 @@ def test_events_per_minute(spark: SparkSession, cuts: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("cuts", CUTS)
-def test_rows_per_table(spark: SparkSession, cuts: int) -> None:
-    log = Log()
-    log.transaction(
-        f"{UUID}:1", events=["TABLE_MAP_EVENT", "WRITE_ROWS_EVENT", "WRITE_ROWS_EVENT"], timestamp=103
+def test_rows_per_table_and_minute(spark: SparkSession) -> None:
+    summed = counts(
+        spark,
+        (103, "WRITE_ROWS_EVENT", "log", "insert", 1, 3, 50, 0),
+        (130, "WRITE_ROWS_EVENT", "log", "insert", 1, 3, 50, 0),
+        (104, "UPDATE_ROWS_EVENT_V1", "log", "update", 1, 5, 60, 0),
+        (105, "DELETE_ROWS_EVENT", "log", "delete", 1, 0, 70, 1),
+        (105, "XID_EVENT", None, None, 1, 0, 31, 0),
     )
-    log.transaction(f"{UUID}:2", events=["TABLE_MAP_EVENT", "UPDATE_ROWS_EVENT_V1"], timestamp=105)
-    log.transaction(f"{UUID}:3", events=["DELETE_ROWS_EVENT"], timestamp=107)
-    events = with_rows(frame(spark, log, partitions=cuts))
-    lost = events.withColumn("rows", sf.when(sf.col("operation") != "delete", sf.col("rows")))
-    found = {row["operation"]: row for row in dicts(rows_per_table(lost))}
-    insert = {
-        "source": "shop",
-        "database": "shop",
-        "table": "log",
-        "operation": "insert",
-        "events": 2,
-        "rows": 6,
+    found = {row["operation"]: row for row in dicts(rows_per_table(summed))}
+    names = {"source": "shop", "database": "db", "table": "log"}
+    assert found == {
+        "insert": {**names, "operation": "insert", "events": 2, "rows": 6, "bytes": 100, "uncounted": 0},
+        "update": {**names, "operation": "update", "events": 1, "rows": 5, "bytes": 60, "uncounted": 0},
+        "delete": {**names, "operation": "delete", "events": 1, "rows": 0, "bytes": 70, "uncounted": 1},
     }
-    assert found["insert"] == {**insert, "bytes": 100, "uncounted": 0}
-    assert (found["update"]["rows"], found["update"]["events"]) == (5, 1)
-    assert (found["delete"]["rows"], found["delete"]["uncounted"]) == (0, 1)
+    minutes = rows_per_minute(summed).where("operation = 'insert'").orderBy("minute").collect()
+    assert [(row.minute, row.rows, row.bytes) for row in minutes] == [(60, 3, 50), (120, 3, 50)]
+
+
+def transaction(number: int, **more: Any) -> tuple[Any, ...]:
+    """Make a row of the table transactions as executors write it."""
+    values = {
+        "source": "shop", "epoch": 0, "transaction": f"{UUID}:{number}", "first_offset": 10 * number,
+        "log_file": "bin.000001", "server_id": 1, **more,
+    }  # fmt: skip
+    return tuple(values.get(part.split()[0]) for part in TABLES["transactions"].split(", "))
+
+
+def test_parts_of_a_transaction_are_put_together(spark: SparkSession) -> None:
+    rows = [
+        transaction(1, rows=3, bytes=30, started=5, ended=6, tables=["a.b"], ends="commit", part=False),
+        transaction(2, rows=4, bytes=40, started=7, ended=8, tables=["a.c", "a.b"], part=True),
+        transaction(2, rows=0, bytes=50, started=7, ended=9, tables=[], part=True),
+        transaction(2, rows=5, bytes=60, started=7, ended=7, tables=["a.d", "a.b"], ends="commit", part=True),
+    ]
+    found = whole_transactions(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("first_offset")
+    one, two = found.collect()
+    assert (one.rows, one.bytes, one.ended, one.ends, one.tables) == (3, 30, 6, "commit", ["a.b"])
+    assert (two.rows, two.bytes, two.ended, two.ends, two.tables) == (
+        9,
+        150,
+        9,
+        "commit",
+        ["a.b", "a.c", "a.d"],
+    )
+    assert two.transaction == f"{UUID}:2"
+
+
+def test_lag_by_origin(spark: SparkSession) -> None:
+    rows = [
+        transaction(
+            number, server_id=1 + number % 2, original_commit_us=10**6, immediate_commit_us=10**6 + late
+        )
+        for number, late in enumerate([0, 5_000, 0, 7_000, 0, 90_000])
+    ]
+    rows.append(transaction(9, server_id=3))
+    found = lag(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("server_id").collect()
+    assert [(r.server_id, r.transactions, r.p50, r.most) for r in found] == [
+        (1, 3, 0.0, 0.0),
+        (2, 3, 7.0, 90.0),
+    ]
+
+
+def test_commit_groups(spark: SparkSession) -> None:
+    """Those with one last_committed within a log file; one without is alone."""
+    rows = [transaction(number, commit_group=group) for number, group in enumerate([0, 1, 1, 1, 4])]
+    rows.append(transaction(7, commit_group=1, log_file="bin.000002"))
+    rows.append(transaction(8))
+    (found,) = commit_groups(spark.createDataFrame(rows, TABLES["transactions"])).collect()
+    assert found.asDict() == {"source": "shop", "transactions": 6, "groups": 4, "alone": 3, "largest": 3}
+
+
+def test_the_longest_reaches_to_the_commit_at_the_origin(spark: SparkSession) -> None:
+    rows = [
+        transaction(1, started=100, ended=101, original_commit_us=101_500_000),
+        transaction(2, started=None),
+        transaction(3, started=100, ended=100, original_commit_us=99_000_000),
+        transaction(4, started=100, ended=107),
+    ]
+    found = with_durations(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("first_offset")
+    assert [row.seconds for row in found.collect()] == [1.5, None, 0.0, 7.0]
 
 
 @pytest.mark.parametrize("cuts", CUTS)

@@ -4,7 +4,19 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from spark_jobs.common.charts import Series, bars, column_width, columns, fill, legend, size, ticks, times
+from spark_jobs.common.charts import (
+    Series,
+    bars,
+    column_width,
+    columns,
+    fill,
+    legend,
+    ranked,
+    size,
+    ticks,
+    times,
+    usual_span,
+)
 
 MINUTE, DAY = 60, 86_400
 
@@ -103,3 +115,45 @@ def test_more_series_than_colours() -> None:
     names = [f"series {n}" for n in range(12)]
     ET.fromstring(legend(names))
     ET.fromstring(columns("x", ["a"], ["a"], [Series(name, [1]) for name in names]))
+
+
+HOUR = 3600
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({}, (0, 0)),
+        ({5 * HOUR: 1}, (5 * HOUR, 5 * HOUR)),
+        # One in the year 2106 among many of an afternoon, and one of 1970.
+        (
+            {0: 1, 500_000 * HOUR: 900, 500_001 * HOUR: 800, 1_193_046 * HOUR: 1},
+            (500_000 * HOUR, 500_001 * HOUR),
+        ),
+        # A quiet month before a busy hour is no mistake.
+        ({hour * HOUR: 1 for hour in range(720)} | {720 * HOUR: 100_000}, (0, 720 * HOUR)),
+        # Nor are two busy days a year apart.
+        ({0: 500, 8760 * HOUR: 400}, (0, 8760 * HOUR)),
+        # Two events alone say nothing about each other.
+        ({0: 1, 8760 * HOUR: 1}, (0, 8760 * HOUR)),
+        ({HOUR * n * n * 1000: 1 for n in range(1, 6)} | {0: 10_000}, (0, 0)),
+    ],
+)
+def test_a_few_absurd_times_do_not_flatten_the_axis(
+    counts: dict[int, int], expected: tuple[int, int]
+) -> None:
+    assert usual_span(counts, HOUR) == expected
+
+
+def test_ranked_bars_tell_names_in_full() -> None:
+    database, table = "a_database_with_a_long_name", "a_table_with_quite_a_long_name_too & <more>"
+    rows = [Series("inserted", [3, 1]), Series("deleted", [1, 0])]
+    chart = ET.fromstring(ranked("x", [(database, table), ("other", table)], rows))
+    items = list(chart.iter("li"))
+    assert ["".join(item.find("span").itertext()) for item in items] == [  # type: ignore[union-attr]
+        f"{database}.{table}",
+        f"other.{table}",
+    ]
+    marks = [mark.attrib["style"].split(";")[0] for mark in chart.iter("i")]
+    assert marks == ["width:75.00%", "width:25.00%", "width:25.00%"]
+    assert ranked("none", [], []) == '<ol class="bars" aria-label="none"></ol>'

@@ -101,6 +101,16 @@ def test_digits_that_read_as_a_date_are_no_offset_by_accident(text: str) -> None
             ExitCode.KAFKA,
         ),
         (
+            "Traceback\n  File x\nmillrace.kafka.errors.BrokerError: shop.raw cannot be read: no answer\n at",
+            "Kafka stopped answering while analytics ran (shop.raw cannot be read: no answer)",
+            ExitCode.KAFKA,
+        ),
+        (
+            "Traceback\nmillrace.kafka.errors.InputLostError: records 1 to 3 of shop.raw were deleted",
+            "records were deleted while analytics read them (records 1 to 3 of shop.raw were deleted)",
+            ExitCode.DATA,
+        ),
+        (
             "java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 60000 ms\n at",
             "Kafka stopped answering while analytics ran (Cannot fetch record for offset 7 in 60000 ms)",
             ExitCode.KAFKA,

@@ -1,0 +1,487 @@
+"""What analytics has found, and the page that tells a database administrator of it.
+
+The first screen says what was written and what stands out; each section after it shows one thing and says
+what to make of it. Text comes from logs and is escaped by :mod:`spark_jobs.common.report`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Row
+
+from spark_jobs.common.charts import Series, columns, count, fill, legend, ranked, size, times
+from spark_jobs.common.job import Job, moment
+from spark_jobs.common.report import Bytes, Code, Report
+from spark_jobs.common.statistics import LOOKED_AT
+
+__all__ = ["Results", "report"]
+
+_BARS: Final = 12
+_OPERATIONS: Final = ("insert", "update", "delete")
+_MANY_ROWS: Final = 100_000
+_MANY_BYTES: Final = 100_000_000
+_LONG_S: Final = 60
+_STORM: Final = 10_000
+_MANY_UNCHANGED: Final = 0.05
+_LITTLE_NEEDED: Final = 0.5
+_LATE_MS: Final = 10_000
+_LETTERS: Final = 100
+
+_Name = tuple[str, str, str]
+"""Source, database, table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What the report shows; ``along`` has a row per column of the chart and operation."""
+
+    step: int
+    along: Sequence[Row]
+    first: int | None
+    last: int | None
+    outside: int
+    first_time: int | None
+    last_time: int | None
+    undated: int
+    events: int
+    bytes: int
+    transactions: int
+    rollbacks: int
+    types: Sequence[Row]
+    rows: Sequence[Row]
+    largest: Sequence[Row]
+    longest: Sequence[Row]
+    tables: Sequence[Row]
+    columns: Sequence[Row]
+    hot_keys: Sequence[Row]
+    statements: Sequence[Row]
+    number_of_ddl: int
+    ddl: Sequence[Row]
+    deletes: Sequence[Row]
+    lag: Sequence[Row]
+    commit_groups: Sequence[Row]
+    dead_letters: Sequence[tuple[str, int, str, str, str]]
+    number_of_dead_letters: int
+
+    @property
+    def number_of_rows(self) -> int:
+        """Rows that were changed."""
+        return sum(row.rows for row in self.rows)
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one source with rows."""
+        return len({row.source for row in self.rows}) > 1
+
+    def by_table(self) -> dict[_Name, dict[str, Row]]:
+        """Give the rows of ``rows_per_table`` by table and operation, the table with most rows first."""
+        found: dict[_Name, dict[str, Row]] = {}
+        for row in self.rows:
+            found.setdefault((row.source, row.database, row.table), {})[row.operation] = row
+        return found
+
+    def owner(self, row: Row) -> str:
+        """Name what a table belongs to: its database, where there are several sources its source as well."""
+        return f"{row.source}: {row.database}" if self.several else str(row.database)
+
+    def table(self, row: Row) -> str:
+        """Name a table."""
+        return f"{self.owner(row)}.{row.table}"
+
+
+def report(job: Job, results: Results) -> Report:
+    """Build the page."""
+    page = Report(f"What was written in {', '.join(job.sources)}", [_period(results), *job.facts])
+    points = list(_points(results))
+    mood = "bad" if any(one == "bad" for one, _ in points) else "doubt" if points else "good"
+    page.verdict(_headline(results), mood)
+    page.tiles(
+        [
+            ("rows changed", results.number_of_rows),
+            ("transactions", results.transactions),
+            ("tables", len(results.by_table())),
+            ("in the log", Bytes(results.bytes)),
+            ("rows/s at the busiest", _busiest(results)),
+        ]
+    )
+    _picture(page, results)
+    page.points(points)
+    for note in job.notes:
+        page.text(note)
+    _tables_section(page, results)
+    _transactions_sections(page, results)
+    _statements_section(page, results)
+    _keys_section(page, results)
+    _updates_section(page, results)
+    _deletes_section(page, results)
+    _replication_section(page, results)
+    _ddl_section(page, results)
+    _events_section(page, results)
+    _dead_letters_section(page, results)
+    return page
+
+
+# -- the first screen -----------------------------------------------------------------------------------
+
+
+def _period(results: Results) -> str:
+    if results.first is None:
+        return "nothing that has a time"
+    return f"{moment(results.first)} to {moment(results.last)} (UTC, the events' own times)"
+
+
+def _headline(results: Results) -> str:
+    tables = results.by_table()
+    if not tables:
+        return f"{count(results.events)} events, and no row was changed in them."
+    (_, database, table), operations = next(iter(tables.items()))
+    most = sum(row.rows for row in operations.values())
+    rows = results.number_of_rows
+    words = f"{count(results.transactions)} transactions changed {count(rows)} rows in {len(tables)} tables"
+    if len(tables) == 1:
+        return f"{count(results.transactions)} transactions changed {count(rows)} rows of {database}.{table}."
+    return f"{words}; {database}.{table} has {_share(most, rows)} of them."
+
+
+def _busiest(results: Results) -> int:
+    per_column: dict[int, int] = {}
+    for row in results.along:
+        per_column[row.start] = per_column.get(row.start, 0) + row.rows
+    return round(max(per_column.values(), default=0) / max(results.step, 1))
+
+
+def _picture(page: Report, results: Results) -> None:
+    along: dict[int, dict[str, int]] = {}
+    for row in results.along:
+        rows = along.setdefault(row.start, {})
+        if row.operation is not None:
+            rows[row.operation] = row.rows
+    if not along:
+        return
+    starts, values = fill(along, results.step)
+    none = [0] * len(starts)
+    series = [Series(name, values.get(name, none)) for name in _OPERATIONS]
+    page.section("Rows changed along time")
+    page.chart(legend(_OPERATIONS))
+    page.chart(columns("Rows changed along time", *times(starts, results.step), series))
+    if results.outside:
+        page.text(
+            f"{count(results.outside)} events are dated far away from all others and are not in the chart: "
+            f"the first of all is of {moment(results.first_time)}, the last of {moment(results.last_time)}."
+        )
+    if results.undated:
+        page.text(f"{count(results.undated)} events have the timestamp 0 and are not in the chart.")
+
+
+def _points(results: Results) -> Iterator[tuple[str, str]]:
+    """Say what an administrator should know at once."""
+    if results.number_of_dead_letters:
+        yield (
+            "bad",
+            f"{count(results.number_of_dead_letters)} records could not be read: see the last section.",
+        )
+    yield from _points_of_tables(results)
+    yield from _points_of_transactions(results)
+    for row in results.lag:
+        if row.p99 is not None and row.p99 > _LATE_MS:
+            late = f"{_seconds(row.p99)} or more after it had been committed there"
+            yield "bad", f"One in a hundred transactions of server {row.server_id} was committed {late}."
+    if results.outside:
+        yield "doubt", f"{count(results.outside)} events are dated far away from all others."
+
+
+def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
+    keyless = [
+        (row, changed)
+        for row in results.tables
+        if row.key == "" and (changed := _changed_or_deleted(results, row))
+    ]
+    if keyless:
+        worst, rows = max(keyless, key=lambda one: one[1])
+        most = f"{count(rows)} of {results.table(worst)}"
+        text = (
+            f"Rows of {len(keyless)} tables without a primary key were updated or deleted, {most}: a replica"
+        )
+        yield "bad", f"{text} looks for each of them by a scan."
+    looked, unchanged = _total(results.tables, "looked"), _total(results.tables, "unchanged")
+    if looked and unchanged / looked >= _MANY_UNCHANGED:
+        worst = max(results.tables, key=lambda row: row.unchanged)
+        share = _share(unchanged, looked)
+        yield "doubt", f"{share} of updated rows were the same afterwards, most in {results.table(worst)}."
+    whole, needed = _total(results.tables, "image_bytes"), _total(results.tables, "needed_bytes")
+    if whole > _MANY_BYTES // 100 and needed / whole < _LITTLE_NEEDED:
+        share = _share(whole - needed, whole)
+        text = f"{share} of the bytes of updated rows are columns that did not change"
+        yield "doubt", f"{text}; binlog_row_image = MINIMAL leaves them out, of row topics as well."
+    if results.deletes and results.deletes[0].rows >= _STORM:
+        row = results.deletes[0]
+        table = results.table(row)
+        yield "doubt", f"{count(row.rows)} rows of {table} were deleted in one minute, {moment(row.minute)}."
+
+
+def _points_of_transactions(results: Results) -> Iterator[tuple[str, str]]:
+    for row in results.largest[:1]:
+        if (row.rows or 0) >= _MANY_ROWS or row.bytes >= _MANY_BYTES:
+            what = f"{count(row.rows)} rows in {size(row.bytes)} of log ({', '.join(row.tables[:3])})"
+            yield "doubt", f"The largest transaction changed {what}: a replica applies it as one."
+    for row in results.longest[:1]:
+        if (row.seconds or 0) >= _LONG_S:
+            yield "doubt", f"The longest transaction was open for {_seconds(1000 * row.seconds)}."
+
+
+# -- sections -------------------------------------------------------------------------------------------
+
+
+def _tables_section(page: Report, results: Results) -> None:
+    tables = list(results.by_table().items())
+    page.section("Tables")
+    if not tables:
+        page.text("No rows event in this part of the log.")
+        return
+    shown = tables[:_BARS]
+    first = [next(iter(operations.values())) for _, operations in shown]
+    labels = [(results.owner(row), str(row.table)) for row in first]
+    series = [
+        Series(name, [operations[name].rows if name in operations else 0 for _, operations in shown])
+        for name in _OPERATIONS
+    ]
+    page.chart(legend(_OPERATIONS))
+    page.chart(ranked("Rows by table and operation", labels, series))
+    if len(tables) > _BARS:
+        page.text(f"The {_BARS} tables with most rows; all {len(tables)} are in the figures below.")
+    if uncounted := sum(row.uncounted for row in results.rows):
+        page.text(f"{count(uncounted)} rows events are not counted: their table map lies before the input.")
+    keys = {(row.source, row.database, row.table): row.key for row in results.tables}
+    page.table(
+        ["table", "inserted", "updated", "deleted", "bytes", "bytes a row", "primary key"],
+        [
+            (
+                results.table(next(iter(operations.values()))),
+                *(operations[one].rows if one in operations else 0 for one in _OPERATIONS),
+                Bytes(sum(row.bytes for row in operations.values())),
+                round(
+                    sum(row.bytes for row in operations.values())
+                    / max(1, sum(row.rows for row in operations.values()))
+                ),
+                _key_words(keys.get(name)),
+            )
+            for name, operations in tables
+        ],
+        folded="All tables in figures",
+    )
+
+
+def _transactions_sections(page: Report, results: Results) -> None:
+    page.section("Largest transactions", "By rows changed. Bytes are those of all its events in the log.")
+    _transactions_table(page, results.largest)
+    page.section(
+        "Longest transactions",
+        "From the first statement to the commit on the server where the transaction began. Event times "
+        "have whole seconds; the time of the commit is exact where the log holds it (MySQL 8.0 and later).",
+    )
+    _transactions_table(page, results.longest)
+
+
+def _transactions_table(page: Report, rows: Sequence[Row]) -> None:
+    page.table(
+        ["transaction", "began (UTC)", "seconds", "rows", "by", "bytes", "tables", "who", "first event"],
+        [
+            (
+                Code(row.transaction), moment(row.started), row.seconds, row.rows, _operations(row),
+                Bytes(row.bytes), ", ".join(row.tables) or None, _who(row), Code(row.first_key),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _operations(row: Row) -> str | None:
+    numbers = zip(_OPERATIONS, (row.inserts, row.updates, row.deletes), strict=True)
+    return ", ".join(name for name, number in numbers if number) or None
+
+
+def _who(row: Row) -> str:
+    thread = f", thread {row.thread_id}" if row.thread_id else ""
+    return f"server {row.server_id}{thread}{f', {row.user}' if row.user else ''}"
+
+
+def _statements_section(page: Report, results: Results) -> None:
+    page.section(
+        "Statements",
+        "With the values taken out; rows and bytes are those of the rows events that follow from them.",
+    )
+    if not any(row.rows for row in results.statements):
+        page.text(
+            "The log does not say which statements changed rows. It does with binlog_rows_query_log_events = "
+            "ON (MySQL), or binlog_annotate_row_events (MariaDB)."
+        )
+    if results.statements:
+        page.table(
+            ["statement", "executed", "rows", "bytes", "seconds"],
+            [
+                (Code(row.statement), row.executions, row.rows, Bytes(row.bytes), row.seconds)
+                for row in results.statements
+            ],
+        )
+
+
+def _keys_section(page: Report, results: Results) -> None:
+    if not results.hot_keys:
+        return
+    page.section("Hot keys", f"Primary keys whose rows changed most often. {_sampled()}")
+    labels = [(results.table(row), row.key) for row in results.hot_keys[:_BARS]]
+    values = [row.changes for row in results.hot_keys[:_BARS]]
+    page.chart(ranked("Changes of a key", labels, [Series("changes", values)], between=" "))
+
+
+def _updates_section(page: Report, results: Results) -> None:
+    rows = sorted(
+        (row for row in results.tables if row.looked), key=lambda row: (-row.image_bytes, row.table)
+    )
+    if not rows:
+        return
+    page.section(
+        "Updates",
+        "How many updated rows were the same afterwards, and how much of their images was needed: the key "
+        f"before, and what changed after. {_sampled()}",
+    )
+    changed: dict[_Name, list[Row]] = {}
+    for row in results.columns:
+        changed.setdefault((row.source, row.database, row.table), []).append(row)
+    page.table(
+        ["table", "rows looked at", "not changed", "share", "images", "needed", "columns that change most"],
+        [
+            (
+                results.table(row), row.looked, row.unchanged, _share(row.unchanged, row.looked),
+                Bytes(row.image_bytes), _share(row.needed_bytes, row.image_bytes),
+                ", ".join(
+                    f"{one.name} {_share(one.changed, row.looked)}"
+                    for one in changed.get((row.source, row.database, row.table), ())[:6]
+                ) or None,
+            )
+            for row in rows[:50]
+        ],
+    )  # fmt: skip
+
+
+def _deletes_section(page: Report, results: Results) -> None:
+    if not results.deletes:
+        return
+    page.section("Most rows deleted in a minute")
+    page.table(
+        ["minute (UTC)", "table", "rows", "bytes"],
+        [(moment(row.minute), results.table(row), row.rows, Bytes(row.bytes)) for row in results.deletes],
+    )
+
+
+def _replication_section(page: Report, results: Results) -> None:
+    page.section("Replication")
+    if not results.lag:
+        page.text(
+            "The log has no times of commits, which MySQL 8.0 and later write: nothing is known of lag."
+        )
+    else:
+        page.text(
+            "Lag is from the commit where a transaction began to that on the server that was read, over all "
+            "hops between, by the servers' own clocks; 0 for its own."
+        )
+        page.table(
+            ["source", "origin", "transactions", "median ms", "99 % below, ms", "most, ms"],
+            [
+                (row.source, row.server_id, row.transactions, row.p50, row.p99, row.most)
+                for row in results.lag
+            ],
+        )
+    if results.commit_groups:
+        page.text(
+            "Transactions of a group were committed together, or depend on nothing that is newer: a replica "
+            "may apply them side by side (last_committed of MySQL, the commit id of MariaDB)."
+        )
+        page.table(
+            ["source", "transactions", "groups", "in a group", "the largest", "alone", "share"],
+            [
+                (
+                    row.source, row.transactions, row.groups, row.transactions / row.groups, row.largest,
+                    row.alone, _share(row.alone, row.transactions),
+                )
+                for row in results.commit_groups
+            ],
+        )  # fmt: skip
+
+
+def _ddl_section(page: Report, results: Results) -> None:
+    if not results.number_of_ddl:
+        return
+    shown = len(results.ddl)
+    newest = (
+        "" if shown == results.number_of_ddl else f" The newest {shown} of {count(results.number_of_ddl)}."
+    )
+    page.section("DDL", f"Statements that make, change or drop something, the newest first.{newest}")
+    page.table(
+        ["at (UTC)", "what", "of", "seconds", "who", "statement"],
+        [
+            (
+                moment(row.second), row.verb, row.object, row.seconds, _who(row), Code(row.statement),
+            )
+            for row in results.ddl
+        ],
+    )  # fmt: skip
+
+
+def _events_section(page: Report, results: Results) -> None:
+    page.section("Events by type")
+    shown = results.types[:_BARS]
+    labels = [("", row.type) for row in shown]
+    page.chart(ranked("Bytes by type", labels, [Series("bytes", [row.bytes for row in shown])], size))
+    page.table(
+        ["event type", "events", "bytes"],
+        [(row.type, row.events, Bytes(row.bytes)) for row in results.types],
+        folded=f"All {len(results.types)} event types in figures",
+    )
+
+
+def _dead_letters_section(page: Report, results: Results) -> None:
+    if not results.dead_letters:
+        return
+    page.section(
+        "Records that could not be read",
+        f"{count(results.number_of_dead_letters)} of them; the table deadletter has all, with the bytes.",
+    )
+    page.table(
+        ["source", "raw offset", "key", "error", "reason"],
+        [
+            (source, at, Code(key), kind, text)
+            for source, at, key, kind, text in results.dead_letters[:_LETTERS]
+        ],
+    )
+
+
+# -- words ----------------------------------------------------------------------------------------------
+
+
+def _sampled() -> str:
+    return f"Of each rows event the first {LOOKED_AT} rows are looked at."
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:,.1f} s"
+
+
+def _key_words(key: str | None) -> str:
+    if key is None:
+        return "not known"
+    return key or "none"
+
+
+def _total(rows: Iterable[Row], name: str) -> int:
+    return sum(row[name] or 0 for row in rows)
+
+
+def _changed_or_deleted(results: Results, row: Row) -> int:
+    operations = results.by_table().get((row.source, row.database, row.table), {})
+    return sum(one.rows for name, one in operations.items() if name != "insert")

@@ -1,0 +1,263 @@
+"""The raw topic, read by executors themselves, in pieces that begin where a transaction does.
+
+A transaction that is larger than a piece is cut as well: who reads on in it is given the records that it
+begins with and the table maps that hold there.
+
+Where a topic may be cut is found by looking at a few records at each place, not by a pass over all of it.
+Spark's source of Kafka would take each record through the JVM, which costs more than to decode it.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from millrace.binlog.grammar import Role
+from millrace.binlog.transaction import ROLES
+from millrace.binlog.types import EventType
+from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
+from millrace.kafka.input import InputReader, records_between
+from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Record
+from spark_jobs.common.pieces import Piece
+
+__all__ = ["CarriedSettings", "Walk", "find_pieces", "read_piece"]
+
+_GROUP: Final = "millrace-job"
+_BATCH: Final = 500
+_WAIT_S: Final = 1.0
+_LOOKED_AT: Final = 200_000
+"""Offsets that are looked at for a place to cut, beyond where a cut is wanted."""
+
+_FIRST_RECORDS: Final = 100
+"""Records of a log file among which its format description is."""
+
+_CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+_BEGINS: Final = frozenset(
+    code for code, role in ROLES.items() if role in {Role.GTID, Role.GROUP_GTID, Role.ANONYMOUS_GTID}
+)
+_ENDS: Final = frozenset(code for code, role in ROLES.items() if role is Role.COMMIT)
+_DESCRIBES: Final = frozenset(code for code, role in ROLES.items() if role is Role.START)
+_STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
+_TYPE_AT: Final = 4
+_TABLE_ID: Final = slice(19, 25)
+_MOST_TABLES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedSettings:
+    """How executors reach Kafka: the settings, and certificates as text, for there are no such files."""
+
+    kafka: KafkaSettings
+    certificates: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kafka: KafkaSettings) -> "CarriedSettings":
+        """Take along what the settings name."""
+        paths = {name: getattr(kafka, name) for name in _CERTIFICATES}
+        return cls(kafka, {name: path.read_text() for name, path in paths.items() if path is not None})
+
+    def unpack(self, folder: str) -> KafkaSettings:
+        """Give the settings, with the certificates in a folder of this machine."""
+        found: dict[str, Any] = {}
+        for name, text in self.certificates.items():
+            path = Path(folder) / name
+            path.touch(mode=0o600)
+            path.write_text(text)
+            found[name] = path
+        return self.kafka.model_copy(update=found)
+
+
+def read_piece(carried: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
+    """Give the committed records of a piece in batches, with their offsets in place of timestamps."""
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        for batch in records_between(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
+            yield [
+                Record(offset, offset, key, value, headers or None)
+                for offset, _, key, value, headers in batch
+            ]
+
+
+def find_pieces(
+    settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int, number: int
+) -> list[Piece]:
+    """Cut a slice of a raw topic, whose first offset is ``first``, into about ``number`` pieces.
+
+    Of a slice that begins later than the topic what comes before the first place where a transaction begins
+    is left out, if that is near.
+    """
+    start, end = offsets
+    if start >= end:
+        return []
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        search = _Search(reader, first, end)
+        if start > first:
+            start = search.place(start, end) or start
+        wanted = [start + (end - start) * index // number for index in range(1, number)]
+        places = [start]
+        inside: dict[int, tuple[Record, ...]] = {}
+        for at, until in zip(wanted, [*wanted, end][1:], strict=True):
+            if at <= places[-1] or at in inside:
+                continue
+            place = search.place(at, until)
+            if place is None:
+                # A transaction that is larger than a piece: it is looked through from where it begins.
+                before = max(one for one in places if one not in inside)
+                found = search.inside(before, [one for one in wanted if one >= at])
+                inside.update(found)
+                places += found
+            elif places[-1] < place < end:
+                places.append(place)
+        return [
+            Piece(at, until, None if at == first else search.described(at), inside.get(at, ()))
+            for at, until in zip(places, [*places[1:], end], strict=True)
+        ]
+
+
+class Walk:
+    """Follows raw records, so that a transaction can be read on from the middle of it."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.abandoned = False
+        self._head: list[Record] = []
+        self._statement: Record | None = None
+        self._tables: dict[bytes, Record] = {}
+
+    def take(self, record: Record) -> None:
+        """Take the next record."""
+        if record.headers and dict(record.headers).get(HEADER_MARKER) == ABANDONED:
+            self.abandoned = self.abandoned or self.open
+            self._begin(None)
+        code = _type_of(record)
+        if code in _BEGINS:
+            self._begin(record)
+        elif code in _ENDS or code in _DESCRIBES:
+            self._begin(None)
+        elif not self.open:
+            return
+        elif code == EventType.TABLE_MAP_EVENT:
+            self._tables[(record.value or b"")[_TABLE_ID]] = record
+        elif code in _STATEMENTS:
+            self._statement = record
+        elif not self._tables and code is not None and len(self._head) < _FIRST_RECORDS:
+            self._head.append(record)
+
+    def _begin(self, record: Record | None) -> None:
+        self.open = record is not None
+        self._head = [] if record is None else [record]
+        self._statement = None
+        self._tables = {}
+
+    def before(self, record: Record) -> tuple[Record, ...] | None:
+        """Give what must be known to read on at a record; None where that cannot be."""
+        if not self.open or record.headers or len(self._tables) > _MOST_TABLES:
+            return None
+        known = [*self._head, *self._tables.values()]
+        if self._statement is not None:
+            known.append(self._statement)
+        return tuple(one._replace(timestamp_ms=one.offset) for one in sorted(known))
+
+
+class _Search:
+    """Looks at records here and there, with one consumer."""
+
+    def __init__(self, reader: InputReader, first: int, end: int) -> None:
+        self._reader = reader
+        self._first = first
+        self._end = end
+        self._descriptions: dict[tuple[int, int], Record | None] = {}
+
+    def _records(self, start: int) -> Iterator[Record]:
+        """Give records from an offset on, up to the end of the slice."""
+        reader = self._reader
+        reader.jump(start)
+        while not reader.at_end:
+            for record in reader.read(_BATCH, _WAIT_S):
+                if record.offset >= self._end:
+                    return
+                yield record
+
+    def place(self, at: int, until: int) -> int | None:
+        """Give the first offset from ``at`` on where a transaction begins, or one has just ended."""
+        for record in self._records(at):
+            if record.offset >= min(until, at + _LOOKED_AT):
+                return None
+            code = _type_of(record)
+            if code in _BEGINS:
+                return record.offset
+            if code in _ENDS:
+                return record.offset + 1
+        return None
+
+    def inside(self, start: int, wanted: Sequence[int]) -> dict[int, tuple[Record, ...]]:
+        """Read on from where a transaction begins, to the end of the one in which the first place lies.
+
+        Give the offsets from ``wanted`` on that lie in it, each with what is needed to read on there.
+        """
+        walk = Walk()
+        found: dict[int, tuple[Record, ...]] = {}
+        index = 0
+        for record in self._records(start):
+            if found and not walk.open:
+                return {} if walk.abandoned else found
+            while index < len(wanted) and record.offset >= wanted[index]:
+                if (before := walk.before(record)) is not None:
+                    found[record.offset] = before
+                elif not found and record.offset > wanted[index] + _LOOKED_AT:
+                    return {}
+                index += 1
+            walk.take(record)
+        return {} if walk.abandoned else found
+
+    def described(self, at: int) -> Record | None:
+        """Give the format description of the log file that the record at an offset is of."""
+        place = next((found for record in self._records(at) if (found := _file_of(record)) is not None), None)
+        if place is None:
+            return None
+        if place not in self._descriptions:
+            low, high = self._first, at
+            while low < high:
+                middle = (low + high) // 2
+                if self._reached(middle, place, high):
+                    high = middle
+                else:
+                    low = middle + 1
+            self._descriptions[place] = self._description(low, at)
+        return self._descriptions[place]
+
+    def _reached(self, offset: int, place: tuple[int, int], until: int) -> bool:
+        """Tell whether the first record from an offset on is of the file or a later one, as its key says."""
+        for record in self._records(offset):
+            if record.offset >= until:
+                return True
+            found = _file_of(record)
+            if found is not None:
+                return found >= place
+        return True
+
+    def _description(self, start: int, before: int) -> Record | None:
+        for number, record in enumerate(self._records(start)):
+            if record.offset >= before or number >= _FIRST_RECORDS:
+                return None
+            if _type_of(record, plain=False) in _DESCRIBES:
+                return record._replace(timestamp_ms=record.offset)
+        return None
+
+
+def _type_of(record: Record, *, plain: bool = True) -> int | None:
+    """Give the type of an event; None for what is none, or, if it is to be ``plain``, has headers."""
+    value = record.value
+    if value is None or len(value) <= _TYPE_AT or (plain and record.headers):
+        return None
+    return value[_TYPE_AT]
+
+
+def _file_of(record: Record) -> tuple[int, int] | None:
+    """Give epoch and number of the log file that a record is of; None where its key does not say."""
+    try:
+        epoch, number, _ = RawKey.parse(record.key or b"").order
+    except ValueError:
+        return None
+    return epoch, number
