@@ -31,17 +31,20 @@ __all__ = [
     "RUN",
     "SERVICES",
     "SOURCE_CHANGED",
+    "TOPIC_NAME_LIMIT",
     "EventKey",
     "RawKey",
     "ServiceTopics",
     "SourcePosition",
     "Topics",
     "escape_name",
+    "first_version",
     "key_number",
     "log_number",
     "source_problem",
     "transactional_id",
     "unescape_name",
+    "version_number",
 ]
 
 HEADER_CHUNK: Final = "chunk"
@@ -78,6 +81,7 @@ _SOURCE_LIMIT: Final = 200
 _FILE_NUMBER: Final = re.compile(r"[0-9]+$")
 _SOURCE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _HASH_DIGITS: Final = 16
+_VERSION: Final = re.compile(r"-v([2-9]|[1-9][0-9]{1,8})$")
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TO_ESCAPE: Final = re.compile(r"^[0-9]|_(?=x[0-9A-F]{4}_)|[^A-Za-z0-9_]")
@@ -231,6 +235,24 @@ class Topics:
             return name
         digest = hashlib.sha256(name.encode("ascii")).hexdigest()[:_HASH_DIGITS]
         return f"{name[: TOPIC_NAME_LIMIT - _HASH_DIGITS - 1]}-{digest}"
+
+    def version(self, topic: str, number: int) -> str:
+        """Name the topic in which the rows of a table go on where its schema is none for the one before.
+
+        An escaped name has no ``-``, so that no other table's topic can be called the same.
+        """
+        return topic if number == 1 else f"{topic}-v{number}"
+
+
+def first_version(topic: str) -> str:
+    """Name the topic of a table of which a topic is a version: it has the rows before it."""
+    return _VERSION.sub("", topic)
+
+
+def version_number(topic: str) -> int:
+    """Give the number of a topic among the versions of a table's topic."""
+    found = _VERSION.search(topic)
+    return 1 if found is None else int(found[1])
 
 
 def metric_name(topic: str) -> str:

@@ -17,7 +17,7 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
-from millrace.contract import Topics
+from millrace.contract import Topics, first_version
 from millrace.ddl import Server
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
@@ -200,12 +200,6 @@ def rows(
             _RowsSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        if settings.rows.format != "avro":
-            problem = (
-                f"'millrace verify rows' reads row topics in Avro, and MILLRACE_ROWS_FORMAT is "
-                f"{settings.rows.format}; 'millrace verify raw' compares what they are made of"
-            )
-            raise SettingsError([problem])
         topics = Topics(settings.source)
         check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True
@@ -247,6 +241,7 @@ def rows(
                     part_of=partial(_part, selection, database),
                     history=history,
                     topic_of=partial(_topic, settings.source, selection),
+                    options=settings.rows.avro,
                 ):
                     equal = equal and found.equal
                     _tell(found, waiting)
@@ -337,7 +332,9 @@ def _chosen(
 ) -> dict[str, list[str]]:
     """Return the tables to compare, by database: those that have a topic, or those that are named."""
     topics = {
-        name for name in source_topics(connect(settings.kafka), settings.source) if name.count(".") == 2
+        first_version(name)
+        for name in source_topics(connect(settings.kafka), settings.source)
+        if name.count(".") == 2
     }
     known, seen = _with_topics(settings.source, selection, connection, topics, history)
     for topic in sorted(topics - seen) if not names else ():

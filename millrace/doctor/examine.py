@@ -156,7 +156,7 @@ def _servers(
                     one_of_several=len(addresses) > 1,
                     state=state,
                     source=reader.source,
-                    topic_names=reader.topics.table_names,
+                    topic_named=reader.topics.named,
                     topics=topics,
                 )
                 yield from _server(place, server)

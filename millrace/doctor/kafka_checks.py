@@ -26,9 +26,13 @@ _RIGHTS: Final = {
     "ddl": {"WRITE"},
     "deadletter": {"WRITE"},
     "snapshot": {"READ"},
+    "avro": {"READ", "WRITE"},
     "table": {"WRITE"},
 }
 """What the three services do with topics of each kind; docs/topics.md says which of them does what."""
+
+_NOT_ALWAYS: Final = frozenset({"table", "snapshot", "signals", "avro"})
+"""Kinds of topics that a source may do without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
 
 def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
     """Look which topics there will be, and whether we may create them."""
-    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind not in {"table", "snapshot"}]
+    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind not in _NOT_ALWAYS]
     missing = [name for name in wanted if name not in cluster.view.topics]
     if not missing:
         yield ok("none")

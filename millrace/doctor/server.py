@@ -1,8 +1,8 @@
 """A database server as the checks see it."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from millrace.avro.service_state import ReaderState
@@ -69,7 +69,7 @@ class Server:
     """Whether the reader may read another server of the topology just as well."""
     source: str = ""
     """The source's name, with which its topics' names begin."""
-    topic_names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    topic_named: Callable[[str], tuple[str, str] | None] = lambda _name: None
     """Database and table after which the topic of a table is named, where it is not named after these."""
     rules: RowMapperSettings | None = None
     """The settings that say what row topics have; None where they are not there."""

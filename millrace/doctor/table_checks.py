@@ -125,7 +125,7 @@ def topic_names(server: Server) -> Iterator[Outcome]:
     selection = None if server.rules is None else Selection(server.rules)
     for table in server.tables:
         if selection is None:
-            topic = topics.table(*server.topic_names.get(table.name, (table.database, table.table)))
+            topic = topics.table(*(server.topic_named(table.name) or (table.database, table.table)))
         elif selection.selects(table.database, table.table):
             topic = topics.table(*selection.topic_of(table.database, table.table))
         else:

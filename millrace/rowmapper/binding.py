@@ -17,7 +17,7 @@ What goes wrong with one table is that table's trouble: :meth:`Binder.bind` rais
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace import __version__
@@ -43,7 +43,14 @@ from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefinition, resolve_columns
-from millrace.contract import SourcePosition, Topics, metric_name
+from millrace.contract import (
+    TOPIC_NAME_LIMIT,
+    SourcePosition,
+    Topics,
+    first_version,
+    metric_name,
+    version_number,
+)
 from millrace.ddl import Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.catalog import Catalog, Found
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
     from millrace.kernel.transactions import TableWriter
 
-__all__ = ["Binder", "BoundTable", "Seen", "TableRefusedError"]
+__all__ = ["Binder", "BoundTable", "Seen", "TableIncompatibleError", "TableRefusedError"]
 
 _LOG = get_logger(__name__)
 _MAX_IMAGES: Final = 256
@@ -72,6 +79,10 @@ Seen = tuple[TableMapEvent, SourcePosition, str | None]
 
 class TableRefusedError(BinlogError):
     """Kafka or the registry refuses a table's topic or schema."""
+
+
+class TableIncompatibleError(TableRefusedError):
+    """The registry refuses a table's schema as incompatible with the one before."""
 
 
 @dataclass(slots=True)
@@ -245,6 +256,7 @@ class Binder:
         self._max_unpacked = settings.rows.unpacked_mib << 20
         self._topics = Topics(settings.source)
         self._max_tables = settings.topics.max_tables
+        self._opens_versions = settings.rows.on_incompatible == "new-topic"
         self._ensure_topics = ensure_topics
         self._register = register
         self._schema = schema
@@ -259,6 +271,8 @@ class Binder:
         # the cluster, the topic.
         self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
         self._metric_names = {metric_name(topic): topic for topic in self._known}
+        # New versions of topics, of which nothing may be noted yet.
+        self._opened: set[str] = set()
         self._bound: dict[Content, BoundTable] = {}
         self._failed: dict[Content, BinlogError] = {}
 
@@ -393,6 +407,10 @@ class Binder:
                 self._failed[content] = error
         topics = self._make_topics(resolved)
         ids = self._schema_ids(resolved)
+        while again := self._next_versions(resolved, ids):
+            resolved |= again
+            topics |= self._make_topics(again)
+            ids |= self._schema_ids(again)
         for content, one in resolved.items():
             info, key_id, value_id = topics[content], *ids[content]
             for outcome in (info, key_id, value_id):
@@ -403,6 +421,37 @@ class Binder:
                 assert isinstance(info, TableTopicInfo)
                 assert isinstance(value_id, int)
                 self._bound[content] = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
+
+    def _next_versions(
+        self,
+        resolved: Mapping[Content, _Resolved],
+        ids: Mapping[Content, tuple[int | BinlogError | None, int | BinlogError]],
+    ) -> dict[Content, _Resolved]:
+        """Give tables whose schema is refused as incompatible the next version of their topic."""
+        again: dict[Content, _Resolved] = {}
+        for content, one in resolved.items():
+            topic = self._topics.version(first_version(one.topic), version_number(one.topic) + 1)
+            incompatible = any(isinstance(each, TableIncompatibleError) for each in ids[content])
+            if not incompatible or not self._opens_versions or len(topic) > TOPIC_NAME_LIMIT:
+                continue
+            _LOG.warning(
+                "the rows of a table go on in another topic: its schema is incompatible with the one before",
+                table=f"{one.table.database}.{one.table.table}",
+                topic=topic,
+            )
+            again[content] = replace(one, topic=topic)
+            self._opened.add(topic)
+            # What was bound to the version before does not go back to it.
+            self._bound = {key: bound for key, bound in self._bound.items() if bound.topic != one.topic}
+        return again
+
+    def _topic_of(self, database: str, table: str) -> str:
+        """Name the topic of a table: the last version that there is."""
+        topic = self._topics.table(*self.selection.topic_of(database, table))
+        number = 1
+        while (later := self._topics.version(topic, number + 1)) in self._known or later in self._opened:
+            number += 1
+        return self._topics.version(topic, number)
 
     def _resolve(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> _Resolved:
         found = self._find(table_map, place, version)
@@ -418,7 +467,7 @@ class Binder:
             _compare(table, known)
         table = self.selection.keyed(table)
         ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
-        topic = self._topics.table(*self.selection.topic_of(table.database, table.table))
+        topic = self._topic_of(table.database, table.table)
         table = self.selection.named(table)
         schemas = table_schemas(self._source, table, self._avro, ruled)
         return _Resolved(
@@ -571,7 +620,7 @@ class Binder:
         """
         if not self.selection.selects(database, table):
             return None
-        topic = self._topics.table(*self.selection.topic_of(database, table))
+        topic = self._topic_of(database, table)
         known = self._known.get(topic)
         if known is None or not known.value_fingerprint or topic in self._refused:
             return None

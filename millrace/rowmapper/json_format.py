@@ -287,9 +287,9 @@ def _cloud_event(envelope: dict[str, Any]) -> dict[str, Any]:
 
 
 def envelope_of(value: bytes) -> dict[str, Any]:
-    """Return operation and source block of a record in one of the formats, as ``op`` and ``source``.
+    """Return a record of one of the formats as an envelope: ``op``, ``source``, ``transaction``, images.
 
-    Raises ValueError where it is none.
+    Of the transaction it has the id. Raises ValueError where it is none.
     """
     try:
         found = json.loads(value)
@@ -298,8 +298,17 @@ def envelope_of(value: bytes) -> dict[str, Any]:
                 field: int(found[name]) if is_long and found[name] is not None else found[name]
                 for field, (name, is_long) in _OF_SOURCE.items()
             }
-            return {"op": found["iodebeziumop"], "source": source}
+            transaction = (
+                {"id": found[_OF_TRANSACTION["id"][0]]} if _OF_TRANSACTION["id"][0] in found else None
+            )
+            return {
+                **found["data"],
+                "op": found["iodebeziumop"],
+                "source": source,
+                "transaction": transaction,
+            }
         found = found.get("payload", found)
-        return {"op": found["op"], "source": {field: found["source"][field] for field in _OF_SOURCE}}
+        source = {field: found["source"][field] for field in _OF_SOURCE}
+        return {**{name: found[name] for name in (*_DATA, "op", "transaction")}, "source": source}
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is no envelope in JSON: {error!r}") from error

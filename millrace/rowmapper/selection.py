@@ -135,7 +135,7 @@ class Selection:
         """From database and table to whether its rows are published."""
         self._columns = settings.columns.rules
         self._avro = settings.rows.avro
-        self._names = settings.topics.table_names
+        self._named = settings.topics.named
         self._keys = settings.rows.key_columns
         self._rows = settings.rows.conditions
         self._operations = settings.replicate.ignored_operations
@@ -177,8 +177,7 @@ class Selection:
 
     def topic_of(self, database: str, table: str) -> tuple[str, str]:
         """Give database and table after which the topic of a table is named."""
-        names = self._names.get(f"{database}.{table}")
-        return names or (self._tables.database(database), table)
+        return self._named(f"{database}.{table}") or (self._tables.database(database), table)
 
     def is_whole(self, database: str, table: str) -> bool:
         """Say whether the topic of a table gets all changes of the rows that it has."""

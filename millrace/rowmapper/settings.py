@@ -26,6 +26,11 @@ class RowsSettings(SettingsGroup):
         description="records of row topics as avro, json, json-schema (Kafka Connect's, with the schema in "
         "each record) or cloudevents (structured JSON): docs/types.md",
     )
+    on_incompatible: Literal["quarantine", "new-topic"] = Field(
+        "quarantine",
+        description="what becomes of a table whose schema the registry refuses as incompatible: quarantine, "
+        "or its rows go on in a new-topic, the next version of its own",
+    )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",
         description="decimal, long (a value of 2^63 or more becomes null and is noted) or string",

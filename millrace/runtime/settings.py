@@ -12,7 +12,9 @@ printed, since any of them may be a secret in the wrong place.
 
 import difflib
 import os
+import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -28,7 +30,7 @@ from pydantic_settings import (
     SettingsError as SourceError,
 )
 
-from millrace.contract import source_problem, unescape_name
+from millrace.contract import first_version, source_problem, unescape_name
 from millrace.runtime.errors import SettingsError
 
 __all__ = [
@@ -168,6 +170,8 @@ def _table_names(value: str) -> str:
         name, equals, other = part.partition("=")
         if not equals or "." not in name.strip(".") or "." not in other.strip("."):
             raise ValueError(f"{part!r} is no DATABASE.TABLE=DATABASE.TABLE")
+        if other.count("%") > name.count("%"):
+            raise ValueError(f"{part!r} has more % on the right than on the left, for which they stand")
     return value
 
 
@@ -179,6 +183,25 @@ def _table_partitions(value: str) -> str:
         if not int(count):
             raise ValueError(f"{part!r}: a topic has a partition at least")
     return value
+
+
+def _filled(text: str, parts: list[str]) -> str:
+    """Put parts in place of each %."""
+    pieces = text.split("%")
+    return pieces[0] + "".join(part + piece for part, piece in zip(parts, pieces[1:], strict=False))
+
+
+@cache
+def _name_rules(value: str) -> list[tuple[re.Pattern[str], str]]:
+    """Give the rules of names: what fits the left, and the right. A % does not reach over the point."""
+    rules = []
+    for part in _parts(value):
+        name, _, other = part.partition("=")
+        database, _, table = name.strip().partition(".")
+        sides = ((database, "([^.]*)"), (table, "(.*)"))
+        pattern = r"\.".join(any_.join(map(re.escape, side.split("%"))) for side, any_ in sides)
+        rules.append((re.compile(pattern, re.DOTALL), other.strip()))
+    return rules
 
 
 def _parts(value: str) -> list[str]:
@@ -203,26 +226,30 @@ class TopicsSettings(SettingsGroup):
     names: Annotated[str, AfterValidator(_table_names)] = Field(
         "",
         description="other names for topics of tables: DATABASE.TABLE=DATABASE.TABLE, separated by commas; "
-        "the rows of the table on the left go to the topic that one on the right would have",
+        "the rows of the table on the left go to the topic that one on the right would have; a % on the left "
+        "stands for any characters, and on the right, in their order, for what they stood for; the first "
+        "that fits counts",
     )
 
     def partitions_of(self, topic: str) -> int:
         """Say how many partitions a new topic of a table gets."""
-        name = ".".join(map(unescape_name, topic.split(".")[1:]))
+        name = ".".join(map(unescape_name, first_version(topic).split(".")[1:]))
         for part in _parts(self.partitions):
             wanted, _, count = part.partition("=")
             if wanted.strip() == name:
                 return int(count)
         return self.table_partitions
 
-    @property
-    def table_names(self) -> dict[str, tuple[str, str]]:
-        """Database and table after which a topic is named, by ``database.table``."""
-        return {
-            name: (database, table)
-            for name, _, other in (part.partition("=") for part in _parts(self.names))
-            for database, _, table in [other.partition(".")]
-        }
+    def named(self, name: str) -> tuple[str, str] | None:
+        """Give database and table after which the topic of ``database.table`` is named, if by a rule."""
+        for pattern, other in _name_rules(self.names):
+            found = pattern.fullmatch(name)
+            if found is not None:
+                database, _, table = other.partition(".")
+                parts = [*found.groups()]
+                count = database.count("%")
+                return _filled(database, parts[:count]), _filled(table, parts[count:])
+        return None
 
 
 class ServiceSettings(BaseSettings):

@@ -58,7 +58,7 @@ from millrace.text import shortened
 if TYPE_CHECKING:
     from millrace.kernel.selected import Field, SelectedImages
 
-__all__ = ["SESSION", "SelectedKind", "SelectedTable", "quoted_name"]
+__all__ = ["SESSION", "SelectedKind", "SelectedTable", "column_of", "quoted_name"]
 
 SESSION: Final = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
@@ -144,7 +144,7 @@ class SelectedTable:
     def __init__(self, definition: TableDefinition, *, mariadb: bool) -> None:
         self.definition = definition
         self.server_version = "11.4.5-MariaDB" if mariadb else "9.7.4"
-        columns = [_column(one, mariadb=mariadb) for one in definition.columns]
+        columns = [column_of(one, mariadb=mariadb) for one in definition.columns]
         self.columns = ", ".join(_expression(one) for one in definition.columns)
         self._writers = [_writer(column) for column in columns]
         self._fields = [_field(column) for column in columns]
@@ -193,7 +193,7 @@ class SelectedTable:
         return b"".join(parts)
 
 
-def _column(definition: ColumnDefinition, *, mariadb: bool) -> Column:
+def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
     """Give a column as the table maps of the stream have it."""
     sql_type = SqlType.parse(definition.column_type)
     kind, metadata = _type(sql_type, definition, mariadb=mariadb)

@@ -194,6 +194,12 @@ class History:
                 statements.append(found)
         return cls(statements, catalog)
 
+    def definition(self, table: _TableKey, place: SourcePosition) -> TableDefinition | None:
+        """Give the definition of a table at a place, None where it is not known."""
+        found = self._catalog.find(*table, place)
+        definition = None if found is None else found.definition
+        return definition if isinstance(definition, TableDefinition) else None
+
     def of_table(self, database: str, table: str, columns: Sequence[str]) -> TableHistory:
         """Follow a table back to where it was created or emptied."""
         walk = _Walk(self._catalog, (database, table), {name: Origin(name) for name in columns})

@@ -18,27 +18,30 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import fastavro
 
 from millrace.avro.records import read_record
 from millrace.avro.registry import SchemaStore, split_wire_format
+from millrace.binlog.columns.declaration import AvroOptions
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.table import ColumnDefinition
-from millrace.contract import Topics, escape_name
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition, Topics, escape_name, first_version, version_number
 from millrace.ddl import Server
 from millrace.ddl.statements import ColumnSpec
-from millrace.kafka.client import Message
-from millrace.kafka.read import read_topic
-from millrace.mysql.connection import MysqlConnection, Value
+from millrace.kafka.client import Message, admin_client
+from millrace.kafka.read import read_topic, source_topics
+from millrace.mysql.connection import Flavour, MysqlConnection, Value
 from millrace.mysql.errors import SourceError
+from millrace.rowmapper.json_format import envelope_of
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.text import shortened
 from millrace.verify.conversions import Untold
 from millrace.verify.history import Era, History, Origin, TableHistory
+from millrace.verify.json_rows import JsonRows, is_json
 
 __all__ = [
     "Column",
@@ -184,19 +187,23 @@ def compare_tables(
     part_of: Callable[[str, Sequence[Column]], Part] | None = None,
     history: History | None = None,
     topic_of: Callable[[str, str], str] | None = None,
+    options: AvroOptions | None = None,
 ) -> Iterator[Comparison]:
     """Yield a comparison per table; ``progress`` is told the name before each.
 
     The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
     of one moment: then ``later`` names the transactions after it that have come until it is called.
     ``part_of`` says what of a table its topic has, if that is not all. ``history`` has the DDL statements;
-    without it all count that there are. ``topic_of`` names the topic of a table.
+    without it all count that there are. ``topic_of`` names the topic of a table. ``options`` are those with
+    which rows are written; records that are JSON are read by them.
     """
+    json_rows = JsonRows(options or AvroOptions(), mariadb=connection.flavour is Flavour.MARIADB)
     connection.query("SET SESSION time_zone = '+00:00', NAMES utf8mb4", doing="compare tables")
     records = Records(registry)
     topic_of = topic_of or Topics(source).table
     if history is None:
         history = History.read(kafka, source, records.value_of, Server.parse(connection.version))
+    there = source_topics(admin_client(kafka), source)
     for table in tables:
         progress(table)
         columns = _columns(connection, database, table)
@@ -205,20 +212,69 @@ def compare_tables(
         eras = history.of_table(database, table, [column.name for column in compared])
         folder = Folder(compared, partial(_default, connection, database, table), eras)
         for topic, numbers in eras.topics(topic_of).items():
-            messages = read_topic(kafka, topic)
+            versions = [each for each in there if first_version(each) == topic]
+            messages = itertools.chain.from_iterable(
+                read_topic(kafka, each) for each in sorted(versions or [topic], key=version_number)
+            )
             first = next(messages, None)
             # By now it is settled up to where the topic is read, so that nothing is missing in what is later.
             excluded = later()
             for message in itertools.chain(() if first is None else (first,), messages):
-                envelope = records.value_of(message)
+                in_json = is_json(message.value())
+                envelope = _json_envelope(message) if in_json else records.value_of(message)
                 if envelope is None or (envelope["transaction"] or {}).get("id") in excluded:
                     continue
                 place = envelope["source"]
                 era = eras.era(place["epoch"], place["file"], place["pos"])
-                if era in numbers:
+                if era not in numbers:
+                    continue
+                if in_json:
+                    definition = _definition(history, eras.eras[era].table, envelope["source"])
+                    folder.add(*_json_row(json_rows, message, envelope, definition, part.hidden), era)
+                else:
                     folder.add(records.key_of(message), envelope, era)
         rows = part.of_rows(columns, _select(connection, database, table, columns))
         yield _compare(database, table, folder, rows, compared)
+
+
+def _json_envelope(message: Message) -> dict[str, Any]:
+    try:
+        return envelope_of(cast("bytes", message.value()))
+    except ValueError as error:
+        raise _unreadable(message, error) from error
+
+
+def _definition(history: History, table: tuple[str, str], source: Mapping[str, Any]) -> TableDefinition:
+    """Give the definition of a table where a record stands."""
+    place = SourcePosition(source["epoch"], source["file"], source["pos"])
+    definition = history.definition(table, place)
+    if definition is None:
+        raise UserError(
+            f"the definition of {'.'.join(table)} is not known at {place}, and JSON does not tell bytes from "
+            "text: 'millrace schema rebuild' makes the schema history again",
+            ExitCode.DATA,
+        )
+    return definition
+
+
+def _json_row(
+    rows: JsonRows,
+    message: Message,
+    envelope: dict[str, Any],
+    definition: TableDefinition,
+    hidden: Container[str],
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Give key and envelope of a message by the definition of its table where it stands."""
+    key = message.key()
+    try:
+        return rows.rows(key if isinstance(key, bytes) else None, envelope, definition, hidden)
+    except ValueError as error:
+        raise _unreadable(message, error) from error
+
+
+def _unreadable(message: Message, error: ValueError) -> UserError:
+    where = f"offset {message.offset()} of {message.topic()}, partition {message.partition()}"
+    return UserError(f"{where}: {error}", ExitCode.DATA)
 
 
 class Records:
@@ -253,8 +309,7 @@ class Records:
         try:
             return self.read(data if isinstance(data, bytes) else data.encode())
         except ValueError as error:
-            where = f"offset {message.offset()} of {message.topic()}, partition {message.partition()}"
-            raise UserError(f"{where}: {error}", ExitCode.DATA) from error
+            raise _unreadable(message, error) from error
 
 
 _ABSENT: Final = Untold("its image does not have the column")
@@ -486,6 +541,10 @@ def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per
             return value.isoformat()
         case int() if column.data_type == "time":
             return _time_text(value, column.fraction)
+        case str() if column.data_type == "decimal":
+            return Decimal(value)
+        case str() if column.data_type in _NUMBERS:
+            return int(value)
         case {"wkb": bytes(wkb), **rest}:
             return struct.pack("<I", rest.get("srid") or 0) + wkb
         case list():

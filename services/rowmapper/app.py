@@ -43,7 +43,7 @@ from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import oldest_offset
 from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
-from millrace.rowmapper.binding import Binder, TableRefusedError
+from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.json_format import json_format
@@ -76,7 +76,8 @@ _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
 
 _INCOMPATIBLE: Final = (
-    "Give the table another topic with MILLRACE_TOPICS_NAMES, or let the subject take it: PUT "
+    "Give the table another topic with MILLRACE_TOPICS_NAMES (MILLRACE_ROWS_ON_INCOMPATIBLE=new-topic does "
+    "so by itself), or let the subject take it: PUT "
     '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
 )
 
@@ -347,7 +348,7 @@ class Ports:
             try:
                 return self.registry.register(subject, schema)
             except IncompatibleSchemaError as error:
-                return TableRefusedError(f"{error.message}. {_INCOMPATIBLE}")
+                return TableIncompatibleError(f"{error.message}. {_INCOMPATIBLE}")
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 

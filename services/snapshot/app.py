@@ -17,13 +17,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, Final, Self
 
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import ReaderState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.errors import BinlogError
-from millrace.contract import RawKey, Topics
+from millrace.contract import RawKey, Topics, first_version
 from millrace.kafka.chunks import split
 from millrace.kafka.client import Message, connect
 from millrace.kafka.continuity import topic_ids
@@ -295,15 +296,16 @@ class _Readers:
                 timeout_s=_MAPPED_S,
                 say=lambda text: self._service.log.info("waiting", reason=text),
             )
-            topic = topics.table(
-                *settings.topics.table_names.get(name, (task.table.database, task.table.table))
-            )
-            if topic not in source_topics(connect(settings.kafka), settings.source):
-                return
+            first = topics.table(*(settings.topics.named(name) or (task.table.database, task.table.table)))
+            there = source_topics(connect(settings.kafka), settings.source)
             records = Records(self._registry)
-            for number, message in enumerate(read_topic(settings.kafka, topic)):
-                if number == _ROWS_LOOKED_AT:
-                    return
+            messages = chain.from_iterable(
+                islice(read_topic(settings.kafka, each), _ROWS_LOOKED_AT)
+                for each in there
+                if first_version(each) == first
+            )
+            for message in messages:
+                topic = message.topic()
                 record = _envelope(records, message)
                 source = None if record is None else record["source"]
                 if record is None or source is None:

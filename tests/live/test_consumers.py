@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sys
+import time
 from decimal import Decimal
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from millrace.avro.records import deserialize
 
 from .rows_world import SERVICES, RowsWorld
+from .test_deadletter import millrace
 
 CHANGES = (
     "CREATE TABLE a (id INT, day DATE, price DECIMAL(8,2), kind ENUM('x','y'), PRIMARY KEY (id, day))",
@@ -88,3 +90,42 @@ def test_an_incompatible_schema_gets_another_topic(world):
     with world.service("rowmapper", command=command) as process:
         assert process.wait(240) == 0
     assert [row["after"] for row in world.rows("a_v2")] == [{"id": 2, "v": "x"}]
+
+
+def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
+    """No row waits; the versions, one after the other, are the table."""
+    world.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
+    world.environment["MILLRACE_TOPICS_NAMES"] = f"{world.database[:-2]}%.%=named.x%_%"
+    change(world, "CREATE TABLE a (id INT PRIMARY KEY, v INT)", "CREATE TABLE done (id INT PRIMARY KEY)")
+    topic = f"{world.source}.named.x{world.database[-2:]}_a"
+    done = topic.removesuffix("a") + "done"
+
+    def wait_for_done(count):
+        deadline = time.monotonic() + 240
+        while len(world.messages(done)) < count:
+            assert time.monotonic() < deadline, world.log("rowmapper")
+            time.sleep(0.3)
+
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        change(world, "INSERT INTO a VALUES (1, 1), (2, 2), (3, 3)", "ALTER TABLE a MODIFY v VARCHAR(10)")
+        change(world, "UPDATE a SET v = 'x' WHERE id = 2", "INSERT INTO done VALUES (1)")
+        wait_for_done(1)
+    with world.service("run"):
+        change(
+            world,
+            "DELETE FROM a WHERE id = 3",
+            "INSERT INTO a VALUES (4, 'y')",
+            "INSERT INTO done VALUES (2)",
+        )
+        wait_for_done(2)
+    rows = [deserialize(world.registry, message.value()) for message in world.messages(f"{topic}-v2")]
+    assert [(row["op"], (row["after"] or row["before"])["id"]) for row in rows] == [
+        ("u", 2),
+        ("d", 3),
+        ("c", 4),
+    ]
+    assert len(world.messages(topic)) == 3
+    assert not world.messages(world.topics.deadletter)
+    said = millrace(world, "verify", "rows", "--idle").stdout
+    assert f"{world.database}.a: 6 records, 3 rows: equal" in said

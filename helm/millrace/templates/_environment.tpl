@@ -82,6 +82,7 @@ MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- end }}
 {{- if has .component (list "rowmapper" "run") }}
 MILLRACE_ROWS_FORMAT: {{ $source.rows.format | quote }}
+MILLRACE_ROWS_ON_INCOMPATIBLE: {{ $source.rows.onIncompatible | quote }}
 MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
 MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
 MILLRACE_ROWS_DECIMAL: {{ $source.rows.decimal | quote }}

@@ -675,7 +675,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         table_checks.topic_names,
         server(
             tables=[Table("a", "b_c", "InnoDB", keyed=True), Table("a_b", "c", "InnoDB", keyed=True)],
-            settings={"source": "shop", "topic_names": {"a_b.c": ("a_b", "c_2")}},
+            settings={"source": "shop", "topic_named": {"a_b.c": ("a_b", "c_2")}.get},
         ),
         [ok("each table can have its own")],
     ),

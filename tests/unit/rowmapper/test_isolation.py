@@ -4,17 +4,18 @@ import zlib
 
 import pytest
 
+from millrace import kernel
 from millrace.avro.registry import RegistryError
 from millrace.avro.row_records import RowsEventWriter
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import QueryCompressedEvent, StatusVariables, WriteRowsCompressedEventV1
 from millrace.binlog.row_images import RowImages
-from millrace.rowmapper.binding import TableRefusedError
+from millrace.rowmapper.binding import TableIncompatibleError, TableRefusedError
 from millrace.runtime.errors import UserError
 
 from .harness import World
 from .logs import COLUMNS
-from .test_stage import log, notes, whole_dead_letters
+from .test_stage import log, notes, notes_by_position, whole_dead_letters
 
 
 def made():
@@ -263,3 +264,27 @@ def test_compressed_rows_of_no_table():
     result.run()
     assert result.tables == ["t.shop.b"]
     assert len(whole_dead_letters(result)) == 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_an_incompatible_schema_begins_a_new_version_of_the_topic(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(kernel, "has", lambda _name: False)
+    log_ = log().begin().insert("a", (1, "x")).insert("b", (1, "x")).commit()
+    result = World(log_.topic, on_incompatible="new-topic")
+    result.run()
+    result.refused["t.shop.a-value"] = TableIncompatibleError("incompatible")
+    log_.named = False  # the columns have other names, and there is no key
+    log_.begin().insert("a", (2, "x")).commit()
+    result.run()
+    log_.begin().insert("a", (3, "x")).commit()
+    result.run()  # after a restart it stays there
+    assert result.tables == ["t.shop.a", "t.shop.a-v2", "t.shop.b"]
+    assert notes(result, "a") == [("c", 1)]
+    assert notes_by_position(result, "a-v2") == [2, 3]
+    result.refused["t.shop.a-v2-key"] = result.refused["t.shop.a-v2-value"] = result.refused["t.shop.a-value"]
+    log_.named = True
+    log_.begin().insert("a", (4, "x")).commit().begin().insert("a", (5, "x")).insert("a", (6, "x")).commit()
+    result.run()
+    assert notes(result, "a-v3") == [("c", 4), ("c", 5), ("c", 6)]
+    assert result.state.quarantined == ()

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, TopicsSettings, load_settings
 
 
 class ExampleSettings(ServiceSettings):
@@ -181,3 +181,25 @@ def test_values_given_by_the_caller_win(monkeypatch: pytest.MonkeyPatch) -> None
     for name, value in GOOD.items():
         monkeypatch.setenv(name, value)
     assert load_settings(ExampleSettings, follow=False, source="other").source == "other"
+
+
+def test_topics_are_named_by_rules() -> None:
+    names = "shop.orders=sales.o,eu%.log_%=logs.eu%_%, a.%=b.x%y%%,%.%=all.%-%"
+    with pytest.raises(ValueError, match="more % on the right"):
+        TopicsSettings(names=names)
+    named = TopicsSettings(names=names.replace("x%y%%", "x%y")).named
+    assert named("shop.orders") == ("sales", "o")
+    assert named("eu7.log_web.a") == ("logs", "eu7_web.a")
+    assert named("eu7.logxweb") == ("all", "eu7-logxweb")
+    assert named("a.t") == ("b", "xty")
+    assert TopicsSettings(names="a.b=c.d").named("a.bb") is None
+
+
+def test_versions_of_a_topic_have_its_partitions() -> None:
+    settings = TopicsSettings(partitions="shop.orders=12")
+    assert [settings.partitions_of(f"s.shop.orders{version}") for version in ("", "-v2", "-v10", "-v1")] == [
+        12,
+        12,
+        12,
+        1,
+    ]
