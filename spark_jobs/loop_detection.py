@@ -435,7 +435,7 @@ def _evidence(
         .where(sf.col("place") <= _OCCURRENCES)
         .select("incident", "stream", "place", *INSTANCE)
     )
-    order = Window.partitionBy("incident").orderBy("stream", "offset")
+    order = Window.partitionBy("incident").orderBy("place", "stream", "offset")
     return (
         events.where("sub_index = 0")
         .join(sf.broadcast(laps), list(INSTANCE))

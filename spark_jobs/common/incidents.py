@@ -213,8 +213,18 @@ def _shared(facts: Facts) -> Iterator[Incident]:
     for origin in facts.shared:
         lost = [one for one in facts.absences if one.origin == origin]
         owners = facts.owners(origin)
-        what = f"{_and(owners)} have the same server id, {origin}. {_DROPS} {_lost_at(facts, lost)}"
-        yield _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+        what = f"{_and(owners)} have the same server id, {origin}. {_DROPS}"
+        again = [one for one in facts.repeats if one.kind == REUSED and one.origin == origin]
+        if again:
+            most = max(one.transactions for one in again)
+            what += (
+                f" {most:,} GTIDs stand for different transactions on them: each lacks those of the other."
+            )
+        if lost or not again:
+            what += f" {_lost_at(facts, lost)}"
+        incident = _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+        incident.selects = [*incident.selects, *(("repeats", origin, one.stream) for one in again)]
+        yield incident
     for origin in sorted({one.origin for one in facts.absences if one.rule == OWN} - {*facts.shared}):
         lost = [one for one in facts.absences if one.origin == origin and one.rule == OWN]
         owners = facts.sources(one.stream for one in lost)

@@ -226,6 +226,19 @@ def test_an_origin_that_never_arrives(spark: SparkSession) -> None:
     assert "Nothing of this origin arrives" in incident.what
 
 
+def test_what_arrives_in_another_order_is_not_missing(spark: SparkSession) -> None:
+    north, east = Server("north", 1), Server("east", 2)
+    east.upstream = [north]
+    for second in range(1100, 1112):
+        north.write(second, f"north {second}")
+    late, later = north.entries.pop(3), north.entries.pop(6)
+    north.entries = [*north.entries[:5], late, *north.entries[5:]]  # as east applies it, with several workers
+    assert later not in north.entries  # and one of them is not ready where the log ends
+    east.pull(8)
+    incident = only(look(spark, [north, east]))
+    assert (incident.kind, incident.origins, incident.severity) == ("another order", [1], "doubt")
+
+
 def test_one_log_alone_decides_what_it_can(spark: SparkSession) -> None:
     servers = three()
     for second in range(1100, 1106):
