@@ -14,9 +14,9 @@ Reads ``{source}.events`` of the members, a source each; writes, in the output f
     millrace job loop_detection --source north --source east --source south
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import click
@@ -61,6 +61,7 @@ from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, trans
 __all__ = ["Findings", "investigate", "main"]
 
 _PASSAGES: Final = 5000
+_STRETCH: Final = 2
 _MOST_PATTERNS: Final = 200
 _MOST_TABLES: Final = 10_000
 _OCCURRENCES: Final = 100
@@ -112,11 +113,15 @@ def investigate(
         repeated = _repeats(judged)
     with steps.step("members compared"):
         absent, turned = _absent(spark, present, streams, common, claims(streams, common, counts, shared))
+        lost = _absences(absent)
+        if any(one.rule == OWN for one in lost):
+            mixed = _mixed(present, absent)
+            lost = [_as_restored(one, mixed) for one in lost]
         facts = Facts(
             streams,
             _topology(streams, common, present, repeated),
             repeats=repeated,
-            absences=_absences(absent),
+            absences=lost,
             turned=turned,
             shared=shared,
             servers=servers,
@@ -261,6 +266,37 @@ def _proven(found: DataFrame, streams: Sequence[Stream]) -> DataFrame:
     left = known.where(~sf.coalesce("listed", sf.lit(False)))
     proven = (sf.col("rule") != RESTORED) | sf.col("listed").isNotNull()
     return left.withColumn("proven", proven).drop("listed")
+
+
+def _mixed(present: DataFrame, absent: DataFrame) -> set[tuple[int, int]]:
+    """Give the members, with the origin, that have some of their own from among those that they lack.
+
+    A member that was restored lacks all that it wrote in one stretch of time; where another server writes
+    with its id, what it has and what it lacks alternate.
+    """
+    own = absent.where(sf.col("rule") == OWN)
+    spans = own.groupBy(sf.col("origin").alias("of"), "member", "reference").agg(
+        sf.min("first_offset").alias("begins"), sf.max("last_offset").alias("ends")
+    )
+    placed = present.select("origin", "seen", sf.explode("seen").alias("p"))
+    inside = (
+        (sf.col("origin") == sf.col("of"))
+        & (sf.col("p.stream") == sf.col("reference"))
+        & (sf.col("p.first_offset") > sf.col("begins"))
+        & (sf.col("p.last_offset") < sf.col("ends"))
+    )
+    among = placed.join(sf.broadcast(spans), inside)
+    has = sf.exists("seen", lambda place: place.stream == sf.col("member"))
+    return {
+        (row.origin, row.member) for row in among.where(has).select("origin", "member").distinct().collect()
+    }
+
+
+def _as_restored(one: Absence, mixed: Collection[tuple[int, int]]) -> Absence:
+    """Take what a member lacks of its own in one stretch for what it has lost."""
+    if one.rule != OWN or (one.origin, one.stream) in mixed or one.transactions < _STRETCH:
+        return one
+    return replace(one, rule=RESTORED, found_as=OWN)
 
 
 def _absences(absent: DataFrame) -> list[Absence]:
@@ -435,7 +471,7 @@ def _evidence(
         .where(sf.col("place") <= _OCCURRENCES)
         .select("incident", "stream", "place", *INSTANCE)
     )
-    order = Window.partitionBy("incident").orderBy("stream", "offset")
+    order = Window.partitionBy("incident").orderBy("place", "stream", "offset")
     return (
         events.where("sub_index = 0")
         .join(sf.broadcast(laps), list(INSTANCE))

@@ -275,7 +275,7 @@ class Demo:
             f"  The decoder made {topics.events} of it: a typed Avro record per event.",
             f"  The row mapper made {records:,} records of rows before and after in {tables} topics.",
             f"  Folded, they were compared with the {rows:,} rows of SELECT *, value by value.",
-            f"  Loop detection has {loops['incidents_total']} incidents; there should be none.",
+            f"  Loop detection has {loops['incidents_total']} incidents; without a loop there should be 0.",
             f"Report on what was written:  {output / 'analytics' / 'report.html'}",
             f"Report on loops:             {output / 'loop_detection' / 'report.html'}",
             f"To look at a topic, {hint}:",

@@ -61,7 +61,8 @@ class Repeat:
 class Absence:
     """Transactions of an origin that a stream lacks, by the rule that says so.
 
-    ``proven`` is false where only their time tells that they are missing.
+    ``proven`` is false where only their time tells that they are missing; ``found_as`` is the rule that found
+    them, where it is another one than what they turned out to be.
     """
 
     rule: str
@@ -73,6 +74,12 @@ class Absence:
     until: int | None = None
     tables: Sequence[str] = ()
     proven: bool = True
+    found_as: str = ""
+
+    @property
+    def select(self) -> tuple[str, int, int]:
+        """The transactions that it is about, as :class:`Incident` selects them."""
+        return self.found_as or self.rule, self.origin, self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +220,18 @@ def _shared(facts: Facts) -> Iterator[Incident]:
     for origin in facts.shared:
         lost = [one for one in facts.absences if one.origin == origin]
         owners = facts.owners(origin)
-        what = f"{_and(owners)} have the same server id, {origin}. {_DROPS} {_lost_at(facts, lost)}"
-        yield _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+        what = f"{_and(owners)} have the same server id, {origin}. {_DROPS}"
+        again = [one for one in facts.repeats if one.kind == REUSED and one.origin == origin]
+        if again:
+            most = max(one.transactions for one in again)
+            what += (
+                f" {most:,} GTIDs stand for different transactions on them: each lacks those of the other."
+            )
+        if lost or not again:
+            what += f" {_lost_at(facts, lost)}"
+        incident = _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+        incident.selects = [*incident.selects, *(("repeats", origin, one.stream) for one in again)]
+        yield incident
     for origin in sorted({one.origin for one in facts.absences if one.rule == OWN} - {*facts.shared}):
         lost = [one for one in facts.absences if one.origin == origin and one.rule == OWN]
         owners = facts.sources(one.stream for one in lost)
@@ -253,7 +270,7 @@ def _of_absences(
         tables=_tables(one.tables for one in lost),
         evidence=[_lost_line(facts, one) for one in lost],
         statements=statements,
-        selects=[(one.rule, one.origin, one.stream) for one in lost],
+        selects=[one.select for one in lost],
     )
 
 
@@ -520,11 +537,12 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | 
     span = (_most(one.until for one in lost) or 0) - (_least(one.since for one in lost) or 0)
     if not proven and span < _IN_FLIGHT_S:
         return None
-    sure = (
-        "its log begins after them and does not list them as executed"
-        if proven
-        else "its log begins after them; without GTIDs only its tables tell whether they are there"
-    )
+    if any(one.found_as for one in lost):
+        sure = "it has what it wrote before and after them, and nothing in between"
+    elif proven:
+        sure = "its log begins after them and does not list them as executed"
+    else:
+        sure = "its log begins after them; without GTIDs only its tables tell whether they are there"
     transactions = sum(one.transactions for one in lost)
     what = (
         f"{member} lacks {transactions:,} transactions of its own id, {origin}, which "
@@ -594,7 +612,7 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, sever
         tables=tables,
         evidence=[_lost_line(facts, one) for one in lost],
         statements=statements,
-        selects=[(one.rule, one.origin, one.stream) for one in lost],
+        selects=[one.select for one in lost],
     )
 
 

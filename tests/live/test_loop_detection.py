@@ -1,5 +1,6 @@
 """Real rings of three servers, from their logs to the incidents; and healthy ones under traps."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -30,7 +31,8 @@ def replicate(server: Server, upstream: Server) -> None:
     server.execute(
         f"CHANGE MASTER TO MASTER_HOST='{upstream.host}', MASTER_PORT={upstream.port}, "
         f"MASTER_USER='{upstream.user}', MASTER_PASSWORD='{upstream.password}', "
-        f"MASTER_LOG_FILE='{log_file}', MASTER_LOG_POS={position}, {secure}",
+        f"MASTER_LOG_FILE='{log_file}', MASTER_LOG_POS={position}, "
+        f"IGNORE_SERVER_IDS = (), {secure}",
         "START SLAVE",
     )
 
@@ -106,7 +108,7 @@ def start(servers: Sequence[Server]) -> None:
 
 def look(world: JobWorld, servers: Sequence[Server], folder: Path) -> dict[str, Any]:
     """Read what is new of all servers and run the job over all of it."""
-    sources = [f"{world.source}-{name}" for name in NAMES]
+    sources = [f"{world.source}-{name}" for name in NAMES[: len(servers)]]
     for source, server in zip(sources, servers, strict=True):
         world.capture(server, source)
     world.folder = folder
@@ -209,3 +211,49 @@ def test_mysql_without_gtids(
     assert "the same original commit time, later commits" in " ".join(incident["evidence"])
     servers[0].execute("STOP SLAVE", f"CHANGE MASTER TO IGNORE_SERVER_IDS = ({ORPHAN})")
     start(servers)
+
+
+def test_a_member_that_was_restored(
+    kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
+) -> None:
+    options = {"gtid-strict-mode": 0}
+    with MariaDB(server_id=1, options=options) as north, MariaDB(server_id=2, options=options) as east:
+        for server in (north, east):
+            server.execute(
+                "SET SESSION sql_log_bin = 0",
+                "CREATE DATABASE ring",
+                "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
+            )
+        replicate(north, east)
+        replicate(east, north)
+        for server, other in ((north, east), (east, north)):
+            server.execute("INSERT INTO ring.log VALUES ('before', 1)")
+            wait_for_rows(other, "before", 1)
+        north.stop()
+        shutil.copytree(north.data_folder, tmp_path / "backup")
+        north.start()
+        east.execute("STOP SLAVE", "START SLAVE")
+        north.execute(*["INSERT INTO ring.log VALUES ('lost', 1)"] * 5)
+        wait_for_rows(east, "lost", 5)
+        east.execute("INSERT INTO ring.log VALUES ('between', 1)")
+
+        north.stop()
+        shutil.rmtree(north.data_folder)
+        shutil.copytree(tmp_path / "backup", north.data_folder)
+        north.start()
+        wait_for_rows(north, "between", 1)
+        east.execute("STOP SLAVE")
+        replicate(east, north)
+        north.execute("INSERT INTO ring.log VALUES ('back', 1)")
+        wait_for_rows(east, "back", 1)
+        east.execute("INSERT INTO ring.log VALUES ('after', 1)")
+        wait_for_rows(north, "after", 1)
+        assert north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'lost'") == [(0,)]
+
+        world = JobWorld(kafka, registry, source_name, tmp_path)
+        (incident,) = look(world, (north, east), tmp_path / "restored")["incidents"]
+    assert (incident["kind"], incident["origins"], incident["transactions"]) == ("restored member", [1], 5)
+    assert incident["members"] == [f"{source_name}-north"]
+    assert [statement["member"] for statement in incident["statements"]] == [f"{source_name}-north"] * 2
+    raw = {record.key.encode().decode() for record in world.raw(f"{source_name}-east")}
+    assert {row["raw_key"] for row in world.table("evidence")} <= raw

@@ -122,6 +122,16 @@ def test_a_member_between_two_that_was_restored_later_is_no_duplicate() -> None:
     assert shared_ids([one, same], (), {(0, 1), (1, 1)}) == [1]
 
 
+def test_gtids_that_two_members_with_one_id_gave_are_their_incident() -> None:
+    streams = [stream(0, (1,)), stream(1, (2,)), stream(2, (1,))]
+    again = [Repeat("GTID used twice", 1, n, transactions=7, occurrences=7, extra=0, laps=0) for n in (0, 2)]
+    (found,) = find_incidents(facts(streams=streams, shared=[1], repeats=again))
+    assert found.kind == "duplicate server id"
+    assert "7 GTIDs stand for different transactions on them" in found.what
+    assert "Nothing is missing" not in found.what
+    assert found.selects == [("repeats", 1, 0), ("repeats", 1, 2)]
+
+
 def test_what_only_changes_tables_that_a_member_never_has_is_filtered() -> None:
     lost = Absence("skipped", 1, 1, [0], 5, 1000, 1100, ["shop.audit"])
     (found,) = find_incidents(facts(absences=[lost], tables={1: frozenset({"shop.log"})}))
