@@ -327,7 +327,7 @@ def _told(row: Row, names: Sequence[str], types: Sequence[pa.DataType], notes: l
             noted.append(f"{name}: its bytes are no text of its character set")
             told = None
         elif pa.types.is_string(kind) and value is not None:
-            told = str(value)
+            told = format(value, "f") if isinstance(value, Decimal) else str(value)
         values.append(told)
     notes.append(noted)
     return values

@@ -464,7 +464,7 @@ class _EraColumns:
             if final is None or column is None or origin is None:
                 parts[f"{name} (dropped)"] = value
             else:
-                parts[final.name] = origin.value(_from_key(column, value))
+                parts[final.name] = origin.value(from_topic(column, value))
         return tuple(parts), tuple(parts.values())
 
 
@@ -524,11 +524,6 @@ class _Rows:
                 self.counts[row] = count
 
 
-def _from_key(column: Column, value: Any) -> Any:
-    """Bring a value of a key into the common form; what its field cannot hold stands there as text."""
-    return value if isinstance(value, str) else from_topic(column, value)
-
-
 def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per Avro type
     """Bring a value of a row topic into the common form."""
     match value:
@@ -539,6 +534,10 @@ def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per
             return _with_fraction(naive.isoformat(sep=" ", timespec="microseconds"), column.fraction)
         case dt.date():
             return value.isoformat()
+        case str() if column.data_type == "decimal":
+            return Decimal(value)
+        case str() if column.data_type in _NUMBERS:
+            return int(value)
         case int() if column.data_type == "time":
             return _time_text(value, column.fraction)
         case str() if column.data_type == "decimal":

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow.parquet as pq
 import pytest
 
+from millrace.kafka.state import read_state
 from millrace.local import MySQL
 from millrace.mysql.connection import MysqlConnection
 from millrace.runtime.errors import UserError
@@ -135,11 +136,23 @@ class Jobs:
         return found, json.loads((self.folder / "summary.json").read_text())
 
 
+def wait_for_states(world):
+    """Wait until each service has taken something: a snapshot asks where they stand."""
+    deadline = time.monotonic() + 120
+    while any(
+        (stored := read_state(world.settings, world.source, name)) is None or stored.value is None
+        for name in SERVICES
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
 def test_it_is_what_select_gave(spark, world, tmp_path):
     run(world, BEFORE)
     expected = []
     with world.services(*SERVICES):
         world.wait_for_start()
+        wait_for_states(world)
         take(world)
         wait_until_merged(world)
         for step in STEPS:

@@ -1,0 +1,576 @@
+"""SQL that undoes changes of tables, the newest first: those of chosen transactions, times or keys.
+
+    millrace job flashback --source shop --after 2026-01-31T10:00 --table shop.orders
+    millrace job flashback --source shop --gtids 3e11fa47-71ca-11e1-9e33-c80aa9429562:17-19 --dry-run
+
+The statements fit the tables as they are now: what DDL did to a row since, as far as the log tells it, is
+done to its values (:mod:`millrace.verify.history`). A value or a row that cannot return is told, never
+guessed. A change of a row that was changed again, by a transaction that is not undone, is left out.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.binlog.columns.spatial import GEOMETRY_TYPES
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.table import ColumnDefinition
+from millrace.binlog_command.row_printer import comment_text, quoted_name, sql_string
+from millrace.contract import escape_name
+from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.verify.conversions import Untold
+from millrace.verify.tables import Folder
+from millrace.verify.tables import Row as Values
+from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.files import file_system
+from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.outcome import Gtids
+from spark_jobs.common.report import Code, Report
+from spark_jobs.common.tables import (
+    PLACE,
+    Log,
+    Reached,
+    Table,
+    batch_of,
+    changes_of,
+    check_one_source,
+    has_gtid,
+    order_of,
+    parse_gtids,
+    parse_key,
+    parse_moment,
+    parse_tables,
+    place_column,
+    place_of,
+    plain_value,
+    reach,
+    reach_or_none,
+    records_by,
+    units,
+)
+
+__all__ = ["Chosen", "flashback", "main"]
+
+_HEAD: Final = b"""\
+-- What follows undoes changes, the newest first. It wants the tables as they were when it was made:
+-- %b
+SET NAMES utf8mb4;
+SET SESSION time_zone = '+00:00', sql_safe_updates = 0, autocommit = 1, \
+sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES';
+"""
+_UNDO_SCHEMA: Final = (
+    "epoch int, number bigint, pos bigint, sub_index bigint, row int, file string, id string, "
+    "time_ms bigint, op string, chosen boolean, table string, key string, statement string, reason string, "
+    "lost string"
+)
+"""The undoing of a change: its ``statement``, or the ``reason`` why there is none; ``key`` tells the row.
+
+``lost`` are the columns whose values cannot return, since a statement dropped them, as JSON.
+"""
+_TOLD: Final = 100
+_BYTES: Final = {
+    *("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
+    *GEOMETRY_TYPES,
+}
+_NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal"}
+_MOVING: Final = {"timestamp", "datetime"}
+"""Types whose columns the server may set by itself on an update (ON UPDATE CURRENT_TIMESTAMP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which changes are undone: those for which all holds that is given."""
+
+    gtids: Gtids | None = None
+    transactions: frozenset[str] = frozenset()
+    after: tuple[int, int, int] | None = None
+    until: tuple[int, int, int] | None = None
+    keys: Sequence[Mapping[str, str]] = ()
+
+    def __contains__(self, change: tuple[tuple[int, int, int], str | None, str | None]) -> bool:
+        place, transaction, gtid = change
+        return (
+            (self.gtids is None or bool(has_gtid(self.gtids, gtid)))
+            and (not self.transactions or transaction in self.transactions)
+            and (self.after is None or place > self.after)
+            and (self.until is None or place <= self.until)
+        )
+
+
+class Unreturnable(Exception):  # noqa: N818 - no error
+    """A change cannot be undone, and why."""
+
+
+def literal(column: ColumnDefinition, value: Any, *, mariadb: bool) -> str:
+    """Write a value as SQL that gives it exactly; raises :class:`Unreturnable` where there is none."""
+    kind = SqlType.parse(column.column_type).name
+    if isinstance(value, Untold):
+        raise Unreturnable(f"column {column.name}: {value.reason}")
+    if value is None:
+        return "NULL"
+    if kind == "bit":
+        return str(int.from_bytes(value))
+    if isinstance(value, bytes):
+        if kind not in _BYTES:
+            raise Unreturnable(f"column {column.name}: its bytes are no text of its character set")
+        return f"0x{value.hex().upper()}" if value else "''"
+    if kind in _NUMBERS:
+        return format(value, "f") if isinstance(value, Decimal) else str(int(value))
+    if isinstance(value, float):
+        return repr(value) if "e" in repr(value) else f"{value!r}e0"
+    text = sql_string(str(value).encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    return f"CAST({text} AS JSON)" if kind == "json" and not mariadb else text
+
+
+def equals(column: ColumnDefinition, value: Any, *, mariadb: bool, exactly: bool) -> str:
+    """Write a condition on a column, NULL-safe; texts ``exactly`` to the byte, whatever the collation."""
+    name, text = _quoted(column.name), literal(column, value, mariadb=mariadb)
+    if exactly and column.charset is not None and value is not None:
+        data = str(value).encode("utf-8", "surrogateescape").hex()
+        return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) <=> {f'0x{data}' if data else repr('')}"
+    return f"{name} <=> {text}"
+
+
+def _quoted(*names: str) -> str:
+    return b".".join(map(quoted_name, names)).decode("utf-8", "surrogateescape")
+
+
+class Undoing:
+    """Makes statements that undo the changes of a table, as it is now."""
+
+    def __init__(self, table: Table, *, mariadb: bool) -> None:
+        self._table = table
+        self._name = _quoted(table.database, table.name)
+        self._mariadb = mariadb
+        self._folder = Folder(table.columns, lambda _: Untold("it was added later"), table.eras)
+        self._key = [name for name in table.definition.key if name not in table.hidden]
+        self._eras = [{name: origin.name for name, origin in era.columns.items()} for era in table.eras.eras]
+
+    def values(self, envelope: Mapping[str, Any], image: str, era: int) -> dict[str, Any]:
+        """Give an image by the names of the columns that the table has now and had then."""
+        row: Values = self._folder.row(envelope, image, era)
+        names = self._eras[era]
+        pairs = zip(self._table.definitions, row, strict=True)
+        return {column.name: value for column, value in pairs if names[column.name] is not None}
+
+    def key(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Give the values of the primary key; None where there is none, or not all are told."""
+        key = {name: values.get(name, Untold("")) for name in self._key}
+        return None if not key or any(isinstance(each, Untold) for each in key.values()) else key
+
+    def lost(self, envelope: Mapping[str, Any], era: int) -> list[str]:
+        """Name the columns that were dropped since and of which the change undone had values."""
+        known = {escape_name(name) for name in self._eras[era].values() if name is not None}
+        before, after = envelope["before"], envelope["after"]
+        if before is None:
+            return []
+        gone = (name for name in before if name not in known)
+        return [name for name in gone if before[name] != (None if after is None else after[name])]
+
+    def statement(self, envelope: Mapping[str, Any], era: int) -> str:
+        """Write what undoes a change; raises :class:`Unreturnable`."""
+        if era < 0:
+            raise Unreturnable("the table was emptied, or created, after the change")
+        before, after = (
+            None if envelope[image] is None else self.values(envelope, image, era)
+            for image in ("before", "after")
+        )
+        if before is None and after is not None:
+            return f"DELETE FROM {self._name} WHERE {self._where(after)} LIMIT 1"  # noqa: S608 - quoted
+        if before is not None and after is None:
+            columns = [column for column in self._columns if column.name in before]
+            names = ", ".join(_quoted(column.name) for column in columns)
+            values = ", ".join(
+                literal(column, before[column.name], mariadb=self._mariadb) for column in columns
+            )
+            return f"INSERT INTO {self._name} ({names}) VALUES ({values})"  # noqa: S608 - quoted
+        if before is None or after is None:
+            raise Unreturnable("the log does not have the rows that TRUNCATE removed")
+        return self._update(before, after, set(envelope.get("after_missing") or ()), era)
+
+    @property
+    def _columns(self) -> list[ColumnDefinition]:
+        return [column for column in self._table.definitions if not column.generated]
+
+    def _update(
+        self, before: Mapping[str, Any], after: Mapping[str, Any], unchanged: set[str], era: int
+    ) -> str:
+        names = self._eras[era]
+        steps = []
+        for column in self._columns:
+            name = column.name
+            if name not in before or names[name] in unchanged:
+                continue
+            moves = SqlType.parse(column.column_type).name in _MOVING and not isinstance(before[name], Untold)
+            if before[name] != after[name] or moves:
+                steps.append(f"{_quoted(name)} = {literal(column, before[name], mariadb=self._mariadb)}")
+        if not steps:
+            raise Unreturnable("it changed nothing in the columns that the table has now")
+        where = self._where(after)
+        return f"UPDATE {self._name} SET {', '.join(steps)} WHERE {where} LIMIT 1"  # noqa: S608 - quoted
+
+    def _where(self, values: Mapping[str, Any]) -> str:
+        key = self.key(values)
+        wanted = values if key is None else key
+        conditions = [
+            equals(column, wanted[column.name], mariadb=self._mariadb, exactly=key is None)
+            for column in self._columns
+            if column.name in wanted
+        ]
+        if not conditions:
+            raise Unreturnable("the table has no column left that the row had")
+        return " AND ".join(conditions)
+
+
+def _undoer(
+    table: Table, chosen: Chosen, schemas: Mapping[int, Any], *, mariadb: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make what executors do with the changes of a table."""
+
+    def undo(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records, undoing = records_by(schemas), Undoing(table, mariadb=mariadb)
+        layout = arrow_schema(_UNDO_SCHEMA)
+        for batch in batches:
+            lines = [
+                _faulty(change, table)
+                if change["fault"] is not None
+                else _line(change, table, undoing, chosen, records.read(change["value"]))
+                for change in batch.to_pylist()
+                if change["logged"] is not False
+            ]
+            yield batch_of(lines, layout)
+
+    return undo
+
+
+def _line(
+    change: Mapping[str, Any], table: Table, undoing: Undoing, chosen: Chosen, envelope: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    place = change["epoch"], change["number"], change["pos"]
+    era, wanted = change["era"], (place, change["id"], change["gtid"]) in chosen
+    key = statement = reason = None
+    lost: list[str] = []
+    try:
+        image = "before" if envelope["after"] is None else "after"
+        known = era >= 0 and envelope[image] is not None
+        found = undoing.key(undoing.values(envelope, image, era)) if known else None
+        key = None if found is None else json.dumps(found, default=plain_value, ensure_ascii=False)
+        if chosen.keys:
+            wanted = wanted and found is not None and any(_is(found, each) for each in chosen.keys)
+        if wanted:
+            lost = undoing.lost(envelope, era) if era >= 0 else []
+            statement = undoing.statement(envelope, era)
+    except Unreturnable as unreturnable:
+        reason = str(unreturnable)
+    except UserError as error:
+        reason = "; ".join(error.lines)
+    return (
+        *(change[name] for name in (*PLACE, "file", "id", "time_ms", "op")),
+        wanted, str(table), key, statement, reason, json.dumps(lost) if lost else None,
+    )  # fmt: skip
+
+
+def _faulty(change: Mapping[str, Any], table: Table) -> tuple[Any, ...]:
+    """Tell of a record that cannot be read: what it would have changed cannot be undone."""
+    reason = f"a record of the row topic cannot be read: {change['fault']}"
+    return *(None,) * 9, True, str(table), None, None, reason, None
+
+
+def _is(key: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    return all(name in key and plain_value(key[name]) == text for name, text in wanted.items())
+
+
+# -- on the driver ------------------------------------------------------------------------------------
+
+
+def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], chosen: Chosen) -> "Outcome":
+    """Write what undoes the chosen changes: as a table, for the summary to be made of it."""
+    (one,) = job.inputs
+    with job.step("the log read"):
+        until = reach(job, spark, one, None)
+        log = Log.read(job, spark, one, until.place)
+        tables, gone = _tables(job, spark, one, log, names, chosen)
+    outcome = Outcome(until, gone)
+    frames = [frame for table in tables if (frame := _undone(job, spark, log, table, chosen)) is not None]
+    for table in tables:
+        starts = {era.start for era in table.eras.eras}
+        outcome.statements += [
+            (str(table), str(statement.place), statement.text)
+            for statement in log.statements
+            if statement.place.order() in starts
+        ]
+        if log.as_text[str(table)]:
+            outcome.notes.append(
+                f"{log.as_text[str(table)]:,} statements changed rows of {table} without rows"
+            )
+    if frames:
+        union = frames[0]
+        for frame in frames[1:]:
+            union = union.union(frame)
+        with job.step("undoing"):
+            job.write("undo", _without_changed_again(union))
+        outcome.read(spark.read.parquet(f"{job.folder}/undo"))
+    return outcome
+
+
+def _tables(  # noqa: PLR0917 - what is asked for, of what
+    job: Job, spark: SparkSession, one: Input, log: Log, names: Sequence[tuple[str, str]], chosen: Chosen
+) -> tuple[list[Table], list[str]]:
+    """Give the tables by the names that they have now, and what is not there any more."""
+    found: list[tuple[str, str]] = list(names)
+    if not names:
+        ends = units(job, spark, one, chosen.gtids)
+        if chosen.gtids is not None:
+            ends = ends.where("inside")
+        if chosen.transactions:
+            ends = ends.where(sf.col("id").isin(*chosen.transactions))
+        if chosen.after is not None:
+            ends = ends.where(place_column() > order_of(chosen.after))
+        if chosen.until is not None:
+            ends = ends.where(place_column() <= order_of(chosen.until))
+        changed = ends.select(sf.explode(sf.split("tables", "\n")).alias("name"), "*").where("name <> ''")
+        for row in changed.groupBy("name").agg(sf.min(place_column()).alias("at")).orderBy("name").collect():
+            database, _, name = row.name.partition(".")
+            found.append(log.name_now(database, name, tuple(row["at"])))
+    tables, gone = [], []
+    for database, name in dict.fromkeys(found):
+        try:
+            table = log.table(database, name)
+        except UserError as error:
+            if names:
+                raise
+            gone.append("; ".join(error.lines))
+            continue
+        if table.hidden:
+            problem = f"MILLRACE_COLUMNS_… hides columns of {table}: {', '.join(table.hidden)}"
+            raise SettingsError([f"{problem}; what is not in the row topic cannot be undone"])
+        tables.append(table)
+    return tables, gone
+
+
+def _undone(job: Job, spark: SparkSession, log: Log, table: Table, chosen: Chosen) -> DataFrame | None:
+    changes, schemas = changes_of(job, spark, table.topics(log), table.eras, before=True)
+    if changes is None:
+        return None
+    changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(log.until)))
+    undo = _undoer(table, chosen, schemas, mariadb=log.server.mariadb)
+    return changes.mapInArrow(undo, _UNDO_SCHEMA)
+
+
+def _without_changed_again(undone: DataFrame) -> DataFrame:
+    """Undo no change of a row that another transaction has changed later, which is not undone."""
+    place = sf.struct(*PLACE)
+    others = undone.where("not chosen and key is not null")
+    last = others.groupBy("table", "key").agg(sf.max(place).alias("last"), sf.max_by("id", place).alias("by"))
+    joined = undone.where("chosen").join(last, ["table", "key"], "left")
+    again = sf.coalesce(sf.col("last") > place, sf.lit(False)) & sf.col("statement").isNotNull()
+    why = sf.concat(sf.lit("the row was changed again by "), "by", sf.lit(", which is not undone"))
+    return joined.withColumns(
+        {
+            "reason": sf.when(again, why).otherwise(sf.col("reason")),
+            "statement": sf.when(~again, sf.col("statement")),
+            "lost": sf.when(~again, sf.col("lost")),
+        }
+    ).drop("last", "by")
+
+
+class Outcome:
+    """What can be undone, and what cannot."""
+
+    def __init__(self, until: Reached, gone: Sequence[str]) -> None:
+        self.until = until
+        self.notes = [f"cannot be undone: {each}" for each in gone]
+        self.statements: list[tuple[str, str, str]] = []
+        self.undone: DataFrame | None = None
+        self.counts: list[Row] = []
+        self.reasons: list[Row] = []
+        self.lost: list[Row] = []
+        self.transactions = 0
+        self.faults = 0
+
+    def read(self, undone: DataFrame) -> None:
+        """Sum up."""
+        self.undone = undone
+        has = sf.col("statement").isNotNull()
+        self.counts = (
+            undone.groupBy("table")
+            .agg(
+                sf.count_if(has & (sf.col("op") == "c")).alias("inserts"),
+                sf.count_if(has & (sf.col("op") == "u")).alias("updates"),
+                sf.count_if(has & (sf.col("op") == "d")).alias("deletes"),
+                sf.count_if(~has).alias("not_undone"),
+            )
+            .orderBy("table")
+            .collect()
+        )
+        reasons = (
+            undone.where(~has)
+            .groupBy("table", "reason")
+            .agg(sf.count("*").alias("rows"), sf.min("key").alias("key"))
+        )
+        self.reasons = reasons.orderBy(sf.desc("rows"), "table", "reason").limit(_TOLD).collect()
+        columns = undone.where("lost is not null").select(
+            "table", "key", sf.explode(sf.from_json("lost", "array<string>")).alias("column")
+        )
+        lost = columns.groupBy("table", "column").agg(sf.count("*").alias("rows"), sf.min("key").alias("key"))
+        self.lost = lost.orderBy(sf.desc("rows"), "table", "column").limit(_TOLD).collect()
+        self.transactions = undone.where(has).select("id").distinct().count()
+        self.faults = undone.where("epoch is null").count()
+
+    @property
+    def not_undone(self) -> int:
+        """How many changes are not undone."""
+        return sum(row.not_undone for row in self.counts)
+
+    def write_sql(self, path: str) -> None:
+        """Write the statements, the newest first, each transaction as one; memory holds a part of them."""
+        system, place = file_system(path)
+        with system.open_output_stream(place) as out:
+            out.write(_HEAD % comment_text(f"as of {self.until}"))
+            current = None
+            if self.undone is not None:
+                order = [sf.desc(name) for name in PLACE]
+                rows = self.undone.where("statement is not null").orderBy(*order)
+                for row in rows.select("id", "statement").toLocalIterator():
+                    if row.id != current:
+                        out.write(b"COMMIT;\n" if current is not None else b"")
+                        out.write(b"-- Undo of %b\nSTART TRANSACTION;\n" % comment_text(str(row.id)))
+                        current = row.id
+                    out.write(row.statement.encode("utf-8", "surrogateescape") + b";\n")
+            out.write(b"COMMIT;\n" if current is not None else b"")
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Return the figures for ``summary.json``."""
+    return {
+        "as_of": str(outcome.until),
+        "transactions": outcome.transactions,
+        "tables": {
+            row.table: {k: v for k, v in row.asDict().items() if k != "table"} for row in outcome.counts
+        },
+        "not_undone": [row.asDict() for row in outcome.reasons],
+        "lost_columns": [row.asDict() for row in outcome.lost],
+        "ddl_since": [
+            dict(zip(("table", "place", "statement"), each, strict=True)) for each in outcome.statements
+        ],
+        "notes_of_tables": outcome.notes,
+    }
+
+
+def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
+    """Build the page."""
+    page = Report(f"Flashback of {job.sources[0]}", [f"made as of {outcome.until}"])
+    counts = {name: sum(row[name] for row in outcome.counts) for name in ("inserts", "updates", "deletes")}
+    if outcome.not_undone or outcome.lost or outcome.notes:
+        page.verdict("Not all of it can be undone: see below what cannot return.", "doubt")
+    else:
+        page.verdict("All changes that were chosen can be undone.", "good")
+    page.tiles(
+        [
+            ("transactions undone", outcome.transactions),
+            ("rows deleted again", counts["inserts"]),
+            ("rows changed back", counts["updates"]),
+            ("rows brought back", counts["deletes"]),
+            ("changes not undone", outcome.not_undone),
+        ]
+    )
+    page.text("The statements are in flashback.sql." if written else "A dry run: no SQL is written.")
+    for note in outcome.notes:
+        page.text(note)
+    page.section("Tables")
+    headings = ["table", "rows deleted", "rows changed back", "rows brought back", "not undone"]
+    page.table(headings, [(r.table, r.inserts, r.updates, r.deletes, r.not_undone) for r in outcome.counts])
+    if outcome.reasons:
+        page.section("What is not undone")
+        page.table(
+            ["table", "why", "changes", "a row"],
+            [(r.table, r.reason, r.rows, Code(r.key or "")) for r in outcome.reasons],
+        )
+    if outcome.lost:
+        page.section(
+            "Columns that cannot return", "They were dropped after the changes; their rows return without."
+        )
+        page.table(
+            ["table", "column", "rows", "a row"],
+            [(r.table, r.column, r.rows, Code(r.key or "")) for r in outcome.lost],
+        )
+    if outcome.statements:
+        page.section("Statements that changed the tables")
+        page.table(["table", "place", "statement"], [(t, p, Code(s)) for t, p, s in outcome.statements])
+    return page
+
+
+@job_command("flashback", tables=True)
+@click.option(
+    "--table", "tables", multiple=True, help="Table, DATABASE.TABLE; may be repeated. All without it."
+)
+@click.option("--gtids", help="Only transactions of this set, as gtid_executed or gtid_binlog_pos is.")
+@click.option(
+    "--transaction",
+    "transactions",
+    multiple=True,
+    help="Only this one, as in transaction.id; may be repeated.",
+)
+@click.option(
+    "--after", help="Only what was committed after this moment: see the option --at of table_state."
+)
+@click.option("--until", help="Only what was committed at this moment or before it.")
+@click.option("--key", "keys", multiple=True, help="Only this row, as id=5 or a=1,b=x; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Say what would be undone and what cannot; write no SQL.")
+def main(  # noqa: PLR0917 - click calls it by names
+    job: Job,
+    spark: SparkSession,
+    tables: tuple[str, ...],
+    gtids: str | None,
+    transactions: tuple[str, ...],
+    after: str | None,
+    until: str | None,
+    keys: tuple[str, ...],
+    *,
+    dry_run: bool,
+) -> None:
+    """Write SQL that undoes changes of tables, the newest first, as flashback.sql."""
+    check_one_source(job)
+    if not (gtids or transactions or after or until or keys):
+        problem = "name what is to be undone, with --gtids, --transaction, --after, --until or --key"
+        raise SettingsError([problem])
+    if keys and not tables:
+        raise SettingsError(["--key wants the table as well: name it with --table"])
+    chosen = choose(job, spark, gtids, transactions, (after, until), [parse_key(key) for key in keys])
+    outcome = flashback(job, spark, parse_tables(tables), chosen)
+    job.faults = outcome.faults
+    if not dry_run:
+        outcome.write_sql(f"{job.folder}/flashback.sql")
+    job.finish(summary(outcome), report(job, outcome, written=not dry_run))
+
+
+def choose(  # noqa: PLR0917 - the options of the command
+    job: Job,
+    spark: SparkSession,
+    gtids: str | None,
+    transactions: Sequence[str],
+    between: tuple[str | None, str | None],
+    keys: Sequence[Mapping[str, str]],
+) -> Chosen:
+    """Make of the options what is to be undone."""
+    (one,) = job.inputs
+    places = []
+    for option, text in zip(("--after", "--until"), between, strict=True):
+        found = None if text is None else reach_or_none(job, spark, one, parse_moment(option, text))
+        places.append(None if found is None else found.place.order())
+    if between[1] is not None and places[1] is None:
+        raise UserError(f"nothing was committed by {between[1]}, as far as {one.source} tells", ExitCode.DATA)
+    wanted = None if gtids is None else parse_gtids("--gtids", gtids)
+    return Chosen(wanted, frozenset(transactions), places[0], places[1], keys)
+
+
+if __name__ == "__main__":
+    main()

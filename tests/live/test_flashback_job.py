@@ -1,0 +1,132 @@
+"""The job flashback on real servers: its SQL, run there, gives the tables of before, across DDL."""
+
+import json
+
+import pytest
+
+from millrace.runtime.errors import UserError
+from spark_jobs.common.job import Job, TableJobSettings, _inputs
+from spark_jobs.common.kafka import kafka_options
+from spark_jobs.common.session import Steps
+from spark_jobs.common.tables import parse_tables
+from spark_jobs.flashback import choose, flashback, report, summary
+from tests.spark_session import SPARK, spark
+
+from .rows_world import SERVICES, RowsWorld
+from .test_binlog_sql import _load
+from .test_rowmapper import run
+from .test_table_state import moments_now, rows_now
+
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.timeout(1200)]
+
+BEFORE = r"""
+CREATE TABLE kinds (id BIGINT UNSIGNED, tag VARCHAR(10) CHARACTER SET latin1, f FLOAT, d DOUBLE, b BIT(9),
+  bin VARBINARY(20), at DATETIME(3), seen TIMESTAMP(6) NULL ON UPDATE CURRENT_TIMESTAMP(6), t TIME(2),
+  day DATE, y YEAR, e ENUM('a','ü'), s SET('x','y'), j JSON, g GEOMETRY, big DECIMAL(40,3),
+  twice INT AS (y * 2), PRIMARY KEY (id, tag));
+CREATE TABLE bag (v VARCHAR(20) CHARACTER SET latin1, f FLOAT, j JSON, b BIT(3), t TIME, g GEOMETRY);
+CREATE TABLE plain (id INT PRIMARY KEY, gone VARCHAR(9), note TEXT CHARACTER SET utf8mb4, n SMALLINT);
+CREATE TABLE emptied (id INT PRIMARY KEY);
+SET SESSION sql_mode = '';
+INSERT INTO kinds (id, tag, f, d, b, bin, at, seen, t, day, y, e, s, j, g, big) VALUES
+  (18446744073709551615, 'é', 1.1, 0.1, b'100000001', x'00ff5c27', '2024-01-02 03:04:05.678',
+  '2024-01-02 03:04:05.678901', '-12:34:56.78', '2024-02-29', 2024, 'ü', 'x,y', '{"a": [1, 2.5, "ü\\n"]}',
+  ST_GeomFromText('POINT(1 2)'), 1234567890123456789012345678901234567.125),
+  (1, 'it''s', -0.0, 1e300, NULL, '', '0000-00-00', NULL, '838:59:59', '0000-00-00', 0, NULL, '', NULL,
+  NULL, -0.5);
+INSERT INTO bag VALUES ('é', 1.1, '{"k": 1}', 5, '10:00', ST_GeomFromText('POINT(1 2)')),
+  ('É', 1.1, '{"k": 1}', 5, '10:00', ST_GeomFromText('POINT(1 2)')), (NULL, NULL, NULL, NULL, NULL, NULL),
+  ('twice', 2, NULL, 0, NULL, NULL), ('twice', 2, NULL, 0, NULL, NULL);
+INSERT INTO plain VALUES (1, 'one', CONCAT('line\nbreak', CHAR(59), '\n-- \\ ''quoted'' "\0"'), 1),
+  (2, 'two', '😀', 2),
+  (3, 'x', '', 3);
+INSERT INTO emptied VALUES (1), (2)
+"""
+
+DAMAGE = """
+SET SESSION sql_mode = '';
+UPDATE kinds SET f = 3.3, d = 0, bin = 'x', t = '00:00:01', e = 'a', j = '[]', big = 0, y = 1999 WHERE id > 1;
+DELETE FROM kinds WHERE id = 1;
+BEGIN; DELETE FROM bag WHERE v = CONVERT('É' USING latin1) COLLATE latin1_bin;
+UPDATE bag SET f = 9.9 WHERE v IS NULL;
+DELETE FROM bag WHERE v = 'twice' LIMIT 1; INSERT INTO bag (v) VALUES ('new'); COMMIT;
+DELETE FROM emptied WHERE id = 1;
+UPDATE plain SET id = id + 10, note = 'changed' WHERE id = 1;
+ALTER TABLE plain DROP COLUMN gone, ADD COLUMN extra INT DEFAULT 5 FIRST, MODIFY n INT;
+DELETE FROM plain WHERE id = 2;
+ALTER TABLE plain RENAME COLUMN note TO remark;
+UPDATE plain SET n = 70000 WHERE id = 3; INSERT INTO plain (id, remark) VALUES (4, 'four');
+TRUNCATE TABLE emptied; INSERT INTO emptied VALUES (7)
+"""
+
+
+@pytest.fixture
+def world(kafka, registry, database, source_name, tmp_path):
+    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
+        yield made
+
+
+def flash(spark, world, folder, *, tables=(), gtids=None, transactions=(), between=(None, None), keys=()):
+    """Run the job; give its SQL and its summary."""
+    source, options = world.source, kafka_options(world.settings)
+    settings = TableJobSettings(
+        source=source,
+        kafka=world.settings.model_dump(),
+        registry={"url": world.environment["MILLRACE_REGISTRY_URL"]},
+    )
+    schemas = world.registry.subject_schemas(f"{source}.transactions-value")
+    inputs = list(_inputs(spark, options, {source: schemas}, (None, None), "transactions"))
+    job = Job("flashback", str(folder), options, inputs, Steps(spark, "flashback"), spark, settings)
+    chosen = choose(job, spark, gtids, transactions, between, keys)
+    outcome = flashback(job, spark, parse_tables(f"{world.database}.{name}" for name in tables), chosen)
+    outcome.write_sql(f"{job.folder}/flashback.sql")
+    job.finish(summary(outcome), report(job, outcome, written=True))
+    return (folder / "flashback.sql").read_bytes(), json.loads((folder / "summary.json").read_text())
+
+
+def test_what_was_done_is_undone(spark, world, tmp_path):
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, BEFORE)
+        _, place, _ = moments_now(world)
+        before = rows_now(world)
+        run(world, DAMAGE)
+        world.wait_for_row("emptied", 4)
+
+        sql, told = flash(spark, world, tmp_path / "results", between=(place, None))
+        tables = {name.partition(".")[2]: counts for name, counts in told["tables"].items()}
+        assert tables == {
+            "kinds": {"inserts": 0, "updates": 1, "deletes": 1, "not_undone": 0},
+            "bag": {"inserts": 1, "updates": 1, "deletes": 2, "not_undone": 0},
+            "plain": {"inserts": 2, "updates": 1, "deletes": 2, "not_undone": 0},
+            "emptied": {"inserts": 1, "updates": 0, "deletes": 0, "not_undone": 1},
+        }
+        ((reason, lost),) = zip(told["not_undone"], told["lost_columns"], strict=True)
+        assert reason["reason"] == "the table was emptied, or created, after the change"
+        assert (lost["column"], lost["rows"]) == ("gone", 1)
+        _load(world.server, sql)
+        after = rows_now(world)
+        assert after["kinds"] == before["kinds"]
+        assert after["bag"] == before["bag"]
+        assert not after["emptied"][1]
+        # What ALTER dropped cannot return; what it added has its default.
+        names, rows = before["plain"]
+        assert (after["plain"][0], names) == (["extra", "id", "remark", "n"], ["id", "gone", "note", "n"])
+        assert after["plain"][1] == {(5, one, note, n): 1 for one, _, note, n in rows}
+
+        run(world, "UPDATE plain SET n = 1 WHERE id = 2; UPDATE plain SET n = n + 1; DELETE FROM plain")
+        world.wait_for_row("plain", 20)
+        first = world.rows("plain")[-7]["transaction"]["id"]
+        sql, told = flash(spark, world, tmp_path / "results", tables=["plain"], transactions=[first])
+        assert b"UPDATE" not in sql
+        ((why,),) = ([each["reason"] for each in told["not_undone"]],)
+        assert "was changed again by " in why
+        _, told = flash(
+            spark, world, tmp_path / "results", tables=["plain"], between=(place, None), keys=[{"id": "3"}]
+        )
+        (counts,) = told["tables"].values()
+        assert counts["not_undone"] == 0
+        with pytest.raises(UserError, match=r"\.nothing did not exist"):
+            flash(spark, world, tmp_path / "results", tables=["nothing"], keys=[{"id": "3"}])

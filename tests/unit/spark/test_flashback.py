@@ -1,0 +1,192 @@
+"""The statements of the job flashback, made of records of row topics."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.gtid_set import MariadbGtidPosition
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.runtime.errors import SettingsError
+from millrace.verify.conversions import Untold
+from millrace.verify.history import Era, Origin, TableHistory
+from millrace.verify.tables import Column
+from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.tables import KnownColumn, Table, parse_key
+from spark_jobs.flashback import (
+    _UNDO_SCHEMA,
+    Chosen,
+    Undoing,
+    Unreturnable,
+    _faulty,
+    _is,
+    equals,
+    literal,
+)
+
+
+def column(name: str, kind: str, **more: Any) -> ColumnDefinition:
+    return ColumnDefinition(0, name, kind, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("int", -5, "-5"),
+        ("bigint unsigned", Decimal(2**64 - 1), "18446744073709551615"),
+        ("decimal(10,7)", Decimal("1E-7"), "0.0000001"),
+        ("float", 1.100000023841858, "1.100000023841858e0"),
+        ("double", 1e300, "1e+300"),
+        ("double", -0.0, "-0.0e0"),
+        ("bit(9)", b"\x01\x01", "257"),
+        ("varbinary(9)", b"\x00'\xff", "0x0027FF"),
+        ("blob", b"", "''"),
+        ("point", b"\x00\x00\x00\x00\x01", "0x0000000001"),
+        ("date", "0000-00-00", "'0000-00-00'"),
+        ("time(2)", "-12:34:56.78", "'-12:34:56.78'"),
+        ("year", 1999, "1999"),
+        ("varchar(9)", "it's\n\\ \0;", r"'it\'s\n\\ \0;'"),
+        ("json", '{"a": "b\\n"}', r"""CAST('{"a": "b\\n"}' AS JSON)"""),
+        ("json", None, "NULL"),
+    ],
+)
+def test_literals(kind: str, value: Any, expected: str) -> None:
+    assert literal(column("c", kind, charset="utf8mb4"), value, mariadb=False) == expected
+
+
+def test_what_has_no_literal() -> None:
+    with pytest.raises(Unreturnable, match="column c: its bytes are no text of its character set"):
+        literal(column("c", "varchar(9)", charset="utf8mb4"), b"\xff", mariadb=False)
+    with pytest.raises(Unreturnable, match="column c: why"):
+        literal(column("c", "int"), Untold("why"), mariadb=False)
+
+
+def test_conditions() -> None:
+    text = column("a`b", "varchar(9)", charset="latin1")
+    assert equals(text, "é", mariadb=False, exactly=False) == "`a``b` <=> 'é'"
+    exact = "CAST(CONVERT(`a``b` USING utf8mb4) AS BINARY) <=> "
+    assert equals(text, "é", mariadb=False, exactly=True) == f"{exact}0xc3a9"
+    assert equals(text, "", mariadb=False, exactly=True) == f"{exact}''"
+    assert equals(text, None, mariadb=False, exactly=True) == "`a``b` <=> NULL"
+
+
+def a_table(*columns: ColumnDefinition, eras: TableHistory | None = None) -> Table:
+    known = [KnownColumn(Column(one.name, SqlType.parse(one.column_type).name, 0), None) for one in columns]
+    history = eras or TableHistory.without_changes([one.name for one in columns])
+    return Table("shop", "t", TableDefinition("shop", "t", columns), columns, known, history, [])
+
+
+def change(before: dict[str, Any] | None, after: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    return {"op": "u", "before": before, "after": after, **more}
+
+
+ID = column("id", "int", key_position=0)
+KEYED = a_table(
+    ID,
+    column("v", "varchar(9)", charset="utf8mb4"),
+    column("at", "timestamp"),
+    column("twice", "int", generated="STORED"),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, {"id": 1, "v": "x"}, "DELETE FROM `shop`.`t` WHERE `id` <=> 1 LIMIT 1"),
+        (
+            {"id": 1, "v": None, "at": None, "twice": 2},
+            None,
+            "INSERT INTO `shop`.`t` (`id`, `v`, `at`) VALUES (1, NULL, NULL)",
+        ),
+        (
+            {"id": 1, "v": "old", "at": None, "twice": 2},
+            {"id": 1, "v": "new", "at": None, "twice": 3},
+            "UPDATE `shop`.`t` SET `v` = 'old', `at` = NULL WHERE `id` <=> 1 LIMIT 1",
+        ),
+    ],
+)
+def test_statements_byparse_key(before: Any, after: Any, expected: str) -> None:
+    whole = {"id": 1, "v": None, "at": None, "twice": None}
+    envelope = change(before and whole | before, after and whole | after)
+    assert Undoing(KEYED, mariadb=False).statement(envelope, 0) == expected
+
+
+def test_without_a_key_the_whole_row_counts() -> None:
+    table = a_table(column("v", "varchar(9)", charset="latin1"), column("f", "float"))
+    undoing = Undoing(table, mariadb=False)
+    envelope = change({"v": "a", "f": 0.5}, {"v": "b", "f": None})
+    assert undoing.statement(envelope, 0) == (
+        "UPDATE `shop`.`t` SET `v` = 'a', `f` = 0.5e0 "
+        "WHERE CAST(CONVERT(`v` USING utf8mb4) AS BINARY) <=> 0x62 AND `f` <=> NULL LIMIT 1"
+    )
+    assert undoing.key({"v": "a"}) is None
+
+
+def test_rows_of_before_a_statement() -> None:
+    """``w`` was ``v``, ``new`` is new, ``gone`` was dropped, and ``n`` became too narrow for some values."""
+    wide, narrow = column("n", "int"), column("n", "tinyint")
+    origins = {
+        "id": Origin("id"),
+        "w": Origin("v"),
+        "new": Origin(None),
+        "n": Origin("n", ((wide, narrow, "ALTER TABLE shop.t has converted it"),)),
+    }
+    here = {name: Origin(name) for name in origins}
+    eras = TableHistory([Era((0, 1, 4), ("shop", "t"), origins), Era((0, 1, 500), ("shop", "t"), here)])
+    table = a_table(ID, column("w", "varchar(9)", charset="utf8mb4"), column("new", "int"), narrow, eras=eras)
+    undoing = Undoing(table, mariadb=False)
+    deleted = change({"id": 1, "v": "a", "gone": 7, "n": 5}, None)
+    assert undoing.statement(deleted, 0) == "INSERT INTO `shop`.`t` (`id`, `w`, `n`) VALUES (1, 'a', 5)"
+    assert undoing.lost(deleted, 0) == ["gone"]
+    with pytest.raises(Unreturnable, match=r"column n: ALTER TABLE shop\.t has converted it"):
+        undoing.statement(change({"id": 1, "v": "a", "gone": None, "n": 500}, None), 0)
+    only_gone = change({"id": 1, "v": "a", "gone": 7, "n": 5}, {"id": 1, "v": "a", "gone": 8, "n": 5})
+    with pytest.raises(Unreturnable, match="it changed nothing in the columns that the table has now"):
+        undoing.statement(only_gone, 0)
+    with pytest.raises(Unreturnable, match="the table was emptied, or created, after the change"):
+        undoing.statement(deleted, -1)
+
+
+def test_images_without_all_columns() -> None:
+    """Minimal images cannot be undone; what is in neither image has not changed."""
+    undoing = Undoing(KEYED, mariadb=False)
+    row = {"id": 1, "v": None, "at": None, "twice": None}
+    minimal = change(
+        row, row | {"v": "new"}, before_missing=["v", "at", "twice"], after_missing=["id", "at", "twice"]
+    )
+    with pytest.raises(Unreturnable, match="column v: its image does not have the column"):
+        undoing.statement(minimal, 0)
+    with pytest.raises(Unreturnable, match="its image does not have the column"):
+        undoing.statement(change(row, None, before_missing=["v", "at", "twice"]), 0)
+    noblob = change(row | {"at": None}, row, before_missing=["v"], after_missing=["v"])
+    with pytest.raises(Unreturnable, match="it changed nothing in the columns"):
+        undoing.statement(change(row, row, before_missing=["v", "at"], after_missing=["v", "at"]), 0)
+    assert undoing.statement(noblob, 0).startswith("UPDATE `shop`.`t` SET `at` = NULL WHERE `id` <=> 1 ")
+
+
+def test_what_is_chosen() -> None:
+    place = (0, 7, 100)
+    assert (place, "0-1-5", "0-1-5") in Chosen()
+    assert (place, "0-1-5", "0-1-5") in Chosen(gtids=MariadbGtidPosition.parse("0-1-5"))
+    assert (place, "0-1-6", "0-1-6") not in Chosen(gtids=MariadbGtidPosition.parse("0-1-5"))
+    assert (place, "binlog.000007:4", None) not in Chosen(gtids=MariadbGtidPosition.parse("0-1-5"))
+    assert (place, "binlog.000007:4", None) in Chosen(transactions=frozenset({"binlog.000007:4"}))
+    assert (place, "a", None) not in Chosen(transactions=frozenset({"binlog.000007:4"}))
+    assert (place, "a", None) not in Chosen(after=place)
+    assert (place, "a", None) in Chosen(after=(0, 6, 900), until=place)
+    assert (place, "a", None) not in Chosen(until=(0, 7, 99))
+    assert _is({"a": 1, "b": b"\xff"}, parse_key("a=1,b=0xFF"))
+    assert not _is({"a": 1}, parse_key("a=2"))
+    with pytest.raises(SettingsError, match="--key is '5': expected COLUMN=VALUE"):
+        parse_key("5")
+
+
+def test_a_record_that_cannot_be_read_is_told() -> None:
+    line = _faulty({"fault": "offset 7 of partition 0: it is cut"}, KEYED)
+    told = dict(zip(arrow_schema(_UNDO_SCHEMA).names, line, strict=True))
+    assert {name: value for name, value in told.items() if value is not None} == {
+        "chosen": True,
+        "table": "shop.t",
+        "reason": "a record of the row topic cannot be read: offset 7 of partition 0: it is cut",
+    }
