@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.runtime.logging import configure_logging
-from spark_jobs.common.analytics_page import Results, report
+from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.job import Job, job_command, moment
@@ -396,6 +396,8 @@ def main(job: Job, spark: SparkSession, number: int) -> None:
     """Report events per type and minute, rows per table, and the largest and longest transactions."""
     results = analyse(job, spark, number)
     job.faults = results.number_of_dead_letters
+    for line in lines(results):
+        job.steps.say(line)
     job.finish(summary(results), report(job, results))
 
 

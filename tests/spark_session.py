@@ -24,11 +24,12 @@ QUICK = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with the Kafka connector; the JVM, and with it its jars, lives as long as the process."""
     os.environ.update(spark_environment())
     with spark_session("tests", "local[2]", SparkSettings(jars=connector_jars())) as session:
         for name, value in QUICK.items():
             session.conf.set(name, value)
+        session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("kept")))
         yield session
         gc.collect()

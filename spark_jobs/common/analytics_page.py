@@ -15,9 +15,10 @@ from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Bytes, Code, Report
 from spark_jobs.common.statistics import LOOKED_AT
 
-__all__ = ["Results", "report"]
+__all__ = ["Results", "lines", "report"]
 
 _BARS: Final = 12
+_LINES: Final = 5
 _OPERATIONS: Final = ("insert", "update", "delete")
 _MANY_ROWS: Final = 100_000
 _MANY_BYTES: Final = 100_000_000
@@ -122,6 +123,17 @@ def report(job: Job, results: Results) -> Report:
     return page
 
 
+def lines(results: Results) -> Iterator[str]:
+    """Say it in some lines for a terminal: what was written, the tables with most rows, what stands out."""
+    yield _headline(results)
+    for operations in list(results.by_table().values())[:_LINES]:
+        row = next(iter(operations.values()))
+        numbers = [f"{count(operations[one].rows)} {one}s" for one in _OPERATIONS if one in operations]
+        yield f"  {results.table(row)}: {', '.join(numbers)}, {size(_total(operations.values(), 'bytes'))}"
+    for _, text in _points(results):
+        yield f"  ! {text}"
+
+
 # -- the first screen -----------------------------------------------------------------------------------
 
 
@@ -134,13 +146,16 @@ def _period(results: Results) -> str:
 def _headline(results: Results) -> str:
     tables = results.by_table()
     if not tables:
-        return f"{count(results.events)} events, and no row was changed in them."
+        return f"{_many(results.events, 'event')}, and no row was changed in them."
     (_, database, table), operations = next(iter(tables.items()))
     most = sum(row.rows for row in operations.values())
     rows = results.number_of_rows
-    words = f"{count(results.transactions)} transactions changed {count(rows)} rows in {len(tables)} tables"
+    words = (
+        f"{_many(results.transactions, 'transaction')} changed {_many(rows, 'row')} in {len(tables)} tables"
+    )
     if len(tables) == 1:
-        return f"{count(results.transactions)} transactions changed {count(rows)} rows of {database}.{table}."
+        changed = f"{_many(results.transactions, 'transaction')} changed {_many(rows, 'row')}"
+        return f"{changed} of {database}.{table}."
     return f"{words}; {database}.{table} has {_share(most, rows)} of them."
 
 
@@ -167,7 +182,7 @@ def _picture(page: Report, results: Results) -> None:
     page.chart(columns("Rows changed along time", *times(starts, results.step), series))
     if results.outside:
         page.text(
-            f"{count(results.outside)} events are dated far away from all others and are not in the chart: "
+            f"{_many(results.outside, 'event')} dated far away from all others, not in the chart: "
             f"the first of all is of {moment(results.first_time)}, the last of {moment(results.last_time)}."
         )
     if results.undated:
@@ -179,7 +194,7 @@ def _points(results: Results) -> Iterator[tuple[str, str]]:
     if results.number_of_dead_letters:
         yield (
             "bad",
-            f"{count(results.number_of_dead_letters)} records could not be read: see the last section.",
+            f"{_many(results.number_of_dead_letters, 'record')} could not be read: see the last section.",
         )
     yield from _points_of_tables(results)
     yield from _points_of_transactions(results)
@@ -188,7 +203,7 @@ def _points(results: Results) -> Iterator[tuple[str, str]]:
             late = f"{_seconds(row.p99)} or more after it had been committed there"
             yield "bad", f"One in a hundred transactions of server {row.server_id} was committed {late}."
     if results.outside:
-        yield "doubt", f"{count(results.outside)} events are dated far away from all others."
+        yield "doubt", f"{_many(results.outside, 'event')} dated far away from all others."
 
 
 def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
@@ -200,10 +215,8 @@ def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
     if keyless:
         worst, rows = max(keyless, key=lambda one: one[1])
         most = f"{count(rows)} of {results.table(worst)}"
-        text = (
-            f"Rows of {len(keyless)} tables without a primary key were updated or deleted, {most}: a replica"
-        )
-        yield "bad", f"{text} looks for each of them by a scan."
+        text = f"Rows of {_many(len(keyless), 'table')} without a primary key were updated or deleted"
+        yield "bad", f"{text}, {most}: a replica looks for each of them by a scan."
     looked, unchanged = _total(results.tables, "looked"), _total(results.tables, "unchanged")
     if looked and unchanged / looked >= _MANY_UNCHANGED:
         worst = max(results.tables, key=lambda row: row.unchanged)
@@ -462,6 +475,10 @@ def _dead_letters_section(page: Report, results: Results) -> None:
 
 def _sampled() -> str:
     return f"Of each rows event the first {LOOKED_AT} rows are looked at."
+
+
+def _many(number: int, one: str) -> str:
+    return f"{count(number)} {one}{'' if number == 1 else 's'}"
 
 
 def _share(part: float, whole: float) -> str:

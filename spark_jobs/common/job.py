@@ -27,7 +27,6 @@ from urllib.parse import urlsplit
 
 import click
 from pydantic import Field
-from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -61,6 +60,9 @@ EVENT_ERROR: Final = "EventError: "
 """What stands in front of the words of an executor's error that a user can act on."""
 
 _LONGEST_NAME: Final = 200
+
+_KEPT: Final = "kept"
+"""Folder in that of a run for what is computed once and used several times."""
 
 _RECORDS_GONE: Final = re.compile(r"KAFKA_DATA_LOSS[^\n]*|[^\n]*Some data may have been lost[^\n]*")
 _INPUT_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.InputLostError: )[^\n]*")
@@ -165,6 +167,10 @@ class Job:
 
     def remove(self, name: str) -> None:
         """Remove what a run has written on its way and no longer needs."""
+        folder = _local_path(f"{self.folder}/{name}")
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
         jvm: Any = self.spark._jvm
         place = jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
         context: Any = self.spark.sparkContext._jsc
@@ -172,6 +178,7 @@ class Job:
 
     def finish(self, summary: Mapping[str, Any], report: Report) -> None:
         """Write ``summary.json`` and ``report.html``, let the results stand, and say where they are."""
+        self.remove(_KEPT)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         input_ = {one.source: {"topic": one.part.topic, "offsets": one.part.offsets} for one in self.inputs}
         head = {
@@ -290,6 +297,7 @@ def job_command(
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark, settings)
                     for one in inputs:
                         job.steps.say(f"reading {one.part}")
+                    spark.sparkContext.setCheckpointDir(f"{job.folder}/{_KEPT}")
                     try:
                         function(job, spark, **own)
                     except BaseException:
@@ -531,12 +539,12 @@ def moment(seconds: int | None) -> str | None:
 
 
 def persisted(frame: DataFrame) -> DataFrame:
-    """Compute a frame once and keep it on the executors' disks.
+    """Compute a frame once and keep it in files of the run's folder, where no lost executor takes it along.
 
     The plan that leads to it is forgotten: plans that hold each other several times over cost Spark more than
     the data.
     """
-    return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    return frame.checkpoint(eager=True)
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:

@@ -142,7 +142,8 @@ def _cell(value: Cell, number: bool, heading: str) -> str:
         exact = f' data-value="{value}"'
     else:
         exact = ""
-    return f'<td{_number_class(number)}{exact} data-label="{escape(heading)}"><bdi>{_text(value)}</bdi></td>'
+    label = f' data-label="{escape(heading)}"'
+    return f'<td{_number_class(number)}{exact}{label}><bdi dir="ltr">{_text(value)}</bdi></td>'
 
 
 def _text(value: Cell) -> str:
