@@ -17,6 +17,7 @@ from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
 from tests.live.rows_world import RowsWorld
 from tests.live.test_reprocess_job import Runs, world
+from tests.shared import run_python
 from tests.spark_session import SPARK, spark
 
 __all__ = ["spark", "world"]
@@ -113,3 +114,39 @@ def test_what_another_version_makes_otherwise(spark: SparkSession, world: RowsWo
         compare(spark, world, tmp_path / "results", None, tmp_path)
     with pytest.raises(UserError, match="has no rows"):
         compare(spark, world, tmp_path / "results", None, tmp_path / "events")
+
+
+def test_the_commands(world: RowsWorld, tmp_path: Path) -> None:
+    """They take the settings of the services, and say in words what they cannot work with."""
+    table = f"{world.database}.items"
+
+    def run(*arguments: str, code: int = 0) -> str:
+        where = "--output", str(tmp_path / arguments[0]), "--master", "local[2]"
+        done = run_python(
+            "-m", "millrace.cli", "job", *arguments, *where, settings=world.environment, timeout_s=600
+        )
+        assert done.returncode == code, done.stderr
+        return done.stderr
+
+    said = run("table_state", "--table", table, "--at", "latest")
+    assert f"reading {world.topics.transactions}, offsets 0 to " in said
+    told = json.loads((tmp_path / "table_state" / "summary.json").read_text())["tables"][table]
+    rows = [
+        pq.ParquetFile(tmp_path / "table_state" / table / name).metadata.num_rows for name in told["files"]
+    ]
+    ((expected,),) = world.server.query(f"SELECT COUNT(*) FROM {table}")
+    assert told["rows"] == sum(rows) == int(expected)
+    assert told["doubts"] == []
+
+    run("flashback", "--table", table, "--key", "id=25", "--dry-run")
+    told = json.loads((tmp_path / "flashback" / "summary.json").read_text())
+    assert told["tables"] == {table: {"inserts": 1, "updates": 1, "deletes": 0, "not_undone": 0}}
+    assert not (tmp_path / "flashback" / "flashback.sql").exists()
+
+    said = run("flashback", "--table", table, code=2)
+    assert (
+        "error: name what is to be undone, with --gtids, --transaction, --after, --until or --key\n" in said
+    )
+    assert "expected latest, a time, FILE:POSITION or" in run(
+        "table_state", "--table", table, "--at", "x", code=2
+    )
