@@ -23,7 +23,15 @@ from millrace.runtime.exit_codes import ExitCode
 
 __all__ = ["JOBS", "connector_jars", "job"]
 
-JOBS: Final = ("analytics", "flashback", "loop_detection", "reprocess", "table_state")
+JOBS: Final = (
+    "analytics",
+    "conformance",
+    "flashback",
+    "loop_detection",
+    "reprocess",
+    "row_history",
+    "table_state",
+)
 """The jobs: modules of the package ``spark_jobs``, each with a command ``main``."""
 
 _JARS_VARIABLE: Final = "MILLRACE_SPARK_JARS"

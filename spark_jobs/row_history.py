@@ -1,0 +1,203 @@
+"""Everything that ever happened to a row: the changes of one key, under all names that its table had.
+
+    millrace job row_history --source shop --table shop.orders --key id=5
+
+Values are as the log has them, under the names and of the types that the columns had at the time.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.contract import unescape_name
+from millrace.runtime.errors import SettingsError
+from millrace.verify.tables import Folder
+from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.job import Job, job_command, moment
+from spark_jobs.common.report import Code, Report
+from spark_jobs.common.tables import (
+    PLACE,
+    Log,
+    Table,
+    batch_of,
+    changes_of,
+    check_one_source,
+    parse_key,
+    parse_tables,
+    place_column,
+    place_of,
+    plain_value,
+    reach,
+    records_by,
+)
+
+__all__ = ["main", "row_history"]
+
+_HISTORY_SCHEMA: Final = (
+    "epoch int, number bigint, pos bigint, sub_index bigint, row int, file string, transaction string, "
+    "time_ms bigint, op string, thread bigint, server_id bigint, before string, after string, changed string"
+)
+"""A change: ``before`` and ``after`` are JSON, ``changed`` the columns that differ."""
+
+_SHOWN: Final = 500
+_FAULTY: Final = "!"
+"""In place of an operation: a record that cannot be read, with the reason as ``after``."""
+
+_OPERATIONS: Final = {
+    "c": "insert",
+    "u": "update",
+    "d": "delete",
+    "r": "snapshot",
+    "t": "truncate",
+    _FAULTY: "unreadable",
+}
+
+
+def row_history(
+    job: Job, spark: SparkSession, names: tuple[str, str], key: Mapping[str, str]
+) -> tuple[Table, list[tuple[str, str]], DataFrame | None]:
+    """Write the changes of a row; return them with the table and the statements that changed that."""
+    (one,) = job.inputs
+    with job.step("the log read"):
+        until = reach(job, spark, one, None)
+        log = Log.read(job, spark, one, until.place)
+        table = log.table(*names)
+    if unknown := sorted(key.keys() - set(table.definition.key)):
+        of = f"is {', '.join(table.definition.key)}" if table.definition.key else "does not exist"
+        raise SettingsError([f"--key names {', '.join(unknown)}; the primary key of {table} {of}"])
+    if missing := [name for name in table.definition.key if name not in key]:
+        raise SettingsError([f"--key lacks {', '.join(missing)} of the primary key of {table}"])
+    starts = {era.start for era in table.eras.eras}
+    statements = [(str(each.place), each.text) for each in log.statements if each.place.order() in starts]
+    changes, schemas = changes_of(job, spark, table.topics(log), table.eras, before=True)
+    if changes is None:
+        return table, statements, None
+    changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(until.place)))
+    with job.step(f"changes of a row of {table}"):
+        found = changes.mapInArrow(_finder(table, key, schemas), _HISTORY_SCHEMA)
+        job.write("changes", found.orderBy(*PLACE))
+    return table, statements, spark.read.parquet(f"{job.folder}/changes")
+
+
+def _finder(
+    table: Table, wanted: Mapping[str, str], schemas: Mapping[int, Any]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records, layout = records_by(schemas), arrow_schema(_HISTORY_SCHEMA)
+        folder = Folder(table.columns, lambda _: None, table.eras)
+        for batch in batches:
+            lines = []
+            for change in batch.to_pylist():
+                if change["fault"] is not None:
+                    lines.append((*(None,) * 8, _FAULTY, None, None, None, change["fault"], None))
+                    continue
+                if change["key"] is not None:
+                    key = folder.key(records.read(change["key"]), max(change["era"], 0))
+                    if {name: plain_value(value) for name, value in key.items()} != wanted:
+                        continue
+                elif change["op"] != "t":
+                    continue  # it had no key then
+                lines.append(_line(change, records.read(change["value"])))
+            yield batch_of(lines, layout)
+
+    return find
+
+
+def _line(change: Mapping[str, Any], envelope: Mapping[str, Any]) -> tuple[Any, ...]:
+    source = envelope["source"]
+    before, after = (_image(envelope, image) for image in ("before", "after"))
+    changed = [name for name in after or () if before is not None and before.get(name) != (after or {})[name]]
+    return (
+        *(change[name] for name in (*PLACE, "file", "id", "time_ms", "op")),
+        source["thread"],
+        source["server_id"],
+        _json(before),
+        _json(after),
+        ", ".join(changed) or None,
+    )
+
+
+def _image(envelope: Mapping[str, Any], image: str) -> dict[str, Any] | None:
+    """Give an image by the names of its columns; what its fields cannot hold as it stands beside them."""
+    values = envelope[image]
+    if values is None:
+        return None
+    notes = {note["column"]: note for note in envelope.get("unrepresentable") or () if note["image"] == image}
+    absent = envelope.get(f"{image}_missing") or ()
+    found = {name: value for field, value in values.items() if (name := unescape_name(field)) not in absent}
+    for name, note in notes.items():
+        found[name] = next((note[kind] for kind in ("text", "bytes") if note[kind] is not None), "too large")
+    return found
+
+
+def _json(values: Mapping[str, Any] | None) -> str | None:
+    return None if values is None else json.dumps(values, default=plain_value, ensure_ascii=False)
+
+
+def summary(
+    table: Table, key: Mapping[str, str], statements: Sequence[Any], changes: DataFrame | None
+) -> dict[str, Any]:
+    """Return the figures for ``summary.json``."""
+    counts = [] if changes is None else changes.groupBy("op").agg(sf.count("*").alias("n")).collect()
+    return {
+        "table": str(table),
+        "key": dict(key),
+        "changes": {_OPERATIONS.get(row.op, row.op): row.n for row in sorted(counts)},
+        "statements": [{"place": place, "statement": text} for place, text in statements],
+    }
+
+
+def report(job: Job, told: Mapping[str, Any], changes: DataFrame | None) -> Report:
+    """Build the page."""
+    shown = ", ".join(f"{name}={value}" for name, value in told["key"].items())
+    page = Report(f"History of {told['table']}, {shown}", [f"source {job.sources[0]}"])
+    number = sum(told["changes"].values())
+    page.tiles([("changes", number), *told["changes"].items()])
+    rows: list[Row] = []
+    if changes is not None:
+        rows = changes.orderBy(*PLACE).limit(_SHOWN).collect()
+    page.section(
+        "Changes",
+        "In the order of the log." if number <= _SHOWN else f"The first {_SHOWN}; the table changes has all.",
+    )
+    page.table(
+        ["committed, UTC", "what", "changed", "transaction", "server", "thread", "before", "after"],
+        [_shown(row) for row in rows],
+    )
+    if told["statements"]:
+        page.section("Statements that changed the table")
+        page.table(
+            ["place", "statement"], [(each["place"], Code(each["statement"])) for each in told["statements"]]
+        )
+    return page
+
+
+def _shown(row: Row) -> list[Any]:
+    when = None if row.time_ms is None else moment(row.time_ms // 1000)
+    numbers = [None if number is None else str(number) for number in (row.server_id, row.thread)]
+    transaction, *images = (
+        None if text is None else Code(text) for text in (row.transaction, row.before, row.after)
+    )
+    return [when, _OPERATIONS.get(row.op, row.op), row.changed, transaction, *numbers, *images]
+
+
+@job_command("row_history", tables=True)
+@click.option("--table", required=True, help="Table, DATABASE.TABLE, by its name of now.")
+@click.option("--key", required=True, help="Its primary key, as id=5 or a=1,b=x.")
+def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
+    """Write everything that ever happened to a row."""
+    check_one_source(job)
+    (names,), wanted = parse_tables([table]), parse_key(key)
+    found, statements, changes = row_history(job, spark, names, wanted)
+    told = summary(found, wanted, statements, changes)
+    job.faults = told["changes"].get(_OPERATIONS[_FAULTY], 0)
+    job.finish(told, report(job, told, changes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The parts of row_history and conformance that need neither Kafka nor Spark."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.runtime.errors import UserError
+from millrace.verify.history import TableHistory
+from millrace.verify.tables import Column
+from spark_jobs import conformance, row_history
+from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.report import Code
+from spark_jobs.common.tables import CHANGE_SCHEMA, KnownColumn, Table
+
+SOURCE = {
+    "version": "1", "db": "shop", "table": "orders", "epoch": 0, "file": "binlog.000007", "pos": 5,
+    "sub_index": 0, "row": 2, "thread": 9, "server_id": 1,
+}  # fmt: skip
+
+
+def envelope(**parts: Any) -> dict[str, Any]:
+    return {"source": SOURCE, "before": None, "after": None, "ts_ms": 1, "op": "u", **parts}
+
+
+def test_a_change_as_it_is_told() -> None:
+    change = {
+        "epoch": 0, "number": 7, "pos": 5, "sub_index": 0, "row": 2, "file": "binlog.000007", "id": "0-1-5",
+        "time_ms": 1000, "op": "u",
+    }  # fmt: skip
+    note = {"image": "after", "column": "day", "text": "0000-00-00", "bytes": None}
+    told = row_history._line(
+        change,
+        envelope(
+            before={"id": 1, "day": dt.date(2024, 1, 2), "b": b"\xff", "_x0031_st": None},
+            after={"id": 1, "day": None, "b": b"\xff", "_x0031_st": None},
+            unrepresentable=[note],
+            after_missing=["1st"],
+        ),
+    )
+    assert told[:9] == tuple(change.values())
+    assert told[9:11] == (9, 1)
+    before, after, changed = told[11:]
+    assert json.loads(before) == {"id": 1, "day": "2024-01-02", "b": "0xFF", "1st": None}
+    assert json.loads(after) == {"id": 1, "day": "0000-00-00", "b": "0xFF"}
+    assert changed == "day"
+
+    names = arrow_schema(row_history._HISTORY_SCHEMA).names
+    shown = row_history._shown(Row(**dict(zip(names, told, strict=True))))
+    assert shown[:3] == ["1970-01-01 00:00:01", "update", "day"]
+    assert shown[3:6] == [Code("0-1-5"), "1", "9"]
+    assert shown[6:] == [Code(before), Code(after)]
+
+
+def test_a_record_that_cannot_be_read_is_told() -> None:
+    definitions = (ColumnDefinition(0, "id", "int", key_position=0),)
+    known = [KnownColumn(Column("id", "int", 0), None)]
+    whole = TableDefinition("shop", "t", definitions)
+    table = Table("shop", "t", whole, definitions, known, TableHistory.without_changes(["id"]), [])
+    layout = arrow_schema(CHANGE_SCHEMA)
+    fault = dict.fromkeys(layout.names) | {"fault": "offset 7 of partition 0: it is cut"}
+    batch = pa.RecordBatch.from_pylist([fault], schema=layout)
+    ((told,),) = (found.to_pylist() for found in row_history._finder(table, {"id": "1"}, {})([batch]))
+    assert (told["op"], told["after"]) == ("!", "offset 7 of partition 0: it is cut")
+    assert row_history._shown(Row(**told))[:4] == [None, "unreadable", None, None]
+
+
+def test_what_is_compared() -> None:
+    """Neither when a change was published, nor by which version."""
+    first = conformance._line("rows", envelope(after={"n": Decimal("1.50")}))
+    second = conformance._line(
+        "rows", envelope(after={"n": Decimal("1.50")}, ts_ms=2, source=SOURCE | {"version": "2"})
+    )
+    assert first == second
+    assert first[:6] == ("shop.orders", 0, 7, 5, 0, 2)
+    event = {
+        "type": "XID_EVENT",
+        "log_file": "binlog.000007",
+        "position": 4,
+        "sub_index": 1,
+        "context": {"epoch": 3},
+    }
+    assert conformance._line("events", event)[:6] == ("event XID_EVENT", 3, 7, 4, 1, 0)
+
+
+def test_fields_that_differ() -> None:
+    place = dict(zip(conformance._PLACE, ("shop.orders", 0, 7, 5, 0, 2), strict=True))
+    old, new = (
+        json.dumps({"after": {"a": 1, "b": value, **more}, "before": None})
+        for value, more in (("x", {}), ("y", {"c": None}))
+    )
+    found = list(conformance._differences({**place, "old": old, "new": new}))
+    assert [one[6:] for one in found] == [
+        ("changed", "after.b", '"x"', '"y"'),
+        ("changed", "after.c", None, "null"),
+    ]
+    ((*_, what, _, before, after),) = conformance._differences({**place, "old": None, "new": new})
+    assert (what, before, after) == ("added", None, new)
+    ((*_, what, _, before, after),) = conformance._differences({**place, "old": old, "new": None})
+    assert (what, before, after) == ("missing", old, None)
+
+
+def test_folders_without_results(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no results of a job"):
+        conformance.Side(str(tmp_path)).files()
+    (tmp_path / "run-1").mkdir()
+    (tmp_path / "run-1" / "summary.json").write_text(
+        '{"shop": {"files": ["rows/a/1.parquet", "ddl/2.parquet"]}}'
+    )
+    manifest = {"job": "analytics", "run": "run-1", "input": {"shop": {}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="has results of the job analytics, not of reprocess"):
+        conformance.Side(str(tmp_path)).files()
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"job": "reprocess"}))
+    assert conformance.Side(str(tmp_path)).files() == [f"{tmp_path}/run-1/rows/a/1.parquet"]
