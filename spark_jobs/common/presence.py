@@ -16,6 +16,7 @@ a log in which it is:
   from before and after it have arrived since its log began;
 - ``shared id``: of an id that two servers have.
 
+A DDL statement without GTID is never said to be missing: servers may log it in other words than they got it.
 Servers that apply transactions in parallel log them in another order. Where that is seen, the bounds are
 narrowed by as much as it is seen.
 """
@@ -70,6 +71,7 @@ _HEADS: Final = [
 """Events that a server writes about its own log, with its own id."""
 _LOGS: Final = 1000
 _GTID: Final = "gtid"
+_DDL: Final = "ddl"
 _SECOND: Final = 1
 
 
@@ -339,7 +341,7 @@ def absences(
         sf.array_max(sf.transform("seen", lambda place: place.times))
         != sf.array_min(sf.transform("seen", lambda place: place.times))
     )
-    members = present.where(uneven).withColumn("gone", sf.explode(numbers))
+    members = present.where(uneven & (sf.col("form") != _DDL)).withColumn("gone", sf.explode(numbers))
     had = sf.filter("seen", lambda place: place.stream == sf.col("gone"))
     lacking = members.withColumn("had", sf.coalesce(sf.get(had, sf.lit(0)).times, sf.lit(0)))
     referred = lacking.withColumn("p", sf.explode("seen")).where("p.stream != gone")
