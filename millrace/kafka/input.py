@@ -77,6 +77,9 @@ class InputReader:
         """Read on at an offset that the topic is known to hold."""
         self.at_end = False
         with translated(f"reading {self.topic}"):
+            if self._messages is not None:
+                # What is under way still belongs to the reader that is closed.
+                self._consumer.unassign()
             self._close()
             self._messages = self._open()
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
@@ -105,6 +108,20 @@ class InputReader:
             last = records[-1]
             self.last = InputRecord(last.offset, last.key, messages.leader_epoch)
         return records
+
+    def batches(self, count: int) -> Iterator[list[Record]]:
+        """Give what the topic holds from here on, up to ``count`` records at once; for who notes ends.
+
+        Raises :class:`BrokerError` where nothing comes for a minute.
+        """
+        heard = time.monotonic()
+        while not self.at_end:
+            records = self.read(count, 1.0)
+            if records:
+                yield records
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _SILENCE_S:
+                raise BrokerError(f"{self.topic} cannot be read: no answer within {_SILENCE_S:.0f} s")
 
     def _judge(self, error: KafkaError) -> None:
         """Raise for what does not mend by itself."""
@@ -180,20 +197,13 @@ def records_between(
         return
     with InputReader(settings, topic, group, ends=True) as reader:
         reader.seek(start)
-        heard = time.monotonic()
-        while not reader.at_end:
-            records = reader.read(_BATCH, 1.0)
-            if records:
-                heard = time.monotonic()
-                done = records[-1].offset >= end - 1
-                if done:
-                    records = [record for record in records if record.offset < end]
-                if records:
-                    yield records
-                if done:
-                    return
-            elif time.monotonic() - heard > _SILENCE_S:
-                raise BrokerError(f"{topic} cannot be read: no answer within {_SILENCE_S:.0f} s")
+        for records in reader.batches(_BATCH):
+            done = records[-1].offset >= end - 1
+            wanted = [record for record in records if record.offset < end] if done else records
+            if wanted:
+                yield wanted
+            if done:
+                return
 
 
 def reread(

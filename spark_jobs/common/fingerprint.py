@@ -29,10 +29,10 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_SIGNED: Final = re.compile(r"(?<=[=(,<>+*/%]) ?[-+] ?\?")
+_SIGNED: Final = re.compile(r"(?<=[=(,<>+*/%])[-+]\?")
 _LIST: Final = re.compile(r"\((?:\?|null|default)(?:,(?:\?|null|default))*\)")
 _LISTS: Final = re.compile(r"\(\?\)(?:,\(\?\))+")
-_SPACE: Final = re.compile(r" (?=[,()=.;])|(?<=[,(=.;]) ")
+_SPACE: Final = re.compile(r" (?=[-,()=.;<>+/%!])|(?<=[-,(=.;<>+/%!]) ")
 
 
 def fingerprint(statement: bytes) -> str:

@@ -26,7 +26,6 @@ __all__ = ["CarriedSettings", "Walk", "find_pieces", "read_piece"]
 
 _GROUP: Final = "millrace-job"
 _BATCH: Final = 500
-_WAIT_S: Final = 1.0
 _LOOKED_AT: Final = 200_000
 """Offsets that are looked at for a place to cut, beyond where a cut is wanted."""
 
@@ -171,10 +170,9 @@ class _Search:
 
     def _records(self, start: int) -> Iterator[Record]:
         """Give records from an offset on, up to the end of the slice."""
-        reader = self._reader
-        reader.jump(start)
-        while not reader.at_end:
-            for record in reader.read(_BATCH, _WAIT_S):
+        self._reader.jump(start)
+        for records in self._reader.batches(_BATCH):
+            for record in records:
                 if record.offset >= self._end:
                     return
                 yield record

@@ -40,6 +40,7 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     numbers = ", ".join(f"({n}, REPEAT('x', {n % 200}), {n}.25)" for n in range(5_000))
     mysql.execute(f"INSERT INTO {database}.keyed VALUES {numbers}")
     mysql.execute(
+        "SET SESSION binlog_rows_query_log_events = ON",
         "BEGIN",
         f"UPDATE {database}.keyed SET amount = amount + 1 WHERE id < 700",
         f"DELETE FROM {database}.keyed WHERE id >= 4900",
@@ -63,6 +64,18 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     assert sorted(t["rows"] for t in transactions) == [802, 5_000]
     largest = summary["largest_transactions"][0]
     assert largest["rows"] >= 5_000
+
+    seen = {row["table"]: row for row in world.table("tables") if row["database"] == database}
+    assert {name: row["key"] for name, row in seen.items()} == {"keyed": "id", "log": ""}
+    assert seen["keyed"]["looked"] > seen["keyed"]["unchanged"] == 0
+    assert seen["keyed"]["image_bytes"] > seen["keyed"]["needed_bytes"] > 0
+    changed = [(row["name"], row["changed"]) for row in world.table("columns") if row["database"] == database]
+    assert changed == [("amount", seen["keyed"]["looked"])]
+    texts = {row["statement"]: (row["executions"], row["rows"]) for row in world.table("statements")}
+    assert texts[f"update {database}.keyed set amount=amount+? where id<?"] == (1, 700)
+    assert texts[f"delete from {database}.keyed where id>=?"] == (1, 100)
+    assert {row["object"] for row in world.table("ddl")} >= {database, f"{database}.keyed", f"{database}.log"}
+    assert all(t["thread_id"] and t["ends"] == "commit" for t in transactions)
 
     raw = [record for record in world.raw() if HEADER_MARKER not in record.headers]
     assert summary["bytes"] == sum(len(record.value) for record in raw)

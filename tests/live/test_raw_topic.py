@@ -1,5 +1,6 @@
 """The raw topic cut and read as executors do it: nothing is lost, or read twice, or cannot be decoded."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from millrace.binlog.events import XidEvent
 from millrace.kafka.client import connect, producer_config
-from millrace.kafka.input import records_between
+from millrace.kafka.input import InputReader, records_between
 from millrace.kafka.read import held_offsets
 from millrace.local import Kafka
 from millrace.runtime.settings import KafkaSettings
@@ -112,6 +113,20 @@ def test_a_part_begins_with_the_first_transaction_in_it(
     for records in read_piece(CarriedSettings.of(settings), topic, piece):
         statistics.take(records)
     assert statistics.finish().counters["dead_letters"] == 2
+
+
+def test_a_reader_may_jump_about(settings: KafkaSettings, source_name: str) -> None:
+    """Also from a place at which nothing was read, with records on their way."""
+    topic = f"{source_name}.raw"
+    held = publish(settings, topic, written_log().records)
+    chance = random.Random(1)
+    with InputReader(settings, topic, "test", ends=True) as reader:
+        for number in range(150):
+            offset = chance.randrange(held.start, held.stop - 2)
+            reader.jump(offset)
+            if number % 3:
+                first = next(reader.batches(chance.choice([1, 50, 5000])))[0]
+                assert offset <= first.offset <= offset + 3
 
 
 def _ends(held: range) -> tuple[int, int]:
