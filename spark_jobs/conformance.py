@@ -30,7 +30,7 @@ from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Job, TableJobSettings, job_command
 from spark_jobs.common.kafka import resolve_slice, scan
 from spark_jobs.common.report import Code, Report
-from spark_jobs.common.tables import batch_of, check_one_source, plain_value, schemas_of
+from spark_jobs.common.tables import batch_of, check_one_source, plain_value, table_schemas
 
 __all__ = ["conformance", "main"]
 
@@ -249,7 +249,7 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
         if part.count:
             records = scan(spark, job.kafka, part).where("value is not null").select("value")
             frames.append(
-                records.mapInArrow(_record_reader(schemas_of(job, value_subject(topic))), _SIDE_SCHEMA)
+                records.mapInArrow(_record_reader(table_schemas(job, value_subject(topic))), _SIDE_SCHEMA)
             )
     if not frames:
         raise UserError(f"no row topic of {source} has any of the tables", ExitCode.DATA)

@@ -54,6 +54,7 @@ __all__ = [
     "job_command",
     "moment",
     "persisted",
+    "schemas_of",
 ]
 
 EVENT_ERROR: Final = "EventError: "
@@ -393,10 +394,15 @@ def _look_up(
             raise UserError(f"topic {topic} does not exist; {hint}", ExitCode.KAFKA)
     if not isinstance(settings, JobSettings):
         return {source: {} for source in sources}
-    found = {}
-    for source in sources:
-        with open_schemas(settings.kafka, settings.registry, source) as schemas:
-            found[source] = schemas.subject_schemas(value_subject(f"{source}.{kind}"))
+    return {source: schemas_of(settings, source, value_subject(f"{source}.{kind}")) for source in sources}
+
+
+def schemas_of(settings: JobSettings, source: str, *subjects: str) -> dict[int, Any]:
+    """Give all schemas of subjects of a source, by id."""
+    found: dict[int, Any] = {}
+    with open_schemas(settings.kafka, settings.registry, source) as schemas:
+        for subject in subjects:
+            found |= schemas.subject_schemas(subject)
     return found
 
 

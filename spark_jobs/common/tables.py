@@ -28,7 +28,6 @@ from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, log_number
 from millrace.ddl import MISSING, Server, Unknown
 from millrace.ddl import statements as ddl
-from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import SettingsError, UserError
@@ -38,7 +37,7 @@ from millrace.verify.conversions import Untold
 from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.job import Input, Job, TableJobSettings, moment
+from spark_jobs.common.job import Input, Job, TableJobSettings, moment, schemas_of
 from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
 from spark_jobs.common.outcome import Gtids
 
@@ -232,7 +231,7 @@ def has_gtid(gtids: Gtids, name: str | None) -> bool | None:
 def units(job: Job, spark: SparkSession, one: Input, gtids: Gtids | None = None) -> DataFrame:
     """Return where transactions end, and the DDL statements, as :data:`_UNIT_SCHEMA`."""
     topics = Topics(one.source)
-    schemas = {**one.schemas, **schemas_of(job, value_subject(topics.ddl))}
+    schemas = {**one.schemas, **table_schemas(job, value_subject(topics.ddl))}
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records = records_by(schemas)
@@ -325,15 +324,11 @@ def without_later(job: Job, spark: SparkSession, one: Input, changes: DataFrame,
     return changes.join(later, same & changes["logged"], "left_anti")
 
 
-def schemas_of(job: Job, *subjects: str) -> dict[int, Any]:
+def table_schemas(job: Job, *subjects: str) -> dict[int, Any]:
     """Give all schemas of subjects, by id."""
     assert isinstance(job.settings, TableJobSettings)
-    found: dict[int, Any] = {}
     (source,) = job.sources
-    with open_schemas(job.settings.kafka, job.settings.registry, source) as kept:
-        for subject in subjects:
-            found |= kept.subject_schemas(subject)
-    return found
+    return schemas_of(job.settings, source, *subjects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +368,7 @@ class Log:
             except SingleObjectError:
                 continue
         server = Server.parse(None if state is None else state.server_version)
-        records = records_by(schemas_of(job, value_subject(topics.ddl)))
+        records = records_by(table_schemas(job, value_subject(topics.ddl)))
         statements, as_text = [], Counter[str]()
         for _, value in _values(job, spark, topics.ddl):
             record = records.read(value)
@@ -523,7 +518,7 @@ def changes_of(
     With ``before`` also those from before it was created or last emptied, in the topic of its first name.
     """
     subjects = [subject(topic) for topic in topics for subject in (key_subject, value_subject)]
-    schemas = schemas_of(job, *subjects)
+    schemas = table_schemas(job, *subjects)
     frames = []
     for number, (topic, wanted) in enumerate(topics.items()):
         part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
