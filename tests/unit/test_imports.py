@@ -68,7 +68,6 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
     "spark_jobs.common.job": ("millrace.kafka.client", "millrace.kafka.schema_topic"),
     "spark_jobs.common.decoding": ("millrace.kafka.topics",),
     "spark_jobs.common.raw_topic": ("millrace.kafka.input",),
-    "spark_jobs.common.tables": ("millrace.kafka.schema_topic",),
     "spark_jobs.common.statistics": ("millrace.binlog_command.row_kernel",),
 }
 """Exceptions: the driver of a Spark job looks whether Kafka answers before it starts a JVM; rows are made for
