@@ -10,10 +10,10 @@
         new_log_ident: RestText = body()
 
 ``role`` is what the event is to its transaction (:mod:`millrace.binlog.grammar`). From the declaration follow
-the frozen slotted class, the decoder, the encoder, the Avro record and the row in ``docs/events.md``. An
-event whose layout the field types cannot say (a field that is there only under a condition, a length that
-stands elsewhere) still declares its fields and brings two methods, ``decode_fields`` and ``encode_fields``;
-the rest follows as well.
+the frozen slotted class, the decoder, the encoder, the Avro record and the row in ``docs/events.md``. A list
+whose count stands before it is ``Annotated[tuple[Item, ...], Counted(U32)]``. An event whose layout the field
+types cannot say (a field that is there only under a condition, a length that stands elsewhere) still declares
+its fields and brings two methods, ``decode_fields`` and ``encode_fields``; the rest follows as well.
 
 A post-header has the length that the log's format description gives. ``post_header_lengths`` lists the
 lengths for which a layout is known; a longer one than these has its excess kept beside the event (see
@@ -24,12 +24,12 @@ import dataclasses
 import struct
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from millrace.binlog.errors import TrailingBytesError, UnsupportedError
-from millrace.binlog.fields import FieldType, Read, Write, truncated
+from millrace.binlog.fields import Counted, FieldType, Read, Write, truncated
 from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 from millrace.binlog.values import value
@@ -45,7 +45,9 @@ __all__ = [
     "event",
     "item",
     "post_header",
+    "read_structures",
     "structure",
+    "write_structures",
 ]
 
 Section = Literal["post-header", "body", "item"]
@@ -168,6 +170,10 @@ def _field_type(annotation: Any) -> tuple[FieldType, bool]:
         for mark in annotation.__metadata__:
             if isinstance(mark, FieldType):
                 return mark, False
+            if isinstance(mark, Counted):
+                items = _field_type(typing.get_args(annotation)[0])[0].item
+                assert items is not None
+                return _counted_type(items, _field_type(mark.count)[0]), False
     if typing.get_origin(annotation) is tuple:
         return _array_type(_field_type(typing.get_args(annotation)[0])[0]), False
     if annotation in _STRUCTURES:
@@ -189,6 +195,39 @@ def _array_type(of: FieldType) -> FieldType:
         return b"".join(map(of.write, values))
 
     return FieldType(f"{of.name} …", "array", read, write, item=of)
+
+
+def read_structures(
+    kind: type[C], count: int, data: bytes, offset: int, end: int
+) -> tuple[tuple[C, ...], int]:
+    """Read structures whose count stands elsewhere; :func:`write_structures` is the inverse."""
+    return _read_many(_STRUCTURES[kind].read, count, data, offset, end)
+
+
+def write_structures(structures: Iterable[object]) -> bytes:
+    """Write structures one after the other, without their count."""
+    return b"".join([_STRUCTURES[type(one)].write(one) for one in structures])
+
+
+def _read_many(read: Read, count: int, data: bytes, offset: int, end: int) -> tuple[tuple[Any, ...], int]:
+    values = []
+    for _ in range(count):
+        value, offset = read(data, offset, end)
+        values.append(value)
+    return tuple(values), offset
+
+
+def _counted_type(of: FieldType, count: FieldType) -> FieldType:
+    """Items one after the other, after their number; each takes a byte at least, so the event bounds them."""
+
+    def read(data: bytes, offset: int, end: int) -> tuple[tuple[Any, ...], int]:
+        number, offset = count.read(data, offset, end)
+        return _read_many(of.read, number, data, offset, end)
+
+    def write(values: tuple[Any, ...]) -> bytes:
+        return count.write(len(values)) + b"".join(map(of.write, values))
+
+    return FieldType(f"{of.name} … ({count.name} of them)", "array", read, write, item=of)
 
 
 _declared_fields: dict[type, tuple[DeclaredField, ...]] = {}

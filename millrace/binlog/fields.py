@@ -31,14 +31,17 @@ __all__ = [
     "Bytes12",
     "Bytes16",
     "Bytes32",
+    "Counted",
     "FieldType",
     "Kind",
     "Lenenc",
     "LenencBytes",
+    "PaddedText40",
     "PaddedText50",
     "Read",
     "RestBytes",
     "RestText",
+    "SizedBytes16",
     "Text8",
     "Text8Nul",
     "Text32",
@@ -74,6 +77,16 @@ class FieldType:
     struct_code: str = ""
     record: type | None = None
     item: "FieldType | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Marks a tuple as a list whose count, of this type, stands before it.
+
+    ``Annotated[tuple[Item, ...], Counted(U32)]``.
+    """
+
+    count: Any
 
 
 def truncated(name: str, needed: int, offset: int, end: int) -> TruncatedError:
@@ -211,18 +224,23 @@ def _prefixed_type(
     return FieldType(name, "string" if text else "bytes", read, write)
 
 
-def _read_padded_50(data: bytes, offset: int, end: int) -> tuple[str, int]:
-    after = offset + 50
-    if after > end:
-        raise truncated("text[50]", 50, offset, end)
-    return decode_text(data[offset:after].rstrip(b"\0")), after
+def _padded_text_type(size: int, limit: str) -> FieldType:
+    """Make the type of a text that is filled up with zeros; ``limit`` says in an error what it can hold."""
+    name = f"text[{size}]"
 
+    def read(data: bytes, offset: int, end: int) -> tuple[str, int]:
+        after = offset + size
+        if after > end:
+            raise truncated(name, size, offset, end)
+        return decode_text(data[offset:after].rstrip(b"\0")), after
 
-def _write_padded_50(value: str) -> bytes:
-    raw = encode_text(value)
-    if len(raw) > 50:
-        raise EncodeError(f"text[50] holds 50 bytes, not {len(raw)}")
-    return raw.ljust(50, b"\0")
+    def write(value: str) -> bytes:
+        raw = encode_text(value)
+        if len(raw) > size:
+            raise EncodeError(f"{limit}, not {len(raw)}")
+        return raw.ljust(size, b"\0")
+
+    return FieldType(name, "string", read, write)
 
 
 def _read_nul_text(data: bytes, offset: int, end: int) -> tuple[str, int]:
@@ -253,12 +271,14 @@ Lenenc = Annotated[int, FieldType("lenenc", "uint64", read_lenenc, pack_lenenc)]
 Bytes12 = Annotated[bytes, _fixed_bytes_type(12)]
 Bytes16 = Annotated[bytes, _fixed_bytes_type(16)]
 Bytes8 = Annotated[bytes, _prefixed_type(1)]
+SizedBytes16 = Annotated[bytes, _prefixed_type(2)]
 Bytes32 = Annotated[bytes, _prefixed_type(4)]
 LenencBytes = Annotated[bytes, _prefixed_type(0, lenenc=True)]
 Text8 = Annotated[str, _prefixed_type(1, text=True)]
 Text8Nul = Annotated[str, _prefixed_type(1, text=True, terminator=b"\0")]
 Text32 = Annotated[str, _prefixed_type(4, text=True)]
-PaddedText50 = Annotated[str, FieldType("text[50]", "string", _read_padded_50, _write_padded_50)]
+PaddedText40 = Annotated[str, _padded_text_type(40, "a view id has at most 40 bytes")]
+PaddedText50 = Annotated[str, _padded_text_type(50, "text[50] holds 50 bytes")]
 TextNul = Annotated[str, FieldType("text NUL", "string", _read_nul_text, _write_nul_text)]
 RestBytes = Annotated[bytes, FieldType("bytes to the end", "bytes", _rest, _same)]
 RestText = Annotated[str, FieldType("text to the end", "string", _rest_text, encode_text)]

@@ -29,6 +29,7 @@ from millrace.binlog.events import (
     PreviousGtidsLogEvent,
     QueryEvent,
     RotateEvent,
+    StartEventV3,
     StatusVariables,
     TableMapEvent,
     TransactionPayloadEvent,
@@ -52,7 +53,6 @@ from millrace.binlog.fields import (
     _fixed_bytes_type,
     _read_nul_text,
     _write_nul_text,
-    _write_padded_50,
     read_lenenc,
 )
 from millrace.binlog.header import EventHeader
@@ -259,7 +259,10 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     (lambda: _fixed_bytes_type(4).write(b"abc"), "bytes[4] holds 4 bytes, not 3"),
     (lambda: read_lenenc(b"\xfb", 0, 1), "length-encoded integer: 251 does not start one (offset 0)"),
     (lambda: read_lenenc(b"\xfc\x05\x00", 0, 3), "length-encoded integer: 5 at offset 0 could be shorter"),
-    (lambda: _write_padded_50("a" * 51), "text[50] holds 50 bytes, not 51"),
+    (
+        lambda: real(StartEventV3, server_version="a" * 51).encode_fields(56),
+        "text[50] holds 50 bytes, not 51",
+    ),
     (lambda: _read_nul_text(b"abc", 0, 3), "text NUL at offset 0 has no zero byte before offset 3"),
     (lambda: _write_nul_text("a\0b"), "'a\\x00b' holds a zero byte, which would end it"),
     (
