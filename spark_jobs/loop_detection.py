@@ -3,9 +3,9 @@
 In a ring each server drops the events that carry its own id. An event whose origin has left the ring is
 dropped by no one: it is applied again, lap after lap. An id that two servers have lets both drop what the
 other wrote; a member that was restored under its old id drops what it wrote after the backup. So each
-transaction is looked for in the logs of all members (:mod:`spark_jobs.common.presence`), repeats in one log
-are judged (:mod:`spark_jobs.common.laps`), the ring is inferred (:mod:`spark_jobs.common.topology`), and each
-cause becomes one incident (:mod:`spark_jobs.common.incidents`).
+transaction is looked for in the logs of all members (:mod:`spark_jobs.loops.presence`), repeats in one log
+are judged (:mod:`spark_jobs.loops.laps`), the ring is inferred (:mod:`spark_jobs.loops.topology`), and each
+cause becomes one incident (:mod:`spark_jobs.loops.incidents`).
 
 Reads ``{source}.events`` of the members, a source each; writes, in the output folder, Parquet tables
 ``presence``, ``repeats``, ``absences``, ``incidents`` and ``evidence`` (keys of raw events), the incidents as
@@ -24,7 +24,10 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs.common.events import read_events
-from spark_jobs.common.incidents import (
+from spark_jobs.common.job import Job, job_command, persisted
+from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
+from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
+from spark_jobs.loops.incidents import (
     Absence,
     Facts,
     Incident,
@@ -34,10 +37,8 @@ from spark_jobs.common.incidents import (
     find_incidents,
     shared_ids,
 )
-from spark_jobs.common.job import Job, job_command, persisted
-from spark_jobs.common.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
-from spark_jobs.common.loop_report import report, summary
-from spark_jobs.common.presence import (
+from spark_jobs.loops.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
+from spark_jobs.loops.presence import (
     OWN,
     RESTORED,
     SHARED_ID,
@@ -54,9 +55,8 @@ from spark_jobs.common.presence import (
     sign,
     stream_frame,
 )
-from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
-from spark_jobs.common.topology import Passage, infer
-from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
+from spark_jobs.loops.report import report, summary
+from spark_jobs.loops.topology import Passage, infer
 
 __all__ = ["Findings", "investigate", "main"]
 
@@ -504,8 +504,8 @@ def _servers(_context: click.Context, _option: click.Parameter, text: str) -> li
 @job_command("loop_detection")
 @click.option(
     "--servers", default="", callback=_servers,
-    help="Server ids of the topology, as 1,2: transactions of others are an incident. Without it, only what "
-    "goes round is.",
+    help="Server ids of the topology, as 1,2: transactions of others are an incident. Without it, only those "
+    "that circulate are.",
 )  # fmt: skip
 def main(job: Job, spark: SparkSession, servers: list[int]) -> None:
     """Find transactions that circulate, arrive twice or never, over the logs of all members."""

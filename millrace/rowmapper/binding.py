@@ -435,7 +435,7 @@ class Binder:
             if not incompatible or not self._opens_versions or len(topic) > TOPIC_NAME_LIMIT:
                 continue
             _LOG.warning(
-                "the rows of a table go on in another topic: its schema is incompatible with the one before",
+                "rows of a table continue in another topic: its schema is incompatible with the one before",
                 table=f"{one.table.database}.{one.table.table}",
                 topic=topic,
             )

@@ -29,7 +29,7 @@ class RowsSettings(SettingsGroup):
     on_incompatible: Literal["quarantine", "new-topic"] = Field(
         "quarantine",
         description="what becomes of a table whose schema the registry refuses as incompatible: quarantine, "
-        "or its rows go on in a new-topic, the next version of its own",
+        "or its rows continue in a new-topic, the next version of its own",
     )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",

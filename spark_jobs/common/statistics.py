@@ -3,7 +3,7 @@
 A piece is decoded by the decoder's own stage (:mod:`spark_jobs.common.decoding`). What is counted lies in
 tables whose rows are sums over the piece, or over a part of it: whoever adds up rows with the same names gets
 the same, wherever the pieces were cut. So nothing here grows without bound: what has become large is written
-out and begun anew.
+out and begun again.
 
 Rows are counted by walking over them, without reading values. The first :data:`LOOKED_AT` rows of each event
 are looked at more closely, for keys, and in updates for columns that change: of small changes that is all

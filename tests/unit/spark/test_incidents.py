@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from spark_jobs.common.incidents import Absence, Facts, Incident, Repeat, find_incidents, shared_ids
-from spark_jobs.common.loop_report import report
-from spark_jobs.common.presence import Stream as MemberStream
-from spark_jobs.common.presence import executed_before
-from spark_jobs.common.ring import draw
-from spark_jobs.common.topology import Passage, Topology, infer
+from spark_jobs.loops.incidents import Absence, Facts, Incident, Repeat, find_incidents, shared_ids
+from spark_jobs.loops.presence import Stream as MemberStream
+from spark_jobs.loops.presence import executed_before
+from spark_jobs.loops.report import report
+from spark_jobs.loops.ring import draw
+from spark_jobs.loops.topology import Passage, Topology, infer
 from tests.unit.spark.test_report import EVIL, Page, check_self_contained
 
 NAMES = ["north", "east", "south"]
@@ -106,7 +106,7 @@ def test_all_members_of_a_loop_are_one_incident() -> None:
 def test_what_nothing_bounds_may_still_go_round() -> None:
     (found,) = find_incidents(facts(repeats=[loop(0, going=True)]))
     assert (found.going, found.lap_ms_at_most, found.severity) == (True, None, "critical")
-    assert "still going round where the logs end" in found.what
+    assert "still circulating where the logs end" in found.what
     assert "through north and members that were not read" in found.what
 
 

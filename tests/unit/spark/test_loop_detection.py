@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.common.incidents import Incident
-from spark_jobs.common.loop_report import verdict
 from spark_jobs.loop_detection import Findings
+from spark_jobs.loops.incidents import Incident
+from spark_jobs.loops.report import verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.members import Server, look, ring, settle
 
@@ -95,7 +95,7 @@ def test_an_orphan_that_circulates_as_statements_with_commit_times(spark: SparkS
     incident = only(look(spark, servers))
     assert (incident.kind, incident.lap_ms) == ("loop", 6.9)
     assert incident.going
-    assert incident.what.startswith("One transaction of server 99 goes round through north, east and south")
+    assert incident.what.startswith("One transaction of server 99 circulates through north, east and south")
     assert "east wrote it, with an id that it has no longer" in incident.what
     assert incident.statements[0].sql.startswith("STOP REPLICA;\nCHANGE REPLICATION SOURCE TO IGNORE_SERVER")
 

@@ -22,7 +22,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs.common.presence import owner_count
+from spark_jobs.loops.presence import owner_count
 
 __all__ = ["REPEATED", "REUSED", "UNDECIDABLE", "judge", "repeats", "suspects", "with_clocks"]
 
@@ -87,7 +87,7 @@ def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
 
     ``repeated`` has clocks, and ``contradicts``: whether an occurrence contradicts the rows of a table.
     ``lap_ms`` is the mean time of a lap where the log tells it, ``lap_ms_at_most`` a bound where a later
-    transaction gives one; where none does, ``going`` is true: it may still go round. ``nameless`` are the
+    transaction gives one; where none does, ``going`` is true: it may still circulate. ``nameless`` are the
     streams of servers whose id is not known: what repeats in them may be their own.
     """
     grouped = repeated.groupBy("stream", "signature").agg(

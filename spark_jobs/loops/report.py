@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.common.charts import count
-from spark_jobs.common.incidents import DOUBT, Incident, as_dict
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
-from spark_jobs.common.ring import draw
+from spark_jobs.loops.incidents import DOUBT, Incident, as_dict
+from spark_jobs.loops.ring import draw
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -51,7 +51,7 @@ def _doubts(findings: "Findings") -> Iterator[tuple[str, str]]:
         yield "nothing read", text
     if findings.incidents:
         kinds = dict.fromkeys(one.kind for one in findings.incidents)
-        yield "doubt", f"Nothing goes round, but look at: {', '.join(kinds)}."
+        yield "doubt", f"Nothing circulates, but look at: {', '.join(kinds)}."
     if findings.alone:
         text = (
             f"No verdict for {', '.join(findings.alone)}: no transaction is also in the log of another "
@@ -182,7 +182,7 @@ def _incident(page: Report, number: int, incident: Incident, keys: Sequence[str]
         [
             ("severity", incident.severity),
             ("since", _time(incident.since)),
-            ("until", "still going round" if incident.going else _time(incident.until)),
+            ("until", "still circulating" if incident.going else _time(incident.until)),
             ("origin", ", ".join(f"server {origin}" for origin in incident.origins)),
             ("path", _path(incident)),
             ("transactions", count(incident.transactions)),
@@ -273,7 +273,7 @@ def _whose(findings: "Findings", origin: int, looping: bool) -> str:
         return ", ".join(owners)
     if origin in findings.facts.servers:
         return "named in --servers"
-    return "nobody's: it goes round" if looping else "a server whose log was not read"
+    return "nobody's: it circulates" if looping else "a server whose log was not read"
 
 
 def _undecidable(page: Report, findings: "Findings") -> None:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spark_jobs.common.laps import REPEATED, REUSED
-from spark_jobs.common.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
-from spark_jobs.common.topology import Topology
+from spark_jobs.loops.laps import REPEATED, REUSED
+from spark_jobs.loops.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
+from spark_jobs.loops.topology import Topology
 
 __all__ = [
     "Absence",
@@ -328,11 +328,11 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
     going = any(_still_going(facts, one) for one in found)
     transactions = max(one.transactions for one in found)
     number = "One transaction" if transactions == 1 else f"{transactions:,} transactions"
-    verb = "goes" if transactions == 1 else "go"
+    verb = "circulates" if transactions == 1 else "circulate"
     through = _and(members) if len(members) > 1 else f"{members[0]} and members that were not read"
-    state = "still going round where the logs end" if going else "no longer where the logs end"
+    state = "still circulating where the logs end" if going else "no longer where the logs end"
     what = (
-        f"{number} of server {origin} {verb} round through {through}, up to {worst.laps:,} "
+        f"{number} of server {origin} {verb} through {through}, up to {worst.laps:,} "
         f"{'lap' if worst.laps == 1 else 'laps'}; {state}. {_why_nobody_drops(facts, origin)}"
     )
     return Incident(
@@ -361,7 +361,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
 
 
 def _still_going(facts: Facts, one: Repeat) -> bool:
-    """Tell whether something may still go round: unless the log goes on for long without it."""
+    """Tell whether something may still circulate: unless the log continues for long without it."""
     end, last = facts.streams[one.stream].last_time, one.until or one.since
     if one.going or end is None or last is None:
         return True
@@ -397,7 +397,7 @@ def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statem
     back = f"{own}" if own is not None else "its own id"
     ignored = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ({origin});\n{dialect.start};"
     adopted = (
-        f"SET GLOBAL server_id = {origin};\n-- until nothing comes round any more, then\n"
+        f"SET GLOBAL server_id = {origin};\n-- until nothing circulates any more, then\n"
         f"SET GLOBAL server_id = {back};"
     )
     return [
