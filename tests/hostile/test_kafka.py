@@ -45,7 +45,7 @@ ENOUGH_S = 60
 def test_the_grace_is_that_of_the_chart() -> None:
     values = (PROJECT / "helm" / "millrace" / "values.yaml").read_text()
     periods = [int(found) for found in re.findall(r"terminationGracePeriodSeconds: (\d+)", values)]
-    assert periods.count(GRACE_S) == len((*SERVICES, RUN))
+    assert periods.count(GRACE_S) == len((*SERVICES, RUN, "snapshot"))
 
 
 # -- a listener that is no broker -------------------------------------------------------------------
