@@ -61,7 +61,7 @@ def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
     folded = re.findall(r": ([\d,]+) records folded ", text)
     assert rows == changed
     assert number(written) == sum(map(number, folded))
-    assert "Loop detection has 0 findings" in text
+    assert "Loop detection has 0 incidents;" in text
     for job in ("analytics", "loop_detection"):
         assert "</html>" in (tmp_path / "reports" / job / "report.html").read_text()
 

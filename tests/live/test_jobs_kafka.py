@@ -159,7 +159,7 @@ def test_an_events_topic_of_another_registry(
     with pytest.raises(UserError) as caught:
         list(
             _inputs(
-                spark, kafka_options(settings), {topic.removesuffix(".events"): {}}, (None, None), raw=False
+                spark, kafka_options(settings), {topic.removesuffix(".events"): {}}, (None, None), "events"
             )
         )
     assert caught.value.message == (
