@@ -16,7 +16,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-servers chaos fuzz lint types fmt bench bench-latency bench-snapshot bench-peers memory local kernel pins clean
+.PHONY: help demo check test test-slow test-servers chaos fuzz lint types fmt bench bench-latency bench-snapshot bench-peers memory local kernel pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -32,7 +32,10 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 
 # Three at a time, each with servers of its own (8 GB in all): tests of servers wait more than they compute.
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
-	@exec $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
+
+test-slow: $(KERNEL) ## Run the tests that `make test` leaves out, since they take minutes and vary what others show
+	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow $(ARGS)
 
 check: lint types $(KERNEL) ## What to run while working: style, types and unit tests, in two minutes
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Message
 
 from millrace.avro.records import deserialize
@@ -23,6 +24,11 @@ from tests.shared import PROJECT, environment_with
 from .reader_world import server_environment
 
 SERVICES = ("reader", "decoder", "rowmapper")
+
+MARIADB_IS_SLOW = pytest.mark.parametrize(
+    "database", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow)], indirect=True
+)
+"""For tests that take minutes: on MySQL in ``make test``, on MariaDB in ``make test-slow``."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from millrace.kafka.state import read_state
 from tests.shared import run_python
 
 from .reader_world import wait_for
-from .rows_world import SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
 WRITES = [
@@ -81,6 +81,7 @@ def quarantine(world):
     return len(world.messages(world.topics.deadletter))
 
 
+@MARIADB_IS_SLOW
 def test_a_quarantined_table_is_redriven(world):
     count = quarantine(world)
     table = f"{world.database}.plain"

@@ -12,7 +12,7 @@ from spark_jobs.common.tables import parse_tables
 from spark_jobs.flashback import choose, flashback, report, summary
 from tests.spark_session import SPARK, spark
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_binlog_sql import _load
 from .test_rowmapper import run
 from .test_table_state import moments_now, rows_now
@@ -86,6 +86,7 @@ def flash(spark, world, folder, *, tables=(), gtids=None, transactions=(), betwe
     return (folder / "flashback.sql").read_bytes(), json.loads((folder / "summary.json").read_text())
 
 
+@MARIADB_IS_SLOW
 def test_what_was_done_is_undone(spark, world, tmp_path):
     with world.services(*SERVICES):
         world.wait_for_start()

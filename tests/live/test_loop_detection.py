@@ -167,7 +167,7 @@ def test_mariadb(
     assert servers[0].query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'") == before
 
 
-@pytest.mark.parametrize("binlog_format", ["ROW", "STATEMENT"])
+@pytest.mark.parametrize("binlog_format", ["ROW", pytest.param("STATEMENT", marks=pytest.mark.slow)])
 def test_mysql_without_gtids(
     kafka: Kafka,
     registry: Registry,
@@ -215,6 +215,7 @@ def test_mysql_without_gtids(
     start(servers)
 
 
+@pytest.mark.slow
 def test_a_member_that_was_restored(
     kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
 ) -> None:

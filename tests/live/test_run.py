@@ -11,7 +11,7 @@ import pytest
 from millrace.kafka.state import read_state
 from tests.killed import command as killed
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_rowmapper import TABLES, WORK, differences, places, run
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def keys(world: RowsWorld, topic: str) -> "Counter[Any]":
     return Counter((message.key(), str(message.headers())) for message in world.messages(topic))
 
 
+@MARIADB_IS_SLOW
 def test_services_and_run_carry_a_source_in_turns(world: RowsWorld) -> None:
     run(world, f"CREATE TABLE orders (id INT PRIMARY KEY, v TEXT);{TABLES}")
     with world.service("reader", ends_with=6) as reader, world.service("decoder", ends_with=6) as decoder:

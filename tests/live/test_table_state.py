@@ -21,7 +21,7 @@ from spark_jobs.common.tables import parse_moment, parse_tables
 from spark_jobs.table_state import report, summary, table_state
 from tests.spark_session import SPARK, spark
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_rowmapper import run
 from .test_snapshot import take, wait_until_merged
 
@@ -147,6 +147,7 @@ def wait_for_states(world):
         time.sleep(0.3)
 
 
+@MARIADB_IS_SLOW
 def test_it_is_what_select_gave(spark, world, tmp_path):
     run(world, BEFORE)
     expected = []
