@@ -12,7 +12,7 @@ from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
 
-from .rows_world import SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 
 
 @pytest.fixture
@@ -170,6 +170,7 @@ def was_aborted(world):
     return len(everything) > len(world.messages(topic))
 
 
+@MARIADB_IS_SLOW
 def test_killed_again_and_again(world):
     """kill -9 at every point of its work, and SIGTERM: no row is missing, none is there twice."""
     stop, written = threading.Event(), []

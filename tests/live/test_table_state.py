@@ -21,7 +21,7 @@ from spark_jobs.common.tables import parse_moment, parse_tables
 from spark_jobs.table_state import report, summary, table_state
 from tests.spark_session import SPARK, spark
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
+from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import run
 from .test_snapshot import take, wait_until_merged
 
@@ -147,8 +147,16 @@ def wait_for_states(world):
         time.sleep(0.3)
 
 
-@MARIADB_IS_SLOW
-def test_it_is_what_select_gave(spark, world, tmp_path):
+@pytest.mark.parametrize(
+    ("database", "every"),
+    [
+        ("mysql", 3),
+        pytest.param("mysql", 1, marks=pytest.mark.slow),
+        pytest.param("mariadb", 1, marks=pytest.mark.slow),
+    ],
+    indirect=["database"],
+)
+def test_it_is_what_select_gave(spark, world, tmp_path, every):
     run(world, BEFORE)
     expected = []
     with world.services(*SERVICES):
@@ -162,7 +170,7 @@ def test_it_is_what_select_gave(spark, world, tmp_path):
         run(world, "INSERT INTO old (id) VALUES (1000); INSERT INTO sack VALUES ('last', NULL)")
         world.wait_for_row("sack", 2)
         jobs = Jobs(spark, world, tmp_path / "results")
-        for at, (when, place, gtids, tables) in enumerate(expected):
+        for at, (when, place, gtids, tables) in enumerate(expected[::every]):
             for wanted in [(when, place, gtids)[at % 3]] if at else (when, place, gtids):
                 found, told = jobs.state(list(tables), wanted)
                 for table, (names, rows) in tables.items():
