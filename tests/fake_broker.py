@@ -150,25 +150,29 @@ class Broker:
             patch("millrace.kafka.client.Producer", lambda config, **_: FakeProducer(self, config)),
             patch("millrace.kafka.client.Consumer", lambda config, **_: FakeConsumer(self, config)),
             patch("millrace.kafka.client.AdminClient", lambda *_, **__: FakeAdmin(self)),
-            patch("millrace.kafka.producer.ThreadPoolExecutor", LateExecutor),
+            patch("millrace.kafka.producer.ThreadPoolExecutor", SomeTimeExecutor),
         ):
             yield
 
 
-class LateExecutor:
-    """Runs a function when somebody waits for its end: as late as a thread might."""
+class SomeTimeExecutor:
+    """Runs every other function at once, and those between when somebody waits for their end."""
 
     def __init__(self, *_: Any) -> None:
-        pass
+        self._late = False
 
-    def submit(self, function: Callable[..., None], *arguments: Any) -> LateFuture:
-        return LateFuture(function, arguments)
+    def submit(self, function: Callable[..., None], *arguments: Any) -> SomeTimeFuture:
+        future = SomeTimeFuture(function, arguments)
+        self._late = not self._late
+        if not self._late:
+            future.exception()
+        return future
 
     def shutdown(self) -> None:
         pass
 
 
-class LateFuture:
+class SomeTimeFuture:
     def __init__(self, function: Callable[..., None], arguments: Any) -> None:
         self._function, self._arguments = function, arguments
         self._future: Future[None] | None = None

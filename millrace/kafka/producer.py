@@ -187,8 +187,8 @@ class TransactionalProducer:
 
     @property
     def pending(self) -> bool:
-        """Whether something is not committed that may be."""
-        return self._in_transaction and not self._given_up
+        """Whether something was sent that is not known to be committed, and may be."""
+        return (self._in_transaction or bool(self._waiting)) and not self._given_up
 
     @property
     def age_s(self) -> float:
@@ -258,6 +258,7 @@ class TransactionalProducer:
                 wonder()
             self._committing = None
             future.result()
+            self._note_committed()
             committed()
         if self._waiting:
             waiting, self._waiting = self._waiting, []
@@ -308,6 +309,7 @@ class TransactionalProducer:
         """
         self._send_states(state, others)
         self._commit(check, wonder)
+        self._note_committed()
 
     def commit_in_background(
         self,
@@ -339,6 +341,8 @@ class TransactionalProducer:
         check()
         self._writer.wait(round(_STEP_S * 1000))
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
+
+    def _note_committed(self) -> None:
         self._in_transaction = False
         self.commits += 1
         self.commit_time = time.time()
@@ -365,7 +369,8 @@ class TransactionalProducer:
     def abort(self) -> None:
         """Undo what is not committed, if anything is. Raises nothing: the next start undoes it too."""
         if self._committing is not None:
-            self._committing[0].exception()
+            if self._committing[0].exception() is None:
+                self._note_committed()
             self._committing = None
         self._waiting, self._since = [], None
         if not self._in_transaction:

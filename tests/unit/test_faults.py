@@ -205,7 +205,7 @@ class World:
         stack = ExitStack()
         stack.enter_context(self.broker.installed())
         for module in REGISTRY_USERS:
-            stack.enter_context(patch(f"{module}.SchemaRegistry", lambda *_, **__: self.registry))
+            stack.enter_context(patch(f"{module}.open_schemas", lambda *_, **__: self.registry))
         policy = CommitPolicy(records=self.commit_every)
         stack.enter_context(patch.object(producer_module, "CommitPolicy", lambda: policy))
         stack.enter_context(patch.object(Output, "settle_bytes", 0))
