@@ -270,8 +270,10 @@ class Committer(Generic[S]):
 
         A state that goes back is refused, unless ``rewind`` says that it is meant to. Without ``wait`` the
         stage may work while the brokers commit; one of the next calls tells how that ended. ``committed`` is
-        called after it.
+        called after it. Where stages share the producer it is waited for in any case: they read what they
+        have written themselves, which shows once nothing of theirs is open.
         """
+        wait = wait or len(self.together) > 1
         with self.explained():
             self._producer.finish(self.explain)
         value, *others = [committer._next(rewind=rewind) for committer in self.together]
