@@ -270,7 +270,13 @@ def make_stage(
         end_of=partial(end_of, deserialize),
     )
     snapshots = SnapshotTopic(
-        settings.kafka, ports.admin, settings.source, deserialize, ports.leave, merged=merged
+        settings.kafka,
+        ports.admin,
+        settings.source,
+        deserialize,
+        ports.leave,
+        merged=merged,
+        before_reading=ports.before_reading,
     )
     stage.begin_at(snapshots.end_before(state.input_offset))
     stage.snapshots = merger_of(

@@ -56,8 +56,10 @@ class SnapshotTopic:
         leave: ExitStack,
         *,
         merged: SnapshotMerged,
+        before_reading: Callable[[], None] = lambda: None,
     ) -> None:
         self.topic_id = ""
+        self._before_reading = before_reading
         self._settings = settings
         self._admin = admin
         self._source = source
@@ -109,6 +111,7 @@ class SnapshotTopic:
 
     def first_event(self, place: SourcePosition) -> tuple[int, SourcePosition | None]:
         """Search the events topic by halves."""
+        self._before_reading()
         settings, topic = self._settings, self._topics.events
 
         def reached(record: Record) -> bool:
@@ -126,6 +129,7 @@ class SnapshotTopic:
         if now < self._quiet_at:
             return None
         self._quiet_at = now + _QUIET_EVERY_S
+        self._before_reading()
         settings, source, topics = self._settings, self._source, self._topics
         reader = read_state(settings, source, "reader", undecided=False)
         last = last_record(settings, topics.raw)
