@@ -178,7 +178,7 @@ def shared_ids(
 
     ``common`` are two streams and an origin of which both have the same transactions, ``carried`` a stream
     and an origin of which it has some. Two sources may read one server: then log files of theirs look the
-    same, and what they have of its id is the same too. A server that was built anew after another, under its
+    same, and what they have of its id is the same too. A server that was rebuilt after another, under its
     id, has a log that begins when the other's has ended.
     """
     found = set()
