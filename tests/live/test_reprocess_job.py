@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.events import EventDeserializer, binlog_event_schema
+from millrace.contract import RawKey
 from millrace.local import Kafka, MySQL, Registry
 from millrace.runtime.settings import load_settings
 from spark_jobs.common.job import Job, RawJobSettings, _inputs
@@ -161,8 +162,12 @@ def test_transactions_that_are_asked_for(
     }
     assert runs.tables() == wanted
 
-    raw = world.messages(world.topics.raw)
-    middle = raw[len(raw) // 2].offset()
+    source = items[len(items) // 2]["source"]
+    place = source["file"], source["pos"]
+    keys = {
+        message.offset(): RawKey.parse(message.key() or b"") for message in world.messages(world.topics.raw)
+    }
+    middle = next(offset for offset, key in keys.items() if (key.log_file, key.position) == place)
     runs.run(pieces=3, start=f"offset:{middle}")
     found = runs.tables()[f"{world.database}.items"]
     every = sorted(items, key=_place)
