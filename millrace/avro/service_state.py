@@ -191,6 +191,11 @@ class DecoderState:
         return self.input_offset if self.first_chunk_offset is None else self.first_chunk_offset
 
     @property
+    def input_end(self) -> int:
+        """Offset before which all was read."""
+        return self.input_offset + (self.sub_index > 0 or self.chunk > 0)
+
+    @property
     def place(self) -> Place:
         """Offset of the event, and records of it that are written."""
         return self.place_to_read, self.sub_index
@@ -354,6 +359,11 @@ class RowMapperState:
     counters: Mapping[str, int] = field(default_factory=dict)
     reprocessing: bool = False
     continuity: Continuity = field(default_factory=Continuity)
+
+    @property
+    def input_end(self) -> int:
+        """Offset before which all was read."""
+        return self.input_offset if self.progress is None else self.progress.offset + 1
 
     @property
     def place(self) -> Place:

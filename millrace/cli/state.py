@@ -116,7 +116,8 @@ def rebuild(
                 click.confirm("Write this state?", abort=True)
             rebuilt.write_missing(value)
             guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
-            after = replace(rebuilt.state, continuity=guard.adopt())
+            input_end = 0 if isinstance(rebuilt.state, ReaderState) else rebuilt.state.input_end
+            after = replace(rebuilt.state, continuity=guard.adopt(input_end))
             producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))
         click.echo(f"done; start the {service}")
 

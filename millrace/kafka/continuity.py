@@ -31,7 +31,7 @@ from millrace.kafka.errors import BrokerError, answer_of, translated
 from millrace.kafka.input import InputReader
 from millrace.kafka.read import held_offsets, latest_offsets
 from millrace.kafka.refusals import TopicsRefusedError
-from millrace.kafka.search import last_since
+from millrace.kafka.search import last_before, last_since
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.kafka.topics import another_topic
 from millrace.runtime.errors import UserError
@@ -114,9 +114,16 @@ class ContinuityGuard:
         self.continuity = Continuity(ids, known.last_input, known.last_output, known.others)
         self._move_on()
 
-    def adopt(self) -> Continuity:
-        """Give what the topics are and end with now, for a state that is written on purpose."""
+    def adopt(self, input_end: int = 0) -> Continuity:
+        """Give what the topics are and end with now, for a state that is written on purpose.
+
+        ``input_end`` is the offset in the input before which all was read.
+        """
         self.begin(None)
+        if self.topics.input is not None:
+            read = last_before(self._settings, self.topics.input, input_end)
+            if read is not None:
+                self.note(InputRecord(read.offset, read.key), {})
         own = self.topics.own
         last = last_record(self._settings, own) if own in self.continuity.topics else None
         if last is not None:

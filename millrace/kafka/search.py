@@ -9,7 +9,7 @@ from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["first_reaching", "last_since", "last_whole", "records_between"]
+__all__ = ["first_reaching", "last_before", "last_since", "last_whole", "records_between"]
 
 _FIRST_STRIDE: Final = 1000
 
@@ -32,6 +32,21 @@ def last_whole(
         if found is not None:
             return found
         stride *= 8
+    return None
+
+
+def last_before(settings: KafkaSettings, topic: str, offset: int) -> Record | None:
+    """Give the last committed record before an offset; None if there is none any more."""
+    low, end = oldest_offset(settings, topic), offset
+    stride = 1
+    while end > low:
+        start = max(low, end - stride)
+        found = None
+        for found in records_between(settings, topic, start, end):  # noqa: B007 - the last counts
+            pass
+        if found is not None:
+            return found
+        end, stride = start, stride * 8
     return None
 
 

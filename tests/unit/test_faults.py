@@ -386,6 +386,23 @@ def test_the_end_of_the_state_is_lost(
             assert world.written(topic, service) == reference.written(topic, service), (topic, count)
 
 
+@pytest.mark.parametrize("topic", [TOPICS.raw, TOPICS.events])
+def test_the_end_of_an_input_is_lost_again(topic: str, tmp_path: Path) -> None:
+    """A service whose state was rebuilt knows what its input ended with, before it has read anything more."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert, update])
+    reference = World(tmp_path, registry)
+    reference.drain()
+    for count in range(2, 12):
+        world = World(tmp_path, registry)
+        world.drain()
+        for lost in (2, count):
+            world.broker.lose_tail(topic, lost)
+            world.drain()
+        for each, service in IN_ORDER:
+            assert world.written(each, service) == reference.written(each, service), (each, count)
+
+
 @pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
 def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
     """Nothing is written twice where a process is told to stop in the middle of an output."""
