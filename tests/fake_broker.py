@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -77,6 +77,7 @@ class Broker:
         self.committed: set[int] = set()
         self.aborted: set[int] = set()
         self._event: tuple[int, Callable[[], None]] | None = None
+        self._producers: list[FakeProducer] = []
         self.on_idle: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
 
@@ -96,7 +97,12 @@ class Broker:
             left, action = self._event
             self._event = (left - 1, action) if left > 1 else None
             if left == 1:
-                action()
+                try:
+                    action()
+                except Crash:
+                    for producer in self._producers:
+                        producer.dead = True
+                    raise
 
     def create(self, name: str, config: dict[str, str] | None = None) -> None:
         self.topics[name] = Topic(f"id-{next(self._numbers)}", BIG | (config or {}))
@@ -147,12 +153,16 @@ class Broker:
     @contextmanager
     def installed(self) -> Iterator[None]:
         with (
-            patch("millrace.kafka.client.Producer", lambda config, **_: FakeProducer(self, config)),
+            patch("millrace.kafka.client.Producer", lambda config, **_: self._producer(config)),
             patch("millrace.kafka.client.Consumer", lambda config, **_: FakeConsumer(self, config)),
             patch("millrace.kafka.client.AdminClient", lambda *_, **__: FakeAdmin(self)),
             patch("millrace.kafka.producer.ThreadPoolExecutor", SomeTimeExecutor),
         ):
             yield
+
+    def _producer(self, config: dict[str, Any]) -> FakeProducer:
+        self._producers.append(FakeProducer(self, config))
+        return self._producers[-1]
 
 
 class SomeTimeExecutor:
@@ -205,6 +215,8 @@ class FakeProducer:
         self._epoch = -1
         self._sent: list[tuple[str, dict[str, Any]]] = []
         self._begun = False
+        self.dead = False
+        """Whether its process has crashed: what the process does on its way out no longer reaches Kafka."""
 
     def init_transactions(self, _timeout: float) -> None:
         broker = self._broker
@@ -247,7 +259,7 @@ class FakeProducer:
         """Send what waits; a crash may come between any two records."""
         broker = self._broker
         self._check()
-        while self._sent:
+        while self._sent and not self.dead:
             broker.call()
             name, record = self._sent.pop(0)
             if name not in broker.topics:
@@ -274,7 +286,7 @@ class FakeProducer:
         self._flush()
         broker.call()
         self._check()
-        if self._id in broker.open:
+        if self._id in broker.open and not self.dead:
             broker.end(self._id, commit=True)
         self._begun = False
         broker.call()
@@ -283,7 +295,7 @@ class FakeProducer:
         self._sent.clear()
         self._begun = False
         self._check()
-        if self._id in self._broker.open:
+        if self._id in self._broker.open and not self.dead:
             self._broker.end(self._id, commit=False)
 
 
@@ -411,12 +423,17 @@ class FakeAdmin:
             topics={name: SimpleNamespace(partitions={0: None}) for name in self._broker.topics}
         )
 
-    def list_offsets(self, wanted: Any, **_: Any) -> dict[Any, Future[Any]]:
+    def list_offsets(
+        self, wanted: Any, isolation_level: Any = IsolationLevel.READ_UNCOMMITTED, **_: Any
+    ) -> dict[Any, Future[Any]]:
         self._broker.call()
         found = {}
         for partition, spec in wanted.items():
             topic = self._broker.topics[partition.topic]
             offset = topic.start if type(spec).__name__ == "EarliestSpec" else topic.end
+            if isolation_level == IsolationLevel.READ_COMMITTED:
+                undecided = {number for number, _ in self._broker.open.values()}
+                offset = next((one.offset for one in topic.entries if one.transaction in undecided), offset)
             found[partition] = done(SimpleNamespace(offset=offset))
         return found
 

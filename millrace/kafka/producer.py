@@ -140,17 +140,20 @@ class TransactionalProducer:
         if again and any(state and state.owner != self._owner for state in self._stored()):
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        producers: list[client.Producer] = [self._producer]
-        for rival in _RIVALS.get(self._service, ()):
-            config = producer_config(self._settings, transactional_id(rival, self._source))
-            with translated("setting up the producer"):
-                producers.append(client.Producer(config, logger=client.KAFKA_LOG))
-            self._until_done("taking over", _OPEN_S, producers[-1].init_transactions)
-        self._end_forgotten(producers)
+        rivals = {rival: self._take_id(rival) for rival in _RIVALS.get(self._service, ())}
+        self._end_forgotten(rivals)
         return self._stored()
 
-    def _end_forgotten(self, producers: Sequence[client.Producer]) -> None:
-        """Abort what earlier processes with the ids of ``producers`` left open and Kafka has forgotten.
+    def _take_id(self, rival: str) -> client.Producer:
+        """Give a producer with the id of a rival, whose transaction, if one is open, is ended."""
+        config = producer_config(self._settings, transactional_id(rival, self._source))
+        with translated("setting up the producer"):
+            producer = client.Producer(config, logger=client.KAFKA_LOG)
+        self._until_done("taking over", _OPEN_S, producer.init_transactions)
+        return producer
+
+    def _end_forgotten(self, rivals: Mapping[str, client.Producer]) -> None:
+        """Abort what earlier processes of this service or of ``rivals`` left open and Kafka has forgotten.
 
         The coordinator has ended all transactions of a producer that has called init_transactions. Where a
         partition has lost the end of one (an election of a leader that lacked it, a disk that was full),
@@ -170,15 +173,30 @@ class TransactionalProducer:
             return
         # In the state topic it may be another service's, for which this changes nothing.
         _LOG.info("aborting what is open in topics", topics=undecided)
-        for producer in producers:
-            try:
-                producer.begin_transaction()
-                for topic in undecided:
-                    producer.produce(topic, b"", b"", 0)
-                producer.flush(_OPEN_S)
-            except KafkaException as exception:
-                raise self._in_words("taking over", exception) from exception
-            self._until_done("taking over", _OPEN_S, producer.abort_transaction)
+        self._abort_in(undecided, self._producer)
+        deadline = time.monotonic() + _OPEN_S
+        for rival, taken in rivals.items():
+            producer, done = taken, False
+            while not done:
+                try:
+                    self._abort_in(undecided, producer)
+                    done = True
+                except FencedError:
+                    # Another service that starts now has taken the id of ``run`` as well.
+                    if time.monotonic() > deadline:
+                        raise
+                    producer = self._take_id(rival)
+
+    def _abort_in(self, topics: Sequence[str], producer: client.Producer) -> None:
+        """Begin a transaction in topics and abort it."""
+        try:
+            producer.begin_transaction()
+            for topic in topics:
+                producer.produce(topic, b"", b"", 0)
+            producer.flush(_OPEN_S)
+        except KafkaException as exception:
+            raise self._in_words("taking over", exception) from exception
+        self._until_done("taking over", _OPEN_S, producer.abort_transaction)
 
     def _stored(self) -> list[StoredState | None]:
         return [read_state(self._settings, self._source, service) for service in self._states]

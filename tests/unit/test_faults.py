@@ -10,6 +10,8 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -54,7 +56,7 @@ from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
 from services.run import app as run_app
 from services.run.settings import RunSettings
-from tests.fake_broker import Broker, Crash, crash
+from tests.fake_broker import Broker, Crash, FakeProducer, crash
 from tests.stages import Registry
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
 
@@ -384,6 +386,30 @@ def test_the_end_of_the_state_is_lost(
         world.drain()
         for topic, service in IN_ORDER:
             assert world.written(topic, service) == reference.written(topic, service), (topic, count)
+
+
+def test_services_that_start_together(tmp_path: Path) -> None:
+    """A service that finds a transaction open is not fenced by another one that starts at that moment."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert])
+
+    def take_id(broker: Broker, name: str) -> FakeProducer:
+        producer = FakeProducer(broker, {"transactional.id": transactional_id(name, SOURCE)})
+        producer.init_transactions(1)
+        return producer
+
+    def leave_open(broker: Broker, call: int) -> None:
+        producer = take_id(broker, "reader")
+        producer.begin_transaction()
+        producer.produce(TOPICS.state, b"", b"")
+        producer.flush()
+        broker.at_call(call, partial(take_id, broker, "run"))
+
+    for first, call in product(range(5, 15), range(1, 12)):
+        world = World(tmp_path, registry)
+        world.run("reader")
+        world.broker.at_call(first, partial(leave_open, world.broker, call))
+        world.run("decoder")
 
 
 @pytest.mark.parametrize("topic", [TOPICS.raw, TOPICS.events])
