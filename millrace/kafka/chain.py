@@ -7,7 +7,8 @@ is committed, so that no state ever names a wrong offset.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -86,7 +87,7 @@ class Link:
             self._committer.settle()
             self._health.beat()
             if self._committer.long:
-                self._committer.commit()
+                self._committer.commit(wait=False)
             if self._stop.is_set():
                 return
 
@@ -107,14 +108,19 @@ def joined(
     ``committed`` is called after each commit.
     """
 
-    def check() -> None:
+    def before_commit() -> Callable[[], None]:
+        """Count the offsets that the end of the transaction takes, and give what compares those before it."""
+        written = [link for link in links if producer.holds(link.topic)]
+        expected = {TopicPartition(link.topic, 0): link.next_offset for link in written}
+        for link in written:
+            link.next_offset += 1
+        return partial(check, expected)
+
+    def check(expected: Mapping[TopicPartition, int]) -> None:
         """Refuse a commit where records do not lie at the offsets that their stages were told."""
-        expected = {
-            TopicPartition(link.topic, 0): link.next_offset for link in links if link.topic in producer.topics
-        }
-        if not expected or not producer.pending:
-            return  # the end of the last transaction may not show yet, and nothing was sent after it
-        producer.flush(committers[0].explain)
+        if not expected:
+            return  # the end of the last transaction may not show yet
+        producer.flush()
         if producer.failures:
             return  # the commit says why
         with translated("looking up the ends of topics"):
@@ -126,15 +132,12 @@ def joined(
                     "somebody else has written to it. Nothing was committed; let only Millrace write there"
                 )
 
-    def count() -> None:
-        """Take note of the offsets that the end of the transaction has taken."""
+    def after_commit() -> None:
         for link in links:
-            if link.topic in producer.topics:
-                link.next_offset += 1
             link.committed()
         committed()
 
     for committer, link in zip(committers, links, strict=False):
         committer.pass_on = link.take
     for committer in committers:
-        committer.before_commit, committer.after_commit = check, count
+        committer.before_commit, committer.after_commit = before_commit, after_commit

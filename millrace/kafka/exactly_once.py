@@ -202,8 +202,8 @@ class Committer(Generic[S]):
         """Those that share the producer: a commit of one writes the states of all, the reader's first."""
         self.pass_on: Callable[[list[OutputRecord]], None] | None = None
         """Takes what was sent to the stage's own topic, once the stage is settled."""
-        self.before_commit: Callable[[], None] = lambda: None
-        """May refuse a commit."""
+        self.before_commit: Callable[[], Callable[[], None]] = lambda: lambda: None
+        """Called once all was sent; gives what may refuse the commit, which another thread may call."""
         self.after_commit: Callable[[], None] = lambda: None
         self.when_idle: Callable[[], None] = lambda: None
         """Called where nothing comes and nothing is to be committed; may settle."""
@@ -270,10 +270,8 @@ class Committer(Generic[S]):
 
         A state that goes back is refused, unless ``rewind`` says that it is meant to. Without ``wait`` the
         stage may work while the brokers commit; one of the next calls tells how that ended. ``committed`` is
-        called after it. Where stages share the producer it is waited for in any case: they read what they
-        have written themselves, which shows once nothing of theirs is open.
+        called after it.
         """
-        wait = wait or len(self.together) > 1
         with self.explained():
             self._producer.finish(self.explain)
         value, *others = [committer._next(rewind=rewind) for committer in self.together]
@@ -281,11 +279,11 @@ class Committer(Generic[S]):
         states = list(zip(keys, others, strict=True))
         ended = partial(self._note_committed, committed)
         with self.explained():
-            self.before_commit()
+            check = self.before_commit()
             if wait:
-                self._producer.commit(value, others=states, wonder=self.explain)
+                self._producer.commit(value, others=states, check=check, wonder=self.explain)
             else:
-                self._producer.commit_in_background(value, others=states, committed=ended)
+                self._producer.commit_in_background(value, others=states, check=check, committed=ended)
         for committer in self.together:
             committer._committed = committer._settled
         if wait:

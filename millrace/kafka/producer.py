@@ -255,6 +255,11 @@ class TransactionalProducer:
         self._waiting.append(output.groups)
         self.finish(wait=self.due)
 
+    def holds(self, topic: str) -> bool:
+        """Tell whether something was sent to a topic and is not known to be committed."""
+        waits = any(target[0] == topic for groups in self._waiting for target in groups)
+        return waits or (self._in_transaction and topic in self.topics)
+
     def finish(self, wonder: Callable[[], None] = lambda: None, *, wait: bool = True) -> None:
         """Take note of the end of the commit in the background, then send what waits for it.
 
@@ -311,16 +316,17 @@ class TransactionalProducer:
         state: bytes | None,
         *,
         others: Sequence[tuple[bytes, bytes | None]] = (),
+        check: Callable[[], None] = lambda: None,
         wonder: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
 
         For ``millrace run`` the state is that of the reader. ``others`` are other records of the state topic,
-        as key and value, that are written with it.
-        ``wonder`` is called now and then where it takes long; what it raises ends the wait.
+        as key and value, that are written with it. ``check`` is called once all is sent, and may refuse the
+        commit. ``wonder`` is called now and then where it takes long; what it raises ends the wait.
         """
         self._send_states(state, others)
-        self._commit(wonder)
+        self._commit(check, wonder)
         self._note_committed()
 
     def commit_in_background(
@@ -328,14 +334,15 @@ class TransactionalProducer:
         state: bytes | None,
         *,
         others: Sequence[tuple[bytes, bytes | None]],
+        check: Callable[[], None],
         committed: Callable[[], None],
     ) -> None:
         """Write the state and begin to commit; one of the next calls tells how that ended.
 
-        It raises what went wrong, or calls ``committed``.
+        It raises what went wrong, or calls ``committed``. ``check`` is called by another thread.
         """
         self._send_states(state, others)
-        self._committing = self._thread.submit(self._commit, lambda: None), committed
+        self._committing = self._thread.submit(self._commit, check, lambda: None), committed
 
     def _send_states(self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]]) -> None:
         self.finish()
@@ -348,7 +355,8 @@ class TransactionalProducer:
         self._since = None
         self._records = self._bytes = 0
 
-    def _commit(self, wonder: Callable[[], None]) -> None:
+    def _commit(self, check: Callable[[], None], wonder: Callable[[], None]) -> None:
+        check()
         self._writer.wait(round(_STEP_S * 1000))
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
 

@@ -250,7 +250,7 @@ class _Definitions:
 
     def show(self) -> None:
         """Commit those that were written, and wait until they can be read."""
-        if self._committer.pending and self._topic in self._producer.topics:
+        if self._producer.holds(self._topic):
             self._committer.commit()
         if self._unseen:
             last_record(self._kafka, self._topic)
