@@ -30,9 +30,9 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 	    $${KAFKA:+--kafka "$$KAFKA"} $${REGISTRY:+--registry "$$REGISTRY"} \
 	    $(if $(STAY),--stay) $(ARGS)
 
-# Three at a time, each with servers of its own (8 GB in all): tests of servers wait more than they compute.
+# Two at a time for each core and one for each 4 GB of memory at the most, each with servers of its own.
 test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
-	@exec $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
+	@exec $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
 test-slow: $(KERNEL) ## Run the tests that `make test` leaves out, since they take minutes and vary what others show
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow $(ARGS)

@@ -7,6 +7,7 @@ be killed) come from ``millrace.local``::
 """
 
 import logging
+import os
 import re
 import signal
 import uuid
@@ -23,6 +24,9 @@ settings.register_profile("millrace", deadline=None, suppress_health_check=[Heal
 settings.load_profile("millrace")
 
 _LIVE_FIXTURES = {"kafka", "registry", "mysql", "mariadb", "database"}
+_WORKER_BYTES = 4 << 30
+"""What a worker and its servers take together: Kafka, MySQL, MariaDB, a registry, Spark, the services."""
+
 _running = pytest.StashKey[list[Component]]()
 
 
@@ -30,6 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.live)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two for a core, since tests of servers wait as much as they compute, but no more than memory allows."""
+    del config
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(2 * (os.cpu_count() or 1), memory // _WORKER_BYTES))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
 from millrace.runtime.exit_codes import ExitCode
 
-from .rows_world import SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_deadletter import millrace
 from .test_rowmapper import differences, run
 
@@ -123,7 +123,7 @@ def take(world, **environment):
         assert process.returncode == 0, world.log("snapshot")
 
 
-@pytest.mark.parametrize("metadata", ["FULL", "least"])
+@pytest.mark.parametrize("metadata", [pytest.param("FULL", marks=pytest.mark.slow), "least"])
 def test_row_topics_equal_tables_that_are_written_to(world, metadata):
     with without_column_names(world.server) if metadata == "least" else nullcontext():
         run(world, TABLES, ROWS)
@@ -170,6 +170,7 @@ def test_a_snapshot_that_is_ended_resumes(world):
     assert ops["r"] <= 1500
 
 
+@MARIADB_IS_SLOW
 def test_a_paused_snapshot_waits_and_resumes(world):
     world.environment["MILLRACE_KAFKA_FENCED_WAIT_S"] = "0"
     run(world, TABLES, ROWS)
@@ -244,6 +245,7 @@ def test_a_table_without_a_key(world):
         assert differences(world) == {}
 
 
+@MARIADB_IS_SLOW
 def test_a_table_without_a_key_waits_for_services_that_have_not_run(world):
     run(world, KEYLESS, "INSERT INTO keyless VALUES ('a', 1), ('a', 1), ('b', 2)")
     with world.services("reader"):
@@ -260,6 +262,7 @@ def test_a_table_without_a_key_waits_for_services_that_have_not_run(world):
                 assert differences(world) == {}
 
 
+@MARIADB_IS_SLOW
 def test_one_table_later(world):
     run(world, "CREATE TABLE one (id INT PRIMARY KEY, v INT); CREATE TABLE two (id INT PRIMARY KEY)")
     run(world, "INSERT INTO one VALUES (1, 1), (2, 2); INSERT INTO two VALUES (1)")
@@ -338,6 +341,7 @@ def signal(*tables):
     return json.dumps({"type": "execute-snapshot", "data": {"data-collections": tables}})
 
 
+@MARIADB_IS_SLOW
 def test_signals_are_followed_each_once(world):
     tables = {name: f"{world.database}.{name}" for name in ("one", "two", "big", "gone")}
     run(world, "CREATE TABLE one (id INT PRIMARY KEY); CREATE TABLE two (id INT PRIMARY KEY)")

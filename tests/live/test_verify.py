@@ -14,7 +14,7 @@ from millrace.contract import Topics
 from millrace.local import MySQL
 from tests.shared import run_python
 
-from .rows_world import SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import INSERTS, TABLES, run
 
 
@@ -73,6 +73,7 @@ def test_the_grants_that_it_needs(world):
     world.server.execute(f"DROP USER '{user}'@'%'")
 
 
+@MARIADB_IS_SLOW
 def test_tables_that_are_written_to_meanwhile(world):
     stop = threading.Event()
     writer = threading.Thread(target=write, args=(world, stop))
@@ -240,7 +241,7 @@ INSERT INTO done VALUES (1);
 REMOVED = "ALTER TABLE parts TRUNCATE PARTITION; ALTER TABLE parts DROP PARTITION"
 
 
-@pytest.mark.parametrize("metadata", ["FULL", "least"])
+@pytest.mark.parametrize("metadata", [pytest.param("FULL", marks=pytest.mark.slow), "least"])
 def test_rows_that_ddl_has_moved_changed_or_removed(world, metadata):
     with ExitStack() as stack:
         if metadata != "FULL":

@@ -12,7 +12,7 @@ from millrace.avro.registry import split_wire_format
 from millrace.kafka.schema_topic import SchemaTopic
 from millrace.runtime.settings import TopicsSettings
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_deadletter import millrace
 from .test_rowmapper import TABLES, WORK, differences, run
 from .test_snapshot import KEYLESS, take, wait_until_merged
@@ -39,6 +39,7 @@ def reader_of(world):
     return read
 
 
+@MARIADB_IS_SLOW
 def test_rows_arrive_and_are_read(world):
     world.environment["MILLRACE_TOPICS_TABLE_PARTITIONS"] = "3"
     with world.services(*SERVICES):
@@ -103,6 +104,7 @@ def test_a_spark_job_reads_events(kafka, registry, mysql, source_name, tmp_path)
         assert [(row["table"], row["operation"], row["rows"]) for row in rows] == [("t", "insert", 3)]
 
 
+@MARIADB_IS_SLOW
 def test_a_snapshot(world):
     run(world, KEYLESS, "INSERT INTO keyless VALUES ('a', 1), ('a', 1), ('b', 2)")
     run(world, "CREATE TABLE one (id INT PRIMARY KEY, v TEXT)", "INSERT INTO one VALUES (1, 'x'), (2, 'y')")
