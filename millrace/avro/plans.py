@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
-from millrace.binlog.declaration import EVENTS, Declaration, DeclaredField, Event, declared_fields
+from millrace.binlog.declaration import EVENTS, Declaration, Event, declared_fields, wire_fields
 from millrace.binlog.events import (
     MariadbGtidEvent,
     QueryEvent,
@@ -71,15 +71,13 @@ _LEFT: Final = (Role.START, Role.PREPARE)
 """Roles that the kernel does not look into."""
 
 
-def _wires(fields: Sequence[DeclaredField]) -> bytes | None:
-    """Give a number per field; None where one of them has none."""
-    wires = bytearray()
-    for field in fields:
-        wire = _WIRES.get(field.type.name)
-        if wire is None or field.optional:
-            return None
-        wires.append(wire)
-    return bytes(wires)
+def _wires(declared: type) -> bytes | None:
+    """Give a number per field; None where one of them has none, or is not always there."""
+    fields = declared_fields(declared)
+    if fields != wire_fields(declared) or any(field.optional or field.since for field in fields):
+        return None
+    wires = [_WIRES.get(field.type.name, 0) for field in fields]
+    return bytes(wires) if all(wires) else None
 
 
 def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int], bytes] | None:
@@ -99,7 +97,7 @@ def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int],
         )
     if layout is Layout.FIELDS:
         own = hasattr(declaration.decode, "__self__")  # a method of the class, not made from its fields
-        wires = None if own else _wires(declaration.fields)
+        wires = None if own else _wires(event_class)
     return None if wires is None else (layout, event_class.role, sides, wires)
 
 
@@ -138,7 +136,7 @@ def _variable_wires(field_type: FieldType) -> bytes:
     assert field_type.record is not None
     if hasattr(field_type.record, "read"):  # its own layout
         return b""
-    wires = _wires(declared_fields(field_type.record)) or b""
+    wires = _wires(field_type.record) or b""
     return wires if len(wires) <= _MOST_WIRES_OF_A_VARIABLE else b""
 
 
