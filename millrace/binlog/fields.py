@@ -276,7 +276,9 @@ def _write_nul_text(value: str) -> bytes:
 
 
 U8 = Annotated[int, _struct_type("uint8", "B", "int")]
-NonZero8 = Annotated[int, FieldType("uint8", "int", _read_non_zero, lambda v: bytes([v]) if v else b"")]
+NonZero8 = Annotated[
+    int, FieldType("uint8 unless 0", "int", _read_non_zero, lambda v: bytes([v]) if v else b"")
+]
 """An integer that is left out where it is 0: 0 is then what is there next, or nothing."""
 U16 = Annotated[int, _struct_type("uint16", "H", "int")]
 U24 = Annotated[int, _odd_integer_type(3)]

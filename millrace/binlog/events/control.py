@@ -38,7 +38,6 @@ __all__ = [
     "StartEventV3",
     "StopEvent",
     "UnknownEvent",
-    "has_checksum_algorithm",
 ]
 
 

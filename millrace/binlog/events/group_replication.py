@@ -21,7 +21,12 @@ from millrace.binlog.fields import (
 from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
-__all__ = ["CertificationItem", "TransactionContextEvent", "ViewChangeEvent", "WriteSetItem"]
+__all__ = [
+    "CertificationItem",
+    "TransactionContextEvent",
+    "ViewChangeEvent",
+    "WriteSetItem",
+]
 
 
 @structure

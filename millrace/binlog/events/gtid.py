@@ -48,9 +48,6 @@ __all__ = [
     "GtidSetEntry",
     "GtidTaggedLogEvent",
     "PreviousGtidsLogEvent",
-    "pack_varint",
-    "read_varint",
-    "sid_text",
 ]
 
 
@@ -63,7 +60,10 @@ def _read_logical_timestamp_type(data: bytes, offset: int, end: int) -> tuple[in
 
 
 LogicalTimestampType = Annotated[
-    int, FieldType("uint8", "int", _read_logical_timestamp_type, lambda value: value.to_bytes(1, "little"))
+    int,
+    FieldType(
+        "uint8, always 2", "int", _read_logical_timestamp_type, lambda value: value.to_bytes(1, "little")
+    ),
 ]
 _ORIGINAL_TIMESTAMP = When("immediate_commit_timestamp", 1 << 55, taken=True)
 _ORIGINAL_VERSION = When("immediate_server_version", 1 << 31, taken=True)

@@ -45,7 +45,6 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
-    "VARIABLES",
     "AnnotateRowsEvent",
     "AutoIncrement",
     "CollationOfCharset",

@@ -9,7 +9,11 @@ from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32
 from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
-__all__ = ["IntvarEvent", "RandEvent", "UserVarEvent"]
+__all__ = [
+    "IntvarEvent",
+    "RandEvent",
+    "UserVarEvent",
+]
 
 
 @event(EventType.INTVAR_EVENT, role=Role.SETTING)

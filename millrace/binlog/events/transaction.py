@@ -27,14 +27,11 @@ from millrace.binlog.inflate import MAX_UNPACKED
 from millrace.binlog.types import EventType
 
 __all__ = [
-    "LargeInnerEvent",
     "PayloadField",
     "TransactionPayloadEvent",
     "XaPrepareLogEvent",
     "XidEvent",
-    "inner_events",
     "payload_events",
-    "unpack_payload",
 ]
 
 
