@@ -272,9 +272,7 @@ def reader(made: type[C], post_header_length: int = 0) -> Callable[[bytes, int, 
     wire = wire_fields(made)
     names = [field.name for field in wire]
     places = [names.index(field.name) for field in declared_fields(made)]
-    arrange: Callable[[list[Any]], Iterable[Any]] = (
-        iter if places == [*range(len(names))] else operator.itemgetter(*places)
-    )
+    arrange = None if places == [*range(len(names))] else operator.itemgetter(*places)
     steps: list[Step] = []
     run: list[DeclaredField] = []
     for field in wire:
@@ -292,7 +290,7 @@ def reader(made: type[C], post_header_length: int = 0) -> Callable[[bytes, int, 
         values: list[Any] = []
         for step in steps:
             offset = step(data, offset, end, values)
-        return made(*arrange(values)), offset
+        return made(*(arrange(values) if arrange else values)), offset
 
     return read
 
@@ -300,10 +298,20 @@ def reader(made: type[C], post_header_length: int = 0) -> Callable[[bytes, int, 
 def writer(declared: type, post_header_length: int = 0) -> Write:
     """Build the writer of a class, where the post-header has that length."""
     wire = wire_fields(declared)
+    names = [field.name for field in wire]
     writers = [_field_writer(field, wire, post_header_length) for field in wire]
+    lengths = [
+        (place, names.index(field.length_of), field.type.write)
+        for place, field in enumerate(wire)
+        if field.length_of is not None and field.since <= post_header_length
+        if wire[names.index(field.length_of)].type.item is None
+    ]
 
     def write(value: Any) -> bytes:
-        return b"".join([write_field(value) for write_field in writers])
+        parts = [write_field(value) for write_field in writers]
+        for place, measured, write_length in lengths:
+            parts[place] = write_length(len(parts[measured]))
+        return b"".join(parts)
 
     return write
 
@@ -313,7 +321,10 @@ def _field_writer(field: DeclaredField, wire: tuple[DeclaredField, ...], post_he
     write, missing = field.type.write, field.since > post_header_length
     if field.hidden:
         measured = next((other for other in wire if other.name == field.length_of), None)
-        return (lambda _: b"") if missing else _length_writer(write, measured)
+        if measured is not None and measured.type.item is not None:
+            count_of = operator.attrgetter(measured.name)
+            return lambda value: write(len(count_of(value)))
+        return (lambda _: b"") if missing or measured else lambda _: write(0)
     get = operator.attrgetter(field.name)
     for other in wire:
         if other.when is not None and other.when.field == field.name and other.when.taken:
@@ -350,16 +361,6 @@ def _conditional_writer(field: DeclaredField, when: When) -> Write:
         return b"" if part is None else write(part)
 
     return write_conditional
-
-
-def _length_writer(write: Write, measured: DeclaredField | None) -> Write:
-    """Build what writes the length of a field, or a constant."""
-    if measured is None:
-        return lambda _value: write(0)
-    get, write_measured = operator.attrgetter(measured.name), measured.type.write
-    if measured.type.item is not None:
-        return lambda value: write(len(get(value)))
-    return lambda value: write(0 if (part := get(value)) is None else len(write_measured(part)))
 
 
 def _announcing_writer(

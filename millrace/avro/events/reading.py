@@ -4,7 +4,7 @@ import io
 import re
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import fastavro
@@ -35,6 +35,9 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _read_long(data: bytes, offset: int) -> tuple[int, int]:
+    byte = data[offset]
+    if byte < 128:
+        return byte >> 1 ^ -(byte & 1), offset + 1
     number = shift = 0
     while True:
         byte = data[offset]
@@ -63,6 +66,7 @@ def _read_text(data: bytes, offset: int) -> tuple[str, int]:
     return _text_of(raw), offset
 
 
+@lru_cache(maxsize=4096)
 def _text_of(raw: bytes) -> str:
     return _ESCAPED.sub(_unescape, raw.decode())
 
@@ -157,6 +161,26 @@ _EVENT_CLASSES: Final = event_classes()
 _ENDS: Final = {each.value: each for each in TransactionEnd}
 
 
+_REPEATED: Final = frozenset({EventType.TABLE_MAP_EVENT, EventType.QUERY_EVENT})
+"""Events that come again and again with the same bytes, where they are small: table maps, BEGIN."""
+_REPEATED_SIZE: Final = 512
+
+
+def _read_event(data: bytes) -> Event:
+    try:
+        index, offset = _read_long(data, 0)
+        event: Event
+        event, offset = _record_reader(_EVENT_CLASSES[index])(data, offset)
+    except (IndexError, UnicodeDecodeError, struct.error) as error:
+        raise _no_record(error) from error
+    if offset != len(data):
+        raise InvalidValueError(f"{len(data) - offset} bytes are left over after the event")
+    return event
+
+
+_read_recurring: Final = lru_cache(maxsize=4096)(_read_event)
+
+
 class EventRecord:
     """A record of the events topic.
 
@@ -216,14 +240,9 @@ class EventRecord:
     def event(self) -> Event:
         """The typed event. Raises InvalidValueError where the record is damaged."""
         if self._event is None:
-            try:
-                index, offset = _read_long(self._data, self._offset)
-                event, offset = _record_reader(_EVENT_CLASSES[index])(self._data, offset)
-            except (IndexError, UnicodeDecodeError, struct.error) as error:
-                raise _no_record(error) from error
-            if offset != len(self._data):
-                raise InvalidValueError(f"{len(self._data) - offset} bytes are left over after the event")
-            self._event = event
+            data = self._data[self._offset :]
+            recurring = self.type_code in _REPEATED and len(data) <= _REPEATED_SIZE
+            self._event = _read_recurring(data) if recurring else _read_event(data)
         return self._event
 
     def beginning(self) -> tuple[int, int] | None:
@@ -247,10 +266,6 @@ class EventRecord:
     def decoded(self) -> BinlogEvent:
         """The event as the codec has it; encoded, it gives the bytes of the log."""
         return BinlogEvent(self.header, self.event, self.checksum, self.post_header_extra)
-
-
-_REPEATED: Final = frozenset({EventType.TABLE_MAP_EVENT, EventType.QUERY_EVENT})
-"""Events that come again and again with the same bytes: table maps, BEGIN."""
 
 
 def _record_opener() -> "Callable[[bytes, int], EventRecord]":

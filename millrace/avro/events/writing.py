@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace import kernel
@@ -39,6 +39,7 @@ def _escape(match: re.Match[str]) -> str:
     return ESCAPE + (ESCAPE if character == ESCAPE else chr(ord(character) - 0xDC00))
 
 
+@lru_cache(maxsize=4096)
 def _write_text(value: str) -> bytes:
     return _write_bytes(_TO_ESCAPE.sub(_escape, value).encode())
 
@@ -92,7 +93,12 @@ def _field_writer(field: DeclaredField) -> Write:
 def _record_writer(declared: type) -> Write:
     """Build the function that writes an event or structure: one writer per field, and one join."""
     writers = [(operator.attrgetter(field.name), _field_writer(field)) for field in declared_fields(declared)]
-    return lambda value: b"".join([write(get(value)) for get, write in writers])
+
+    def write_record(value: Any) -> bytes:
+        return b"".join([write(get(value)) for get, write in writers])
+
+    # Sessions write the same status variables again and again.
+    return lru_cache(maxsize=1024)(write_record) if declared is StatusVariables else write_record
 
 
 _HEAD: Final = [
@@ -175,8 +181,7 @@ class EventSerializer:
             *(table or (None, None)),
         )
         index, write = self._branches[type(decoded.event)]
-        written = [write_field(value) for write_field, value in zip(_HEAD, head, strict=True)]
-        return b"".join((self._prefix, *written, index, write(decoded.event)))
+        return b"".join((self._prefix, *map(operator.call, _HEAD, head), index, write(decoded.event)))
 
     def around(
         self,
