@@ -5,10 +5,17 @@ event or a variable without a plan is left to the reference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
+from inspect import ismethod
 from typing import Any, Final
 
-from millrace.binlog.declaration import EVENTS, Declaration, Event, declared_fields, wire_fields
+from millrace.binlog.declaration import (
+    EVENTS,
+    Declaration,
+    Event,
+    declared_fields,
+    wire_fields,
+)
 from millrace.binlog.events import (
     MariadbGtidEvent,
     QueryEvent,
@@ -24,13 +31,17 @@ from millrace.binlog.state import LogFormat
 
 __all__ = ["EventPlan", "event_plans", "field_kinds", "variable_plans"]
 
-EventPlan = tuple[int, int, int, tuple[int, int, int], bytes, bytes, bytes]
-"""Layout, role, post-header length; version of a rows event and which images it has; wires of the fields;
-the type's name and the branch of the union, as Avro has them."""
+FieldPlan = tuple[int, int, int, int, int]
+"""Wire of a field, its conditions, the place of the field that these ask or that has its length, the bits
+that are asked there, and those that are no part of its own value."""
+
+EventPlan = tuple[int, int, int, tuple[int, int, int], list[FieldPlan], bytes, bytes]
+"""Layout, role, post-header length; version of a rows event and which images it has; plans of the fields; the
+type's name and the branch of the union, as Avro has them."""
 
 
 class Layout(IntEnum):
-    """How an event is laid out: by its fields, or in a way of its own."""
+    """How an event is taken: by its fields alone, or also by what it is."""
 
     FIELDS = 1
     GTID = 2
@@ -54,11 +65,32 @@ _WIRES: Final = {
     "text to the end": 12,
     "text<uint8>": 13,
     "text<uint8> NUL": 14,
+    "lenenc": 15,
+    "bytes[16]": 16,
+    "uint8 unless 0": 17,
+    "uint8, always 2": 18,
+    "zero byte": 19,
+    "StatusVariables": 20,
 }
+_LEFT_WIRE: Final = 21
+"""Of a field that is seldom there, and the reference's."""
+
+
+class Condition(IntFlag):
+    """Whether and how a field is there."""
+
+    OPTIONAL = 1
+    HIDDEN = 2
+    ABSENT = 4
+    WHEN = 8
+    REMAINS = 16
+    SIZED = 32
+
+
 _KINDS: Final = {"int": 1, "long": 1, "uint64": 2, "bytes": 3, "string": 4}
 _OTHER: Final = 5
 _OPTIONAL: Final = 16
-_MOST_WIRES_OF_A_VARIABLE: Final = 4
+_MOST_FIELDS_OF_A_VARIABLE: Final = 4
 
 _LAYOUTS: Final[tuple[tuple[type[Event], Layout], ...]] = (
     (GtidEvent, Layout.GTID),
@@ -71,34 +103,47 @@ _LEFT: Final = (Role.START, Role.PREPARE)
 """Roles that the kernel does not look into."""
 
 
-def _wires(declared: type) -> bytes | None:
-    """Give a number per field; None where one of them has none, or is not always there."""
-    fields = declared_fields(declared)
-    if fields != wire_fields(declared) or any(field.optional or field.since for field in fields):
-        return None
-    wires = [_WIRES.get(field.type.name, 0) for field in fields]
-    return bytes(wires) if all(wires) else None
+def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]:
+    """Give the plans of what stands on the wire."""
+    there = [each for each in wire_fields(declared) if not each.hidden or each.since <= post_header_length]
+    places = {field.name: place for place, field in enumerate(there)}
+    sizes = {field.length_of: place for place, field in enumerate(there)}
+    drops = {each.when.field: each.when.mask for each in there if each.when is not None and each.when.taken}
+    plans = []
+    for field in there:
+        condition = (
+            Condition.OPTIONAL * field.optional
+            | Condition.HIDDEN * field.hidden
+            | Condition.ABSENT * (field.since > post_header_length)
+            | Condition.WHEN * (field.when is not None)
+            | Condition.REMAINS * field.remains
+            | Condition.SIZED * (field.name in sizes)
+        )
+        asked, mask = (places[field.when.field], int(field.when.mask)) if field.when else (0, 0)
+        wire, drop = _WIRES.get(field.type.name, _LEFT_WIRE), drops.get(field.name, 0)
+        plans.append((wire, int(condition), sizes.get(field.name, asked), mask, drop))
+    return plans
 
 
-def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int], bytes] | None:
+def _is_plain(declared: type) -> bool:
+    """Tell whether all fields are always there, in the order of the wire, and can be read."""
+    plain = all(wire != _LEFT_WIRE and not condition for wire, condition, *_ in _field_plans(declared))
+    return plain and wire_fields(declared) == declared_fields(declared)
+
+
+def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int]] | None:
     """Make what of a plan does not depend on the log's format."""
     event_class = declaration.event_class
     if event_class.role in _LEFT:
         return None
     layout = next((each for base, each in _LAYOUTS if issubclass(event_class, base)), Layout.FIELDS)
-    sides = 0, 0, 0
-    wires: bytes | None = b""
-    if issubclass(event_class, RowsEvent):
-        operation = event_class.operation
-        sides = (
-            event_class.version,
-            operation is not RowsOperation.WRITE,
-            operation is not RowsOperation.DELETE,
-        )
-    if layout is Layout.FIELDS:
-        own = hasattr(declaration.decode, "__self__")  # a method of the class, not made from its fields
-        wires = None if own else _wires(event_class)
-    return None if wires is None else (layout, event_class.role, sides, wires)
+    if layout is Layout.FIELDS and (ismethod(declaration.decode) or not _is_plain(event_class)):
+        return None
+    if not issubclass(event_class, RowsEvent):
+        return layout, event_class.role, (0, 0, 0)
+    operation = event_class.operation
+    sides = operation is not RowsOperation.WRITE, operation is not RowsOperation.DELETE
+    return layout, event_class.role, (event_class.version, *sides)
 
 
 _BY_DECODER: Final = {
@@ -119,25 +164,24 @@ def event_plans(
         if plan is None or excess or (observed and plan[0] not in _OBSERVED):
             plans.append(None)
             continue
-        layout, role, sides, wires = plan
-        plans.append((layout, role, known, sides, wires, type_names[code], branches[event_class]))
+        layout, role, sides = plan
+        fields = [] if layout in _OBSERVED else _field_plans(event_class, known)
+        plans.append((layout, role, known, sides, fields, type_names[code], branches[event_class]))
     return plans
 
 
-def variable_plans() -> list[tuple[int, bytes]]:
-    """Give the code of each status variable and the wires of its fields: none where it has no plan."""
-    return [(code, _variable_wires(field_type)) for code, (_, field_type) in VARIABLES.items()]
+def variable_plans() -> list[tuple[int, list[FieldPlan]]]:
+    """Give the code of each status variable and the plans of its fields: none where it is the reference's."""
+    return [(code, _variable_plan(field_type)) for code, (_, field_type) in VARIABLES.items()]
 
 
-def _variable_wires(field_type: FieldType) -> bytes:
-    if field_type.kind != "record":
-        wire = _WIRES.get(field_type.name)
-        return b"" if wire is None else bytes([wire])
-    assert field_type.record is not None
-    if hasattr(field_type.record, "read"):  # its own layout
-        return b""
-    wires = _wires(field_type.record) or b""
-    return wires if len(wires) <= _MOST_WIRES_OF_A_VARIABLE else b""
+def _variable_plan(field_type: FieldType) -> list[FieldPlan]:
+    if field_type.record is None:
+        return [(_WIRES[field_type.name], 0, 0, 0, 0)] if field_type.name in _WIRES else []
+    plans = [] if hasattr(field_type.record, "read") else _field_plans(field_type.record)  # its own layout
+    return (
+        plans if plans and len(plans) <= _MOST_FIELDS_OF_A_VARIABLE and _is_plain(field_type.record) else []
+    )
 
 
 def field_kinds(
