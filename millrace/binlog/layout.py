@@ -262,7 +262,7 @@ def _step(field: DeclaredField, wire: tuple[DeclaredField, ...], post_header_len
 
 
 def is_fixed(field: DeclaredField, post_header_length: int = 0) -> bool:
-    """Tell whether a field is always there and a fixed integer."""
+    """Tell whether a field is always there, with a size that never changes."""
     conditional = field.when is not None or field.remains or field.since > post_header_length
     return bool(field.type.struct_code) and not conditional
 
@@ -327,8 +327,8 @@ def _field_writer(field: DeclaredField, wire: tuple[DeclaredField, ...], post_he
         return (lambda _: b"") if missing or measured else lambda _: write(0)
     get = operator.attrgetter(field.name)
     for other in wire:
-        if other.when is not None and other.when.field == field.name and other.when.taken:
-            return _announcing_writer(get, write, operator.attrgetter(other.name), other.when.mask)
+        if not missing and other.when is not None and other.when.field == field.name and other.when.taken:
+            return _announcing_writer(field, other.name, other.when.mask)
     if field.when is not None and not field.when.taken:
         return _conditional_writer(field, field.when)
     if not field.optional and not missing:
@@ -363,17 +363,22 @@ def _conditional_writer(field: DeclaredField, when: When) -> Write:
     return write_conditional
 
 
-def _announcing_writer(
-    get: Callable[[Any], Any], write: Write, other: Callable[[Any], Any], mask: int
-) -> Write:
+def _announcing_writer(field: DeclaredField, announced: str, mask: int) -> Write:
     """Build what writes an integer of which a bit says whether another field follows; None as nothing."""
+    get, write, get_announced = (
+        operator.attrgetter(field.name),
+        field.type.write,
+        operator.attrgetter(announced),
+    )
 
     def write_announcing(value: Any) -> bytes:
-        number = get(value)
+        number, other = get(value), get_announced(value)
         if number is None:
+            if other is not None:
+                raise EncodeError(f"{announced} is given, where {field.name} is None")
             return b""
         if number & mask:
             raise EncodeError(f"{number} does not leave the highest bit of {len(write(number))} bytes free")
-        return write(number if other(value) is None else number | mask)
+        return write(number if other is None else number | mask)
 
     return write_announcing

@@ -161,6 +161,16 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
         f"{1 << 55} does not leave the highest bit of 7 bytes free",
     ),
     (
+        lambda: real(
+            GtidLogEvent, immediate_commit_timestamp=None, original_commit_timestamp=1
+        ).encode_fields(42),
+        "original_commit_timestamp is given, where immediate_commit_timestamp is None",
+    ),
+    (
+        lambda: real(GtidLogEvent, last_committed=None, sequence_number=None, lt_type=None).encode_fields(25),
+        "a log of this version has no immediate commit timestamp",
+    ),
+    (
         lambda: replace(real(PreviousGtidsLogEvent), format=0, entries=(ENTRY,)).encode_fields(0),
         "tag 'a' in a set of the untagged format",
     ),
