@@ -43,6 +43,7 @@ type's name and the branch of the union, as Avro has them."""
 class Layout(IntEnum):
     """How an event is taken: by its fields alone, or also by what it is."""
 
+    NONE = 0
     FIELDS = 1
     GTID = 2
     MARIADB_GTID = 3
@@ -51,29 +52,39 @@ class Layout(IntEnum):
     ROWS = 6
 
 
+class Wire(IntEnum):
+    """How a field is read; 1 to 8 are unsigned integers of as many bytes."""
+
+    INT32 = 9
+    INT64 = 10
+    REST_BYTES = 11
+    REST_TEXT = 12
+    TEXT8 = 13
+    TEXT8_NUL = 14
+    LENENC = 15
+    BYTES16 = 16
+    UNLESS_ZERO = 17
+    ALWAYS_TWO = 18
+    ZERO = 19
+    STATUS = 20
+    LEFT = 21  # seldom there, and the reference's
+
+
 _WIRES: Final = {
-    "uint8": 1,
-    "uint16": 2,
-    "uint24": 3,
-    "uint32": 4,
-    "uint48": 6,
-    "uint56": 7,
-    "uint64": 8,
-    "int32": 9,
-    "int64": 10,
-    "bytes to the end": 11,
-    "text to the end": 12,
-    "text<uint8>": 13,
-    "text<uint8> NUL": 14,
-    "lenenc": 15,
-    "bytes[16]": 16,
-    "uint8 unless 0": 17,
-    "uint8, always 2": 18,
-    "zero byte": 19,
-    "StatusVariables": 20,
+    **{f"uint{8 * size}": size for size in range(1, 9)},
+    "int32": Wire.INT32,
+    "int64": Wire.INT64,
+    "bytes to the end": Wire.REST_BYTES,
+    "text to the end": Wire.REST_TEXT,
+    "text<uint8>": Wire.TEXT8,
+    "text<uint8> NUL": Wire.TEXT8_NUL,
+    "lenenc": Wire.LENENC,
+    "bytes[16]": Wire.BYTES16,
+    "uint8 unless 0": Wire.UNLESS_ZERO,
+    "uint8, always 2": Wire.ALWAYS_TWO,
+    "zero byte": Wire.ZERO,
+    "StatusVariables": Wire.STATUS,
 }
-_LEFT_WIRE: Final = 21
-"""Of a field that is seldom there, and the reference's."""
 
 
 class Condition(IntFlag):
@@ -120,14 +131,14 @@ def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]
             | Condition.SIZED * (field.name in sizes)
         )
         asked, mask = (places[field.when.field], int(field.when.mask)) if field.when else (0, 0)
-        wire, drop = _WIRES.get(field.type.name, _LEFT_WIRE), drops.get(field.name, 0)
+        wire, drop = _WIRES.get(field.type.name, Wire.LEFT), drops.get(field.name, 0)
         plans.append((wire, int(condition), sizes.get(field.name, asked), mask, drop))
     return plans
 
 
 def _is_plain(declared: type) -> bool:
     """Tell whether all fields are always there, in the order of the wire, and can be read."""
-    plain = all(wire != _LEFT_WIRE and not condition for wire, condition, *_ in _field_plans(declared))
+    plain = all(wire != Wire.LEFT and not condition for wire, condition, *_ in _field_plans(declared))
     return plain and wire_fields(declared) == declared_fields(declared)
 
 
