@@ -11,7 +11,7 @@ import fastavro
 
 from millrace import kernel
 from millrace.avro.events.schema import HEAD, SCHEMA_NAME, HeadField, event_classes
-from millrace.avro.events.writing import ESCAPE
+from millrace.avro.events.writing import ESCAPE, RECURRING_SIZE
 from millrace.avro.plans import field_kinds
 from millrace.avro.registry import SchemaStore, prefix_size, split_wire_format
 from millrace.avro.schemas import load_schema, parsed_schema
@@ -66,9 +66,15 @@ def _read_text(data: bytes, offset: int) -> tuple[str, int]:
     return _text_of(raw), offset
 
 
-@lru_cache(maxsize=4096)
-def _text_of(raw: bytes) -> str:
+def _decode_text(raw: bytes) -> str:
     return _ESCAPED.sub(_unescape, raw.decode())
+
+
+_decode_name: Final = lru_cache(maxsize=4096)(_decode_text)
+
+
+def _text_of(raw: bytes) -> str:
+    return _decode_name(raw) if len(raw) <= RECURRING_SIZE else _decode_text(raw)
 
 
 def _read_double(data: bytes, offset: int) -> tuple[float, int]:
@@ -163,7 +169,6 @@ _ENDS: Final = {each.value: each for each in TransactionEnd}
 
 _REPEATED: Final = frozenset({EventType.TABLE_MAP_EVENT, EventType.QUERY_EVENT})
 """Events that come again and again with the same bytes, where they are small: table maps, BEGIN."""
-_REPEATED_SIZE: Final = 512
 
 
 def _read_event(data: bytes) -> Event:
@@ -241,7 +246,7 @@ class EventRecord:
         """The typed event. Raises InvalidValueError where the record is damaged."""
         if self._event is None:
             data = self._data[self._offset :]
-            recurring = self.type_code in _REPEATED and len(data) <= _REPEATED_SIZE
+            recurring = self.type_code in _REPEATED and len(data) <= RECURRING_SIZE
             self._event = _read_recurring(data) if recurring else _read_event(data)
         return self._event
 

@@ -25,12 +25,14 @@ from millrace.binlog.types import EventType
 if TYPE_CHECKING:
     from millrace.kernel.events import EventRecordWriter
 
-__all__ = ["ESCAPE", "EventSerializer"]
+__all__ = ["ESCAPE", "RECURRING_SIZE", "EventSerializer"]
 
 Write = Callable[[Any], bytes]
 _SIGN_BIT: Final = 1 << 63
 ESCAPE: Final = "\ufdd0"
 """Stands in front of the character of a byte that is not UTF-8, and of another of itself."""
+RECURRING_SIZE: Final = 512
+"""What is longer is not remembered."""
 _TO_ESCAPE: Final = re.compile(f"[{ESCAPE}\udc80-\udcff]")
 
 
@@ -39,9 +41,15 @@ def _escape(match: re.Match[str]) -> str:
     return ESCAPE + (ESCAPE if character == ESCAPE else chr(ord(character) - 0xDC00))
 
 
-@lru_cache(maxsize=4096)
-def _write_text(value: str) -> bytes:
+def _encode_text(value: str) -> bytes:
     return _write_bytes(_TO_ESCAPE.sub(_escape, value).encode())
+
+
+_encode_name: Final = lru_cache(maxsize=4096)(_encode_text)
+
+
+def _write_text(value: str) -> bytes:
+    return _encode_name(value) if len(value) <= RECURRING_SIZE else _encode_text(value)
 
 
 def _write_bytes(value: bytes) -> bytes:
