@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.binlog.declaration import DeclaredField, declared_fields
+from millrace.binlog.declaration import DeclaredField, declared_fields, wire_fields
 from millrace.binlog.events import EVENTS
 from millrace.binlog.fields import FieldType
 from millrace.binlog.types import EventType
@@ -28,13 +28,13 @@ def events_text() -> str:
     parts.append("")
     for code in sorted(EVENTS):
         declaration = EVENTS[code]
-        parts += _section(declaration.event_class, f"{EventType(code).name}, {code}", declaration.fields)
+        parts += _section(declaration.event_class, f"{EventType(code).name}, {code}")
         parts.append(_vectors(code))
         for field in declaration.fields:
             _collect(field.type, structures)
     parts.append("## Structures\n\nWhat stands inside the fields above.\n")
     for name in sorted(structures):
-        parts += _section(structures[name], "", declared_fields(structures[name]), level=3)
+        parts += _section(structures[name], "", level=3)
     return "\n".join(parts).rstrip()
 
 
@@ -66,22 +66,32 @@ def _vectors(code: int) -> str:
     return " ".join(said) + "\n"
 
 
-def _section(
-    declared: type, kind: str, fields: tuple[DeclaredField, ...], *, level: int = 2
-) -> Iterator[str]:
+def _section(declared: type, kind: str, *, level: int = 2) -> Iterator[str]:
     yield f"{'#' * level} {declared.__name__}\n"
     if kind:
         yield f"*{kind}*\n"
     yield "\n\n".join(_plain(paragraph) for paragraph in (declared.__doc__ or "").split("\n\n")) + "\n"
-    if not fields:
+    if not wire_fields(declared):
         return
-    post_header = [field for field in fields if field.section == "post-header"]
-    rest = [field for field in fields if field.section != "post-header"]
     yield "| field | type | part |\n| --- | --- | --- |"
-    for field in post_header + rest:
+    for field in wire_fields(declared):
         part = "" if field.section == "item" else field.section
-        yield f"| {field.name} | {_type_name(field.type)}{'?' if field.optional else ''} | {part} |"
+        described = f"{_type_name(field.type)}{'?' if field.optional else ''}{_presence(field)}"
+        yield f"| {field.name} | {described} | {part} |"
     yield ""
+
+
+def _presence(field: DeclaredField) -> str:
+    """Say when a field is there, or what it is the length of."""
+    said = [f"length of {field.length_of}"] if field.length_of else []
+    if field.since:
+        said.append(f"post-header of {field.since} bytes")
+    if field.when is not None:
+        bit = "no bit" if field.when.unset else "a bit"
+        said.append(f"{bit} of {int(field.when.mask):#x} in {field.when.field}")
+    if field.remains:
+        said.append("if the event goes on")
+    return "".join(f"; {each}" for each in said)
 
 
 def _plain(paragraph: str) -> str:

@@ -18,8 +18,10 @@ __all__ = ["Pack", "Writer", "array_of_strings", "long", "packer", "string", "wr
 Writer = Callable[[Any], bytes]
 """From a value to its bytes."""
 
-_HALF: Final = 1 << 14
-_LOW: Final = _HALF - 1
+_NULL: Final = b"\x00"
+"""The branch null of ["null", …]."""
+_SOME: Final = b"\x02"
+"""The branch after null."""
 
 
 def _varint(number: int) -> bytes:
@@ -32,40 +34,17 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-# Varints of up to 14 bits, and the two bytes that 14 bits take when more follow: a long is 1 to 5 of these.
-_LAST: Final = [_varint(number) for number in range(_HALF)]
-_MORE: Final = [bytes((number & 127 | 128, number >> 7 | 128)) for number in range(_HALF)]
-
-_NULL: Final = b"\x00"
-"""The branch null of ["null", …]."""
-_SOME: Final = b"\x02"
-"""The branch after null."""
-
-_LAST_SOME: Final = [_SOME + varint for varint in _LAST]
-_MORE_SOME: Final = [_SOME + varint for varint in _MORE]
-_SIZE_SOME: Final = [_SOME + _varint(2 * size) for size in range(_HALF)]
+_SMALL: Final = [_varint(number) for number in range(1 << 14)]
 
 
 def long(value: int) -> bytes:
     """Write an int or long: zigzag, then a varint. Raises OverflowError beyond 64 bits."""
-    number = value + value if value >= 0 else -value - value - 1
-    if number < _HALF:
-        return _LAST[number]
-    return _MORE[number & _LOW] + _rest(number >> 14)
-
-
-def _rest(number: int) -> bytes:
-    if number < _HALF:
-        return _LAST[number]
-    low, number = number & _LOW, number >> 14
-    if number < _HALF:
-        return _MORE[low] + _LAST[number]
-    middle, number = number & _LOW, number >> 14
-    if number < _HALF:
-        return _MORE[low] + _MORE[middle] + _LAST[number]
-    if number >> 22:
+    number = value << 1 if value >= 0 else ~value << 1 | 1
+    if number < 1 << 14:
+        return _SMALL[number]
+    if number >> 64:
         raise OverflowError("a long of Avro has 64 bits")
-    return _MORE[low] + _MORE[middle] + _varint(number)
+    return _varint(number)
 
 
 def string(value: str) -> bytes:
@@ -131,28 +110,12 @@ _PLAIN: Final[dict[str, Writer]] = {
 }
 
 
-def _nullable_long(value: int | None) -> bytes:
-    if value is None:
-        return _NULL
-    number = value + value if value >= 0 else -value - value - 1
-    if number < _HALF:
-        return _LAST_SOME[number]
-    return _MORE_SOME[number & _LOW] + _rest(number >> 14)
-
-
 def _nullable_string(value: str | None) -> bytes:
+    """Write a string, and refuse a lone surrogate."""
     if value is None:
         return _NULL
     data = value.encode()
-    size = len(data)
-    return (_SIZE_SOME[size] if size < _HALF else _SOME + long(size)) + data
-
-
-def _nullable_bytes(value: bytes | None) -> bytes:
-    if value is None:
-        return _NULL
-    size = len(value)
-    return (_SIZE_SOME[size] if size < _HALF else _SOME + long(size)) + value
+    return _SOME + long(len(data)) + data
 
 
 _pack_float = struct.Struct("<Bf").pack
@@ -168,11 +131,8 @@ def _nullable_double(value: float | None) -> bytes:
 
 
 _NULLABLE: Final[dict[str, Writer]] = {
-    "int": _nullable_long,
-    "long": _nullable_long,
     "float": _nullable_float,
     "double": _nullable_double,
-    "bytes": _nullable_bytes,
     "string": _nullable_string,
 }
 

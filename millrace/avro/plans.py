@@ -5,10 +5,17 @@ event or a variable without a plan is left to the reference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
+from inspect import ismethod
 from typing import Any, Final
 
-from millrace.binlog.declaration import EVENTS, Declaration, DeclaredField, Event, declared_fields
+from millrace.binlog.declaration import (
+    EVENTS,
+    Declaration,
+    Event,
+    declared_fields,
+    wire_fields,
+)
 from millrace.binlog.events import (
     MariadbGtidEvent,
     QueryEvent,
@@ -24,14 +31,19 @@ from millrace.binlog.state import LogFormat
 
 __all__ = ["EventPlan", "event_plans", "field_kinds", "variable_plans"]
 
-EventPlan = tuple[int, int, int, tuple[int, int, int], bytes, bytes, bytes]
-"""Layout, role, post-header length; version of a rows event and which images it has; wires of the fields;
-the type's name and the branch of the union, as Avro has them."""
+FieldPlan = tuple[int, int, int, int, int]
+"""Wire of a field, its conditions, the place of the field that these ask or that has its length, the bits
+that are asked there, and those that are no part of its own value."""
+
+EventPlan = tuple[int, int, int, tuple[int, int, int], list[FieldPlan], bytes, bytes]
+"""Layout, role, post-header length; version of a rows event and which images it has; plans of the fields; the
+type's name and the branch of the union, as Avro has them."""
 
 
 class Layout(IntEnum):
-    """How an event is laid out: by its fields, or in a way of its own."""
+    """How an event is taken: by its fields alone, or also by what it is."""
 
+    NONE = 0
     FIELDS = 1
     GTID = 2
     MARIADB_GTID = 3
@@ -40,25 +52,56 @@ class Layout(IntEnum):
     ROWS = 6
 
 
+class Wire(IntEnum):
+    """How a field is read; 1 to 8 are unsigned integers of as many bytes."""
+
+    INT32 = 9
+    INT64 = 10
+    REST_BYTES = 11
+    REST_TEXT = 12
+    TEXT8 = 13
+    TEXT8_NUL = 14
+    LENENC = 15
+    BYTES16 = 16
+    UNLESS_ZERO = 17
+    ALWAYS_TWO = 18
+    ZERO = 19
+    STATUS = 20
+    LEFT = 21  # seldom there, and the reference's
+
+
 _WIRES: Final = {
-    "uint8": 1,
-    "uint16": 2,
-    "uint24": 3,
-    "uint32": 4,
-    "uint48": 6,
-    "uint56": 7,
-    "uint64": 8,
-    "int32": 9,
-    "int64": 10,
-    "bytes to the end": 11,
-    "text to the end": 12,
-    "text<uint8>": 13,
-    "text<uint8> NUL": 14,
+    **{f"uint{8 * size}": size for size in range(1, 9)},
+    "int32": Wire.INT32,
+    "int64": Wire.INT64,
+    "bytes to the end": Wire.REST_BYTES,
+    "text to the end": Wire.REST_TEXT,
+    "text<uint8>": Wire.TEXT8,
+    "text<uint8> NUL": Wire.TEXT8_NUL,
+    "lenenc": Wire.LENENC,
+    "bytes[16]": Wire.BYTES16,
+    "uint8 unless 0": Wire.UNLESS_ZERO,
+    "uint8, always 2": Wire.ALWAYS_TWO,
+    "zero byte": Wire.ZERO,
+    "StatusVariables": Wire.STATUS,
 }
+
+
+class Condition(IntFlag):
+    """Whether and how a field is there."""
+
+    OPTIONAL = 1
+    HIDDEN = 2
+    ABSENT = 4
+    WHEN = 8
+    REMAINS = 16
+    SIZED = 32
+
+
 _KINDS: Final = {"int": 1, "long": 1, "uint64": 2, "bytes": 3, "string": 4}
 _OTHER: Final = 5
 _OPTIONAL: Final = 16
-_MOST_WIRES_OF_A_VARIABLE: Final = 4
+_MOST_FIELDS_OF_A_VARIABLE: Final = 4
 
 _LAYOUTS: Final[tuple[tuple[type[Event], Layout], ...]] = (
     (GtidEvent, Layout.GTID),
@@ -71,36 +114,47 @@ _LEFT: Final = (Role.START, Role.PREPARE)
 """Roles that the kernel does not look into."""
 
 
-def _wires(fields: Sequence[DeclaredField]) -> bytes | None:
-    """Give a number per field; None where one of them has none."""
-    wires = bytearray()
-    for field in fields:
-        wire = _WIRES.get(field.type.name)
-        if wire is None or field.optional:
-            return None
-        wires.append(wire)
-    return bytes(wires)
+def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]:
+    """Give the plans of what stands on the wire."""
+    there = [each for each in wire_fields(declared) if not each.hidden or each.since <= post_header_length]
+    places = {field.name: place for place, field in enumerate(there)}
+    sizes = {field.length_of: place for place, field in enumerate(there)}
+    drops = {each.when.field: each.when.mask for each in there if each.when is not None and each.when.taken}
+    plans = []
+    for field in there:
+        condition = (
+            Condition.OPTIONAL * field.optional
+            | Condition.HIDDEN * field.hidden
+            | Condition.ABSENT * (field.since > post_header_length)
+            | Condition.WHEN * (field.when is not None)
+            | Condition.REMAINS * field.remains
+            | Condition.SIZED * (field.name in sizes)
+        )
+        asked, mask = (places[field.when.field], int(field.when.mask)) if field.when else (0, 0)
+        wire, drop = _WIRES.get(field.type.name, Wire.LEFT), drops.get(field.name, 0)
+        plans.append((wire, int(condition), sizes.get(field.name, asked), mask, drop))
+    return plans
 
 
-def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int], bytes] | None:
+def _is_plain(declared: type) -> bool:
+    """Tell whether all fields are always there, in the order of the wire, and can be read."""
+    plain = all(wire != Wire.LEFT and not condition for wire, condition, *_ in _field_plans(declared))
+    return plain and wire_fields(declared) == declared_fields(declared)
+
+
+def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int]] | None:
     """Make what of a plan does not depend on the log's format."""
     event_class = declaration.event_class
     if event_class.role in _LEFT:
         return None
     layout = next((each for base, each in _LAYOUTS if issubclass(event_class, base)), Layout.FIELDS)
-    sides = 0, 0, 0
-    wires: bytes | None = b""
-    if issubclass(event_class, RowsEvent):
-        operation = event_class.operation
-        sides = (
-            event_class.version,
-            operation is not RowsOperation.WRITE,
-            operation is not RowsOperation.DELETE,
-        )
-    if layout is Layout.FIELDS:
-        own = hasattr(declaration.decode, "__self__")  # a method of the class, not made from its fields
-        wires = None if own else _wires(declaration.fields)
-    return None if wires is None else (layout, event_class.role, sides, wires)
+    if layout is Layout.FIELDS and (ismethod(declaration.decode) or not _is_plain(event_class)):
+        return None
+    if not issubclass(event_class, RowsEvent):
+        return layout, event_class.role, (0, 0, 0)
+    operation = event_class.operation
+    sides = operation is not RowsOperation.WRITE, operation is not RowsOperation.DELETE
+    return layout, event_class.role, (event_class.version, *sides)
 
 
 _BY_DECODER: Final = {
@@ -121,25 +175,24 @@ def event_plans(
         if plan is None or excess or (observed and plan[0] not in _OBSERVED):
             plans.append(None)
             continue
-        layout, role, sides, wires = plan
-        plans.append((layout, role, known, sides, wires, type_names[code], branches[event_class]))
+        layout, role, sides = plan
+        fields = [] if layout in _OBSERVED else _field_plans(event_class, known)
+        plans.append((layout, role, known, sides, fields, type_names[code], branches[event_class]))
     return plans
 
 
-def variable_plans() -> list[tuple[int, bytes]]:
-    """Give the code of each status variable and the wires of its fields: none where it has no plan."""
-    return [(code, _variable_wires(field_type)) for code, (_, field_type) in VARIABLES.items()]
+def variable_plans() -> list[tuple[int, list[FieldPlan]]]:
+    """Give the code of each status variable and the plans of its fields: none where it is the reference's."""
+    return [(code, _variable_plan(field_type)) for code, (_, field_type) in VARIABLES.items()]
 
 
-def _variable_wires(field_type: FieldType) -> bytes:
-    if field_type.kind != "record":
-        wire = _WIRES.get(field_type.name)
-        return b"" if wire is None else bytes([wire])
-    assert field_type.record is not None
-    if hasattr(field_type.record, "read"):  # its own layout
-        return b""
-    wires = _wires(declared_fields(field_type.record)) or b""
-    return wires if len(wires) <= _MOST_WIRES_OF_A_VARIABLE else b""
+def _variable_plan(field_type: FieldType) -> list[FieldPlan]:
+    if field_type.record is None:
+        return [(_WIRES[field_type.name], 0, 0, 0, 0)] if field_type.name in _WIRES else []
+    plans = [] if hasattr(field_type.record, "read") else _field_plans(field_type.record)  # its own layout
+    return (
+        plans if plans and len(plans) <= _MOST_FIELDS_OF_A_VARIABLE and _is_plain(field_type.record) else []
+    )
 
 
 def field_kinds(

@@ -10,27 +10,46 @@
         new_log_ident: RestText = body()
 
 ``role`` is what the event is to its transaction (:mod:`millrace.binlog.grammar`). From the declaration follow
-the frozen slotted class, the decoder, the encoder, the Avro record and the row in ``docs/events.md``. A list
-whose count stands before it is ``Annotated[tuple[Item, ...], Counted(U32)]``. An event whose layout the field
-types cannot say (a field that is there only under a condition, a length that stands elsewhere) still declares
-its fields and brings two methods, ``decode_fields`` and ``encode_fields``; the rest follows as well.
+the frozen slotted class, the decoder, the encoder, the Avro record and the row in ``docs/events.md``.
 
 A post-header has the length that the log's format description gives. ``post_header_lengths`` lists the
 lengths for which a layout is known; a longer one than these has its excess kept beside the event (see
 :mod:`millrace.binlog.event_codec`), a shorter one than all of them is an error.
+
+What a field type alone cannot say:
+
+- a list whose count stands before it is ``Annotated[tuple[Item, ...], Counted(U32)]``;
+- ``gtrid_length: ClassVar[U32] = body(length_of="gtrid")`` stands on the wire and is no field: it is how many
+  bytes a later field takes, or how many items a list has. A ``ClassVar`` without ``length_of`` is a constant,
+  as :data:`~millrace.binlog.fields.Zero`;
+- ``since=42``: the field is there where the post-header has 42 bytes or more, else it is ``absent``;
+- ``when=When("flags2", 2)``: it is there where another field, before it, says so;
+- ``remains=True``: it is there where the event does not end before it.
+
+An event whose layout this cannot say declares its fields and brings ``decode_fields`` and ``encode_fields``,
+with the reason in its docstring; the rest follows as well.
 """
 
 import dataclasses
-import struct
-import types
-import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from millrace.binlog.errors import TrailingBytesError, UnsupportedError
-from millrace.binlog.fields import Counted, FieldType, Read, Write, truncated
+from millrace.binlog.fields import FieldType, Read, Write, truncated
 from millrace.binlog.grammar import Role
+from millrace.binlog.layout import (
+    STRUCTURES,
+    DeclaredField,
+    When,
+    declared_fields,
+    is_fixed,
+    read_many,
+    reader,
+    struct_of,
+    wire_fields,
+    writer,
+)
 from millrace.binlog.types import EventType
 from millrace.binlog.values import value
 
@@ -39,6 +58,7 @@ __all__ = [
     "Declaration",
     "DeclaredField",
     "Event",
+    "When",
     "abstract_event",
     "body",
     "declared_fields",
@@ -47,10 +67,10 @@ __all__ = [
     "post_header",
     "read_structures",
     "structure",
+    "wire_fields",
     "write_structures",
 ]
 
-Section = Literal["post-header", "body", "item"]
 DecodeFields = Callable[[bytes, int, int, int], "Event"]
 EncodeFields = Callable[[Any, int], bytes]
 C = TypeVar("C")
@@ -98,16 +118,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredField:
-    """One field of a declaration; ``optional`` says that the wire may lack it, which is ``None`` here."""
-
-    name: str
-    section: Section
-    type: FieldType
-    optional: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Declaration:
     """All that follows from declaring an event type.
 
@@ -142,193 +152,79 @@ class Declaration:
 EVENTS: dict[int, Declaration] = {}
 """Every declared event type by its type code."""
 
-_STRUCTURES: dict[type, FieldType] = {}
 
-
-def post_header(*, default: Any = dataclasses.MISSING) -> Any:
+def post_header(*, default: Any = dataclasses.MISSING, **presence: Any) -> Any:
     """Declare a field of the post-header."""
-    return dataclasses.field(default=default, metadata={"section": "post-header"})
+    return dataclasses.field(default=default, metadata={"section": "post-header", **presence})
 
 
-def body(*, default: Any = dataclasses.MISSING) -> Any:
+def body(*, default: Any = dataclasses.MISSING, **presence: Any) -> Any:
     """Declare a field of the body."""
-    return dataclasses.field(default=default, metadata={"section": "body"})
+    return dataclasses.field(default=default, metadata={"section": "body", **presence})
 
 
-def item(*, default: Any = dataclasses.MISSING) -> Any:
+def item(*, default: Any = dataclasses.MISSING, **presence: Any) -> Any:
     """Declare a field of a structure that stands inside a field."""
-    return dataclasses.field(default=default, metadata={"section": "item"})
-
-
-def _field_type(annotation: Any) -> tuple[FieldType, bool]:
-    """Find the wire type in an annotation, and whether None is allowed."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        inner, none = typing.get_args(annotation)
-        assert none is type(None)
-        return _field_type(inner)[0], True
-    if typing.get_origin(annotation) is typing.Annotated:
-        for mark in annotation.__metadata__:
-            if isinstance(mark, FieldType):
-                return mark, False
-            if isinstance(mark, Counted):
-                items = _field_type(typing.get_args(annotation)[0])[0].item
-                assert items is not None
-                return _counted_type(items, _field_type(mark.count)[0]), False
-    if typing.get_origin(annotation) is tuple:
-        return _array_type(_field_type(typing.get_args(annotation)[0])[0]), False
-    if annotation in _STRUCTURES:
-        return _STRUCTURES[annotation], False
-    raise TypeError(f"{annotation} is not a wire type")
-
-
-def _array_type(of: FieldType) -> FieldType:
-    """Items one after the other to the end of what holds them."""
-
-    def read(data: bytes, offset: int, end: int) -> tuple[tuple[Any, ...], int]:
-        values = []
-        while offset < end:
-            value, offset = of.read(data, offset, end)
-            values.append(value)
-        return tuple(values), offset
-
-    def write(values: tuple[Any, ...]) -> bytes:
-        return b"".join(map(of.write, values))
-
-    return FieldType(f"{of.name} …", "array", read, write, item=of)
+    return dataclasses.field(default=default, metadata={"section": "item", **presence})
 
 
 def read_structures(
     kind: type[C], count: int, data: bytes, offset: int, end: int
 ) -> tuple[tuple[C, ...], int]:
     """Read structures whose count stands elsewhere; :func:`write_structures` is the inverse."""
-    return _read_many(_STRUCTURES[kind].read, count, data, offset, end)
+    return read_many(STRUCTURES[kind].read, count, data, offset, end)
 
 
 def write_structures(structures: Iterable[object]) -> bytes:
     """Write structures one after the other, without their count."""
-    return b"".join([_STRUCTURES[type(one)].write(one) for one in structures])
+    return b"".join([STRUCTURES[type(one)].write(one) for one in structures])
 
 
-def _read_many(read: Read, count: int, data: bytes, offset: int, end: int) -> tuple[tuple[Any, ...], int]:
-    values = []
-    for _ in range(count):
-        value, offset = read(data, offset, end)
-        values.append(value)
-    return tuple(values), offset
+def _generated_codec(event_class: type[E], lengths: tuple[int, ...]) -> tuple[DecodeFields, EncodeFields]:
+    """Build decoder and encoder, one of each per length of the post-header where the fields depend on it."""
+    if not any(field.since for field in wire_fields(event_class)):
+        return _decoder(event_class, lengths[-1]), _encoder(event_class, lengths[-1])
+    decoders = {length: _decoder(event_class, length) for length in lengths}
+    encoders = {length: _encoder(event_class, length) for length in lengths}
+
+    def decode(data: bytes, offset: int, end: int, post_header_length: int) -> Event:
+        return decoders[post_header_length](data, offset, end, post_header_length)
+
+    def encode(value: Event, post_header_length: int) -> bytes:
+        return encoders[post_header_length](value, post_header_length)
+
+    return decode, encode
 
 
-def _counted_type(of: FieldType, count: FieldType) -> FieldType:
-    """Items one after the other, after their number; each takes a byte at least, so the event bounds them."""
-
-    def read(data: bytes, offset: int, end: int) -> tuple[tuple[Any, ...], int]:
-        number, offset = count.read(data, offset, end)
-        return _read_many(of.read, number, data, offset, end)
-
-    def write(values: tuple[Any, ...]) -> bytes:
-        return count.write(len(values)) + b"".join(map(of.write, values))
-
-    return FieldType(f"{of.name} … ({count.name} of them)", "array", read, write, item=of)
-
-
-_declared_fields: dict[type, tuple[DeclaredField, ...]] = {}
-
-
-def declared_fields(declared: type) -> tuple[DeclaredField, ...]:
-    """List the fields of an event or structure class in wire order."""
-    found = _declared_fields.get(declared)
-    if found is None:
-        hints = typing.get_type_hints(declared, include_extras=True)
-        found = _declared_fields[declared] = tuple(
-            DeclaredField(field.name, field.metadata["section"], *_field_type(hints[field.name]))
-            for field in dataclasses.fields(declared)
-        )
-    return found
-
-
-Step = Callable[[bytes, int, int, list[Any]], int]
-
-
-def _struct_step(run: list[DeclaredField]) -> Step:
-    layout = struct.Struct("<" + "".join(field.type.struct_code for field in run))
-    unpack, size, names = layout.unpack_from, layout.size, ", ".join(field.name for field in run)
-
-    def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
-        after = offset + size
-        if after > end:
-            raise truncated(names, size, offset, end)
-        values += unpack(data, offset)
-        return after
-
-    return step
-
-
-def _reader_step(read: Read) -> Step:
-    def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
-        value, after = read(data, offset, end)
-        values.append(value)
-        return after
-
-    return step
-
-
-def _reader(
-    make: Callable[..., C], fields: tuple[DeclaredField, ...]
-) -> Callable[[bytes, int, int], tuple[C, int]]:
-    """Build the reader of consecutive fields: one step per run of fixed integers, one per other field."""
-    steps: list[Step] = []
-    run: list[DeclaredField] = []
-    for field in fields:
-        if field.type.struct_code:
-            run.append(field)
-            continue
-        if run:
-            steps.append(_struct_step(run))
-            run = []
-        steps.append(_reader_step(field.type.read))
-    if run:
-        steps.append(_struct_step(run))
-
-    def read(data: bytes, offset: int, end: int) -> tuple[C, int]:
-        values: list[Any] = []
-        for step in steps:
-            offset = step(data, offset, end, values)
-        return make(*values), offset
-
-    return read
-
-
-def _writer(fields: tuple[DeclaredField, ...]) -> Write:
-    writers = [(field.name, field.type.write) for field in fields]
-
-    def write(value: Any) -> bytes:
-        return b"".join([write_field(getattr(value, name)) for name, write_field in writers])
-
-    return write
-
-
-def _generated_codec(
-    event_class: type[E], fields: tuple[DeclaredField, ...]
-) -> tuple[DecodeFields, EncodeFields]:
-    read, write = _reader(event_class, fields), _writer(fields)
+def _encoder(event_class: type[E], post_header_length: int) -> EncodeFields:
+    write = writer(event_class, post_header_length)
 
     def encode(value: Event, _post_header_length: int) -> bytes:
         return write(value)
 
-    if fields and all(field.type.struct_code for field in fields):
-        return _fixed_decoder(event_class, fields), encode
+    return encode
+
+
+def _decoder(event_class: type[E], post_header_length: int) -> DecodeFields:
+    fields = declared_fields(event_class)
+    if fields and fields == wire_fields(event_class) and all(is_fixed(field) for field in fields):
+        return _fixed_decoder(event_class, fields)
+    read = reader(event_class, post_header_length)
 
     def decode(data: bytes, offset: int, end: int, _post_header_length: int) -> Event:
+        if offset + post_header_length > end:
+            raise truncated("post-header", post_header_length, offset, end)
         value, offset = read(data, offset, end)
         if offset != end:
             raise TrailingBytesError(f"{end - offset} bytes are left over after the last field")
         return value
 
-    return decode, encode
+    return decode
 
 
 def _fixed_decoder(event_class: type[E], fields: tuple[DeclaredField, ...]) -> DecodeFields:
     """Build the decoder of an event that consists of fixed integers alone."""
-    layout = struct.Struct("<" + "".join(field.type.struct_code for field in fields))
+    layout = struct_of(fields)
     unpack, size, names = layout.unpack_from, layout.size, ", ".join(field.name for field in fields)
 
     def decode(data: bytes, offset: int, end: int, _post_header_length: int) -> Event:
@@ -341,10 +237,10 @@ def _fixed_decoder(event_class: type[E], fields: tuple[DeclaredField, ...]) -> D
     return decode
 
 
-def _post_header_size(fields: tuple[DeclaredField, ...]) -> int:
-    codes = [field.type.struct_code for field in fields if field.section == "post-header"]
-    assert all(codes), "a post-header of other than fixed integers needs post_header_lengths"
-    return struct.calcsize("<" + "".join(codes))
+def _post_header_size(declared: type) -> int:
+    fields = [field for field in wire_fields(declared) if field.section == "post-header"]
+    assert all(map(is_fixed, fields)), "a post-header of other than fixed integers needs post_header_lengths"
+    return struct_of(fields).size
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
@@ -366,16 +262,16 @@ def event(
     def declare(declared: type[E]) -> type[E]:
         event_class = value(declared)
         event_class.event_type, event_class.role = event_type, role
-        fields = declared_fields(event_class)
+        lengths = post_header_lengths or (_post_header_size(event_class),)
         decode: DecodeFields
         encode: EncodeFields
         if event_class.decode_fields.__func__ is Event.decode_fields.__func__:  # type: ignore[attr-defined]  # classmethods carry their function
-            decode, encode = _generated_codec(event_class, fields)
+            decode, encode = _generated_codec(event_class, lengths)
             event_class.decode_fields = staticmethod(decode)  # type: ignore[assignment,method-assign]
             event_class.encode_fields = encode  # type: ignore[assignment,method-assign]
         else:
             decode, encode = event_class.decode_fields, event_class.encode_fields
-        lengths = post_header_lengths or (_post_header_size(fields),)
+        fields = declared_fields(event_class)
         EVENTS[event_type] = Declaration(event_type, event_class, fields, lengths, extensible, decode, encode)
         return event_class
 
@@ -389,8 +285,7 @@ def structure(declared: type[C]) -> type[C]:
     A class with ``read`` (static) and ``write`` brings its own layout; else they follow from the fields.
     """
     made = value(declared)
-    fields = declared_fields(made)
-    read: Read = getattr(made, "read", None) or _reader(made, fields)
-    write: Write = getattr(made, "write", None) or _writer(fields)
-    _STRUCTURES[made] = FieldType(made.__name__, "record", read, write, record=made)
+    read: Read = getattr(made, "read", None) or reader(made)
+    write: Write = getattr(made, "write", None) or writer(made)
+    STRUCTURES[made] = FieldType(made.__name__, "record", read, write, record=made)
     return made

@@ -36,6 +36,7 @@ __all__ = [
     "Kind",
     "Lenenc",
     "LenencBytes",
+    "NonZero8",
     "PaddedText40",
     "PaddedText50",
     "Read",
@@ -47,6 +48,7 @@ __all__ = [
     "Text32",
     "TextNul",
     "Write",
+    "Zero",
     "decode_text",
     "encode_text",
     "pack_lenenc",
@@ -67,7 +69,8 @@ class FieldType:
     ``read(data, offset, end)`` gives the value and the offset after it and never looks at or past ``end``;
     ``write(value)`` gives the bytes. ``kind`` is the Avro value that the field becomes: ``uint64`` is a long
     that holds the same 64 bits; ``record`` and ``array`` name their content in ``record`` and ``item``.
-    ``struct_code`` is set where :mod:`struct` knows the type: runs of such fields are read in one call.
+    ``struct_code`` is set where :mod:`struct` knows the type: runs of such fields are read in one call. A
+    type that reads to the end also serves a field whose length stands elsewhere.
     """
 
     name: str
@@ -132,8 +135,9 @@ def _odd_integer_type(size: int) -> FieldType:
     return FieldType(name, "int" if size < 4 else "long", read, write)
 
 
-def _fixed_bytes_type(size: int) -> FieldType:
+def _fixed_bytes_type(size: int, limit: str = "") -> FieldType:
     name = f"bytes[{size}]"
+    limit = limit or f"{name} holds"
 
     def read(data: bytes, offset: int, end: int) -> tuple[Any, int]:
         after = offset + size
@@ -143,10 +147,24 @@ def _fixed_bytes_type(size: int) -> FieldType:
 
     def write(value: bytes) -> bytes:
         if len(value) != size:
-            raise EncodeError(f"{name} holds {size} bytes, not {len(value)}")
+            raise EncodeError(f"{limit} {size} bytes, not {len(value)}")
         return value
 
-    return FieldType(name, "bytes", read, write)
+    return FieldType(name, "bytes", read, write, struct_code=f"{size}s")
+
+
+def _read_non_zero(data: bytes, offset: int, end: int) -> tuple[int, int]:
+    return (data[offset], offset + 1) if offset < end and data[offset] else (0, offset)
+
+
+def _read_zero(data: bytes, offset: int, end: int) -> tuple[int, int]:
+    if offset >= end:
+        raise truncated("zero byte", 1, offset, end)
+    if data[offset]:
+        raise InvalidValueError(
+            f"{data[offset]} at offset {offset}, where a zero byte ends the name before it"
+        )
+    return 0, offset + 1
 
 
 def _rest(data: bytes, offset: int, end: int) -> tuple[bytes, int]:
@@ -258,6 +276,10 @@ def _write_nul_text(value: str) -> bytes:
 
 
 U8 = Annotated[int, _struct_type("uint8", "B", "int")]
+NonZero8 = Annotated[
+    int, FieldType("uint8 unless 0", "int", _read_non_zero, lambda v: bytes([v]) if v else b"")
+]
+"""An integer that is left out where it is 0: 0 is then what is there next, or nothing."""
 U16 = Annotated[int, _struct_type("uint16", "H", "int")]
 U24 = Annotated[int, _odd_integer_type(3)]
 U32 = Annotated[int, _struct_type("uint32", "I", "long")]
@@ -267,9 +289,11 @@ U56 = Annotated[int, _odd_integer_type(7)]
 U64 = Annotated[int, _struct_type("uint64", "Q", "uint64")]
 I64 = Annotated[int, _struct_type("int64", "q", "long")]
 F64 = Annotated[float, _struct_type("float64", "d", "double")]
+Zero = Annotated[int, FieldType("zero byte", "int", _read_zero, lambda _value: b"\0")]
+"""A byte that is always 0."""
 Lenenc = Annotated[int, FieldType("lenenc", "uint64", read_lenenc, pack_lenenc)]
 Bytes12 = Annotated[bytes, _fixed_bytes_type(12)]
-Bytes16 = Annotated[bytes, _fixed_bytes_type(16)]
+Bytes16 = Annotated[bytes, _fixed_bytes_type(16, "a sid has")]
 Bytes8 = Annotated[bytes, _prefixed_type(1)]
 SizedBytes16 = Annotated[bytes, _prefixed_type(2)]
 Bytes32 = Annotated[bytes, _prefixed_type(4)]

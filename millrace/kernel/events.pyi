@@ -18,7 +18,7 @@ class EventRecordWriter:
         self,
         prefix: bytes,
         plans: Callable[[LogFormat], Sequence[Any]],
-        variables: list[tuple[int, bytes]],
+        variables: list[tuple[int, list[tuple[int, int, int, int, int]]]],
         write_text: Callable[[str], bytes],
         write_table_map: Callable[[Any], bytes],
         write_variables: Callable[[bytes], bytes],

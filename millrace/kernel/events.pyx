@@ -83,6 +83,21 @@ cdef enum Wire:
     WIRE_REST_TEXT = 12
     WIRE_TEXT8 = 13
     WIRE_TEXT8_NUL = 14
+    WIRE_LENENC = 15
+    WIRE_BYTES16 = 16
+    WIRE_UNLESS_ZERO = 17
+    WIRE_ALWAYS_TWO = 18
+    WIRE_ZERO = 19
+    WIRE_STATUS = 20
+    WIRE_LEFT = 21
+
+cdef enum Condition:
+    CONDITION_OPTIONAL = 1
+    CONDITION_HIDDEN = 2
+    CONDITION_ABSENT = 4
+    CONDITION_WHEN = 8
+    CONDITION_REMAINS = 16
+    CONDITION_SIZED = 32
 
 cdef enum Kind:
     KIND_LONG = 1
@@ -218,12 +233,16 @@ cdef inline void put_sized(Sink* sink, const Source* source, Py_ssize_t at, Py_s
     put_slice(sink, source, at, size)
 
 
-cdef inline void put_some_long(Sink* sink, int64_t value) noexcept:
-    put_byte(sink, 2)
-    put_long(sink, value)
-
-
 # ------------------------------------------------------------------------------------------ writing records
+
+cdef struct Field:
+    # See millrace.avro.plans.FieldPlan.
+    uint8_t wire
+    uint8_t condition
+    uint8_t place
+    uint64_t mask
+    uint64_t drop
+
 
 cdef struct Plan:
     int layout
@@ -233,14 +252,14 @@ cdef struct Plan:
     int before
     int after
     int count
-    uint8_t wires[MOST_FIELDS]
+    Field fields[MOST_FIELDS]
 
 
 cdef struct Variable:
     # A status variable; ``count`` 0 where the reference must read it.
     int place
     int count
-    uint8_t wires[4]
+    Field fields[4]
 
 
 cdef struct Step:
@@ -256,9 +275,9 @@ cdef class EventRecordWriter:
     """Makes records of the events topic of raw events, as long as these are of the ordinary kinds.
 
     ``plans(log_format)`` gives what is needed to read a log of that format: per type code None, or (layout,
-    role, post-header length, (version, before, after), wires, the type's name, the union's branch).
-    ``variables`` does so for the status variables by code: (place, wires). ``write_text``, ``write_table_map``
-    and ``write_variables`` are the reference's, for what is not plain, and give bytes of Avro.
+    role, post-header length, (version, before, after), fields, the type's name, the union's branch).
+    ``variables`` does so for the status variables: (code, fields). ``write_text``, ``write_table_map`` and
+    ``write_variables`` are the reference's, for what is not plain, and give bytes of Avro.
 
     After :meth:`take`, ``taken_bytes`` is the size of the events that were taken, ``written_bytes`` that of
     their records, and :meth:`standing` tells where the transaction stands.
@@ -315,7 +334,7 @@ cdef class EventRecordWriter:
 
     def __init__(self, bytes prefix not None, plans, list variables not None, write_text, write_table_map,
                  write_variables):
-        cdef int code, place, index
+        cdef int code, place
         self._prefix = prefix
         self._make_plans = plans
         self._write_text, self._write_table_map = write_text, write_table_map
@@ -329,18 +348,16 @@ cdef class EventRecordWriter:
         self._variable_count = len(variables)
         if self._variable_count > MOST_VARIABLES:
             raise ValueError("more status variables than there is room for")
-        for place, (code, wires) in enumerate(variables):
-            if not 0 <= code < 256 or len(wires) > 4:
+        for place, (code, fields) in enumerate(variables):
+            if not 0 <= code < 256:
                 raise ValueError("a status variable that has no plan")
             self._variables[code].place = place
-            self._variables[code].count = len(wires)
-            for index in range(len(wires)):
-                self._variables[code].wires[index] = wires[index]
+            self._variables[code].count = take_fields(self._variables[code].fields, 4, fields)
 
     # -- the log and the transaction -------------------------------------------------------------------
 
     cdef int _use_format(self, log_format) except -1:
-        cdef int code, index
+        cdef int code
         plans = self._make_plans(log_format)
         self._format = None
         for code in range(256):
@@ -348,15 +365,13 @@ cdef class EventRecordWriter:
             plan = plans[code]
             if plan is None:
                 continue
-            layout, role, known, (version, before, after), wires, name, branch = plan
-            if len(wires) > MOST_FIELDS or not 0 <= known < 256:
+            layout, role, known, (version, before, after), fields, name, branch = plan
+            if not 0 <= known < 256:
                 raise ValueError("an event that has no plan")
             self._plans[code].layout, self._plans[code].role = layout, role
             self._plans[code].known, self._plans[code].version = known, version
             self._plans[code].before, self._plans[code].after = before, after
-            self._plans[code].count = len(wires)
-            for index in range(len(wires)):
-                self._plans[code].wires[index] = wires[index]
+            self._plans[code].count = take_fields(self._plans[code].fields, MOST_FIELDS, fields)
             self._names[code], self._branches[code] = name, branch
             if layout == LAYOUT_TABLE_MAP:
                 self._decode_table_map = log_format.codecs[code][0]
@@ -503,15 +518,9 @@ cdef class EventRecordWriter:
             put_bytes(sink, <bytes> table_map[2])
         elif plan.layout == LAYOUT_ROWS:
             put_rows(sink, &source, plan)
-        elif plan.layout == LAYOUT_QUERY:
-            if not self._put_query(sink, &source, plan, data):
-                return None
-        elif plan.layout == LAYOUT_GTID:
-            put_gtid(sink, &source, plan.known)
-        elif plan.layout == LAYOUT_MARIADB_GTID:
-            put_mariadb_gtid(sink, &source)
         else:
-            self._put_fields(sink, &source, plan.wires, plan.count)
+            source.bad |= source.end - source.at < plan.known
+            self._put_fields(sink, &source, plan.fields, plan.count, data)
             source.bad |= source.at != source.end
         if source.bad or sink.bad or sink.size > limit:
             return None
@@ -679,37 +688,11 @@ cdef class EventRecordWriter:
             self._last_table_map = table_map
         return self._last_table
 
-    cdef bint _put_query(self, Sink* sink, Source* source, Plan* plan, bytes data) except -1:
-        cdef uint64_t thread_id = read_uint(source, 4)
-        cdef uint64_t exec_time = read_uint(source, 4)
-        cdef Py_ssize_t database_size = <Py_ssize_t> read_uint(source, 1)
-        cdef uint64_t error_code = read_uint(source, 2)
-        cdef Py_ssize_t size, at, database
-        put_long(sink, <int64_t> thread_id)
-        put_long(sink, <int64_t> exec_time)
-        put_long(sink, <int64_t> error_code)
-        if plan.known > 11:
-            size = <Py_ssize_t> read_uint(source, 2)
-            at = skip(source, size)
-            if source.bad or not self._put_status(sink, source, at, size, data):
-                return False
-        else:
-            put_byte(sink, 0)
-        database = skip(source, database_size)
-        if read_uint(source, 1) != 0:
-            return False
-        self._put_text(sink, source, database, database_size)
-        size = source.end - source.at
-        at = skip(source, size)
-        put_sized(sink, source, at, size)
-        return True
-
     cdef bint _put_status(self, Sink* sink, Source* source, Py_ssize_t at, Py_ssize_t size, bytes data) except -1:
         """Write status variables; what of them has no plan is written by the reference, and remembered."""
         cdef Py_ssize_t start = sink.size
         cdef bytes block, written
-        put_byte(sink, 2)
-        if self._put_variables(sink, source, at, size):
+        if self._put_variables(sink, source, at, size, data):
             return True
         sink.size = start
         block = data[at:at + size]
@@ -720,11 +703,11 @@ cdef class EventRecordWriter:
             except BinlogError:
                 return False
             remember(self._statuses, block, written)
-        put_byte(sink, 2)
         put_bytes(sink, written)
         return True
 
-    cdef bint _put_variables(self, Sink* sink, const Source* block, Py_ssize_t at, Py_ssize_t size):
+    cdef bint _put_variables(self, Sink* sink, const Source* block, Py_ssize_t at, Py_ssize_t size,
+                             bytes data) except -1:
         cdef Source source = block[0]
         cdef Source found[MOST_VARIABLES]
         cdef uint8_t codes[MOST_VARIABLES]
@@ -743,7 +726,7 @@ cdef class EventRecordWriter:
             count += 1
             found[place] = source
             for index in range(self._variables[code].count):
-                skip_field(&source, self._variables[code].wires[index])
+                skip_field(&source, self._variables[code].fields[index].wire)
             found[place].end = source.at
             if source.bad:
                 return False
@@ -757,7 +740,7 @@ cdef class EventRecordWriter:
                 put_byte(sink, 0)
                 continue
             put_byte(sink, 2)
-            self._put_fields(sink, &found[place], self._variables[code].wires, self._variables[code].count)
+            self._put_fields(sink, &found[place], self._variables[code].fields, self._variables[code].count, data)
             if found[place].bad or found[place].at != found[place].end:
                 return False
         return True
@@ -774,32 +757,91 @@ cdef class EventRecordWriter:
             put_bytes(sink, self._write_text(raw.decode("utf-8", "surrogateescape")))
         return 0
 
-    cdef int _put_fields(self, Sink* sink, Source* source, const uint8_t* wires, int count) except -1:
-        cdef int index, wire
-        cdef Py_ssize_t at, size
+    cdef int _put_fields(self, Sink* sink, Source* source, const Field* fields, int count, bytes data) except -1:
+        """Write fields as their plans say, each read after those before it; a hidden one is only read."""
+        cdef uint64_t numbers[MOST_FIELDS]
+        cdef const Field* field
+        cdef uint64_t number
+        cdef int index
         for index in range(count):
-            wire = wires[index]
-            if wire <= 8:
-                put_long(sink, <int64_t> read_uint(source, wire))
-            elif wire == WIRE_INT64:
-                put_long(sink, <int64_t> read_uint(source, 8))
-            elif wire == WIRE_INT32:
-                put_long(sink, <int64_t> (<int> read_uint(source, 4)))
-            else:
-                if wire == WIRE_REST_BYTES or wire == WIRE_REST_TEXT:
-                    size = source.end - source.at
-                else:
-                    size = <Py_ssize_t> read_uint(source, 1)
-                at = skip(source, size)
-                if wire == WIRE_TEXT8_NUL and read_uint(source, 1) != 0:
-                    source.bad = True
-                if source.bad:
-                    return 0
-                if wire == WIRE_REST_BYTES:
-                    put_sized(sink, source, at, size)
-                else:
-                    self._put_text(sink, source, at, size)
+            field = &fields[index]
+            numbers[index] = 0
+            if field.condition & CONDITION_OPTIONAL:
+                if field.condition & CONDITION_ABSENT or (
+                    field.condition & CONDITION_WHEN and not numbers[field.place] & field.mask
+                ) or (field.condition & CONDITION_REMAINS and source.at >= source.end):
+                    put_byte(sink, 0)
+                    continue
+                put_byte(sink, 2)
+            if field.wire in (WIRE_REST_BYTES, WIRE_REST_TEXT, WIRE_TEXT8, WIRE_TEXT8_NUL, WIRE_BYTES16, WIRE_STATUS):
+                self._put_sized_field(sink, source, field, numbers[field.place], data)
+                continue
+            number = numbers[index] = read_number(source, field.wire)
+            if not field.condition & CONDITION_HIDDEN:
+                put_long(sink, <int64_t> (number & ~field.drop))
         return 0
+
+    cdef int _put_sized_field(self, Sink* sink, Source* source, const Field* field, uint64_t length,
+                              bytes data) except -1:
+        cdef int wire = field.wire
+        cdef Py_ssize_t at, size = source.end - source.at
+        if field.condition & CONDITION_SIZED:
+            size = <Py_ssize_t> length
+        elif wire == WIRE_BYTES16:
+            size = 16
+        elif wire == WIRE_TEXT8 or wire == WIRE_TEXT8_NUL:
+            size = <Py_ssize_t> read_uint(source, 1)
+        at = skip(source, size)
+        if wire == WIRE_TEXT8_NUL and read_uint(source, 1) != 0:
+            source.bad = True
+        if source.bad:
+            return 0
+        if wire == WIRE_STATUS:
+            source.bad |= not self._put_status(sink, source, at, size, data)
+        elif wire == WIRE_REST_BYTES or wire == WIRE_BYTES16:
+            put_sized(sink, source, at, size)
+        else:
+            self._put_text(sink, source, at, size)
+        return 0
+
+
+cdef uint64_t read_number(Source* source, int wire) noexcept nogil:
+    cdef Py_ssize_t at = source.at
+    cdef uint64_t number
+    if wire <= 8:
+        return read_uint(source, wire)
+    if wire == WIRE_INT64:
+        return read_uint(source, 8)
+    if wire == WIRE_INT32:
+        return <uint64_t> <int64_t> <int> read_uint(source, 4)
+    if wire == WIRE_LENENC:
+        return read_lenenc(source)
+    if wire == WIRE_UNLESS_ZERO:
+        number = read_uint(source, 1) if at < source.end else 0
+        if number == 0:
+            source.at = at
+        return number
+    number = read_uint(source, 1)
+    if wire == WIRE_ALWAYS_TWO:
+        source.bad |= number != 2
+    elif wire == WIRE_ZERO:
+        source.bad |= number != 0
+    else:
+        source.bad = True
+    return number
+
+
+cdef int take_fields(Field* fields, Py_ssize_t room, plans) except -1:
+    """Note the plans of fields, and give how many they are."""
+    cdef int index
+    if len(plans) > room:
+        raise ValueError("more fields than there is room for")
+    for index, (wire, condition, place, mask, drop) in enumerate(plans):
+        if not 0 <= place < len(plans):
+            raise ValueError("a field that asks another, which is not there")
+        fields[index].wire, fields[index].condition, fields[index].place = wire, condition, place
+        fields[index].mask, fields[index].drop = mask, drop
+    return <int> len(plans)
 
 
 cdef int remember(dict known, bytes key, made) except -1:
@@ -880,100 +922,6 @@ cdef void put_rows(Sink* sink, Source* source, Plan* plan) noexcept:
         after = skip(source, size)
     put_sized(sink, source, before, size if plan.before else 0)
     put_sized(sink, source, after, size if plan.after else 0)
-    size = source.end - source.at
-    at = skip(source, size)
-    put_sized(sink, source, at, size)
-
-
-cdef void put_gtid(Sink* sink, Source* source, int known) noexcept:
-    """GTID_LOG_EVENT and ANONYMOUS_GTID_LOG_EVENT, of the versions since 5.6."""
-    cdef Py_ssize_t sid
-    cdef int field
-    cdef uint64_t immediate, original, length, ticket
-    put_long(sink, <int64_t> read_uint(source, 1))
-    sid = skip(source, 16)
-    put_sized(sink, source, sid, 16)
-    put_long(sink, <int64_t> read_uint(source, 8))
-    if known < 42:
-        for field in range(9):
-            put_byte(sink, 0)
-        source.bad |= source.at != source.end
-        return
-    if read_uint(source, 1) != 2:
-        source.bad = True
-    put_some_long(sink, 2)
-    put_some_long(sink, <int64_t> read_uint(source, 8))
-    put_some_long(sink, <int64_t> read_uint(source, 8))
-    if source.at == source.end:
-        for field in range(6):
-            put_byte(sink, 0)
-        return
-    put_pair(sink, source, 7)
-    if source.at < source.end:
-        put_some_long(sink, <int64_t> read_lenenc(source))
-    else:
-        put_byte(sink, 0)
-    if source.at < source.end:
-        put_pair(sink, source, 4)
-    else:
-        put_byte(sink, 0)
-        put_byte(sink, 0)
-    if source.end - source.at >= 8:
-        put_some_long(sink, <int64_t> read_uint(source, 8))
-    else:
-        put_byte(sink, 0)
-    source.bad |= source.at != source.end
-
-
-cdef void put_pair(Sink* sink, Source* source, int size) noexcept:
-    """An immediate value and, where its highest bit says so, the original one after it."""
-    cdef uint64_t flag = <uint64_t> 1 << (8 * size - 1)
-    cdef uint64_t number = read_uint(source, size)
-    put_some_long(sink, <int64_t> (number & ~flag))
-    if number & flag:
-        put_some_long(sink, <int64_t> read_uint(source, size))
-    else:
-        put_byte(sink, 0)
-
-
-cdef void put_mariadb_gtid(Sink* sink, Source* source) noexcept:
-    """MariaDB's GTID without XA."""
-    cdef uint64_t flags2, extra = 0
-    cdef Py_ssize_t at, size
-    cdef uint64_t engines = 0, alter = 0, thread_id = 0
-    if source.end - source.at < 19:
-        source.bad = True
-        return
-    put_long(sink, <int64_t> read_uint(source, 8))
-    put_long(sink, <int64_t> read_uint(source, 4))
-    flags2 = read_uint(source, 1)
-    put_long(sink, <int64_t> flags2)
-    if flags2 & (64 | 128):
-        source.bad = True
-        return
-    if flags2 & 2:
-        put_some_long(sink, <int64_t> read_uint(source, 8))
-    else:
-        put_byte(sink, 0)
-    put_byte(sink, 0)  # xid
-    at = source.at
-    if source.at < source.end:
-        extra = read_uint(source, 1)
-        if extra == 0:
-            source.at = at
-    put_long(sink, <int64_t> extra)
-    if extra & 1:
-        put_some_long(sink, <int64_t> read_uint(source, 1))
-    else:
-        put_byte(sink, 0)
-    if extra & (4 | 8):
-        put_some_long(sink, <int64_t> read_uint(source, 8))
-    else:
-        put_byte(sink, 0)
-    if extra & 16:
-        put_some_long(sink, <int64_t> read_uint(source, 4))
-    else:
-        put_byte(sink, 0)
     size = source.end - source.at
     at = skip(source, size)
     put_sized(sink, source, at, size)

@@ -1,186 +1,37 @@
-"""Every event type, declared once each: importing this package fills ``EVENTS``."""
+"""Every event type, declared once each: importing this package fills ``EVENTS``.
+
+What the modules have in their ``__all__``, which is what they declare, is here as well.
+"""
 
 from millrace.binlog.declaration import EVENTS, Event
-from millrace.binlog.events.control import (
-    FormatDescriptionEvent,
-    HeartbeatLogEvent,
-    HeartbeatLogEventV2,
-    IgnorableLogEvent,
-    IncidentEvent,
-    RotateEvent,
-    SlaveEvent,
-    StartEventV3,
-    StopEvent,
-    UnknownEvent,
+from millrace.binlog.events import (
+    control,
+    group_replication,
+    gtid,
+    load,
+    mariadb,
+    query,
+    rows,
+    statement_events,
+    transaction,
 )
-from millrace.binlog.events.group_replication import (
-    CertificationItem,
-    TransactionContextEvent,
-    ViewChangeEvent,
-    WriteSetItem,
-)
-from millrace.binlog.events.gtid import (
-    AnonymousGtidLogEvent,
-    GtidEvent,
-    GtidInterval,
-    GtidLogEvent,
-    GtidSetEntry,
-    GtidTaggedLogEvent,
-    PreviousGtidsLogEvent,
-)
-from millrace.binlog.events.load import (
-    AppendBlockEvent,
-    BeginLoadQueryEvent,
-    CreateFileEvent,
-    DeleteFileEvent,
-    ExecLoadEvent,
-    LoadDataEvent,
-    LoadEvent,
-    NewLoadEvent,
-)
-from millrace.binlog.events.mariadb import (
-    BinlogCheckpointEvent,
-    GtidListEntry,
-    MariadbGtidEvent,
-    MariadbGtidFlag,
-    MariadbGtidListEvent,
-    MariadbXid,
-    PartialRowDataEvent,
-    StartEncryptionEvent,
-)
-from millrace.binlog.events.query import (
-    AnnotateRowsEvent,
-    AutoIncrement,
-    CollationOfCharset,
-    CollationsOfCharsets,
-    ExecuteLoadQueryEvent,
-    GtidFlags3,
-    Invoker,
-    QueryCompressedEvent,
-    QueryEvent,
-    RowsQueryLogEvent,
-    SessionCharset,
-    StatementEvent,
-    StatusVariables,
-    UpdatedDbNames,
-)
-from millrace.binlog.events.rows import (
-    CompressedRowsEvent,
-    DeleteRowsCompressedEvent,
-    DeleteRowsCompressedEventV1,
-    DeleteRowsEvent,
-    DeleteRowsEventV1,
-    PartialUpdateRowsEvent,
-    PlainRowsEvent,
-    PreGaDeleteRowsEvent,
-    PreGaUpdateRowsEvent,
-    PreGaWriteRowsEvent,
-    RowsEvent,
-    RowsOperation,
-    TableMapEvent,
-    UpdateRowsCompressedEvent,
-    UpdateRowsCompressedEventV1,
-    UpdateRowsEvent,
-    UpdateRowsEventV1,
-    WriteRowsCompressedEvent,
-    WriteRowsCompressedEventV1,
-    WriteRowsEvent,
-    WriteRowsEventV1,
-)
-from millrace.binlog.events.statement_events import (
-    IntvarEvent,
-    RandEvent,
-    UserVarEvent,
-)
-from millrace.binlog.events.transaction import (
-    PayloadField,
-    TransactionPayloadEvent,
-    XaPrepareLogEvent,
-    XidEvent,
-    payload_events,
-)
+from millrace.binlog.events.control import *  # noqa: F403 - what it declares
+from millrace.binlog.events.group_replication import *  # noqa: F403 - what it declares
+from millrace.binlog.events.gtid import *  # noqa: F403 - what it declares
+from millrace.binlog.events.load import *  # noqa: F403 - what it declares
+from millrace.binlog.events.mariadb import *  # noqa: F403 - what it declares
+from millrace.binlog.events.query import *  # noqa: F403 - what it declares
+from millrace.binlog.events.rows import *  # noqa: F403 - what it declares
+from millrace.binlog.events.statement_events import *  # noqa: F403 - what it declares
+from millrace.binlog.events.transaction import *  # noqa: F403 - what it declares
 
-__all__ = [
-    "EVENTS",
-    "AnnotateRowsEvent",
-    "AnonymousGtidLogEvent",
-    "AppendBlockEvent",
-    "AutoIncrement",
-    "BeginLoadQueryEvent",
-    "BinlogCheckpointEvent",
-    "CertificationItem",
-    "CollationOfCharset",
-    "CollationsOfCharsets",
-    "CompressedRowsEvent",
-    "CreateFileEvent",
-    "DeleteFileEvent",
-    "DeleteRowsCompressedEvent",
-    "DeleteRowsCompressedEventV1",
-    "DeleteRowsEvent",
-    "DeleteRowsEventV1",
-    "Event",
-    "ExecLoadEvent",
-    "ExecuteLoadQueryEvent",
-    "FormatDescriptionEvent",
-    "GtidEvent",
-    "GtidFlags3",
-    "GtidInterval",
-    "GtidListEntry",
-    "GtidLogEvent",
-    "GtidSetEntry",
-    "GtidTaggedLogEvent",
-    "HeartbeatLogEvent",
-    "HeartbeatLogEventV2",
-    "IgnorableLogEvent",
-    "IncidentEvent",
-    "IntvarEvent",
-    "Invoker",
-    "LoadDataEvent",
-    "LoadEvent",
-    "MariadbGtidEvent",
-    "MariadbGtidFlag",
-    "MariadbGtidListEvent",
-    "MariadbXid",
-    "NewLoadEvent",
-    "PartialRowDataEvent",
-    "PartialUpdateRowsEvent",
-    "PayloadField",
-    "PlainRowsEvent",
-    "PreGaDeleteRowsEvent",
-    "PreGaUpdateRowsEvent",
-    "PreGaWriteRowsEvent",
-    "PreviousGtidsLogEvent",
-    "QueryCompressedEvent",
-    "QueryEvent",
-    "RandEvent",
-    "RotateEvent",
-    "RowsEvent",
-    "RowsOperation",
-    "RowsQueryLogEvent",
-    "SessionCharset",
-    "SlaveEvent",
-    "StartEncryptionEvent",
-    "StartEventV3",
-    "StatementEvent",
-    "StatusVariables",
-    "StopEvent",
-    "TableMapEvent",
-    "TransactionContextEvent",
-    "TransactionPayloadEvent",
-    "UnknownEvent",
-    "UpdateRowsCompressedEvent",
-    "UpdateRowsCompressedEventV1",
-    "UpdateRowsEvent",
-    "UpdateRowsEventV1",
-    "UpdatedDbNames",
-    "UserVarEvent",
-    "ViewChangeEvent",
-    "WriteRowsCompressedEvent",
-    "WriteRowsCompressedEventV1",
-    "WriteRowsEvent",
-    "WriteRowsEventV1",
-    "WriteSetItem",
-    "XaPrepareLogEvent",
-    "XidEvent",
-    "payload_events",
-]
+__all__ = ["EVENTS", "Event"]
+__all__ += control.__all__
+__all__ += group_replication.__all__
+__all__ += gtid.__all__
+__all__ += load.__all__
+__all__ += mariadb.__all__
+__all__ += query.__all__
+__all__ += rows.__all__
+__all__ += statement_events.__all__
+__all__ += transaction.__all__

@@ -38,7 +38,6 @@ __all__ = [
     "StartEventV3",
     "StopEvent",
     "UnknownEvent",
-    "has_checksum_algorithm",
 ]
 
 
@@ -81,23 +80,8 @@ class StopEvent(Event):
 class RotateEvent(Event):
     """The log continues in another file, at ``position`` (4 in a v1 log, which does not say it)."""
 
-    position: U64 = post_header()
+    position: U64 = post_header(since=8, absent=4)
     new_log_ident: RestText = body()
-
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        name = offset + post_header_length
-        if name > end:
-            raise TruncatedError(f"position needs 8 bytes at offset {offset}, {end - offset} are left")
-        position = int.from_bytes(data[offset:name], "little") if post_header_length else 4
-        return cls(position, decode_text(data[name:end]))
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write post-header and body."""
-        if not post_header_length and self.position != 4:
-            raise EncodeError(f"a v1 log cannot name position {self.position} in a ROTATE")
-        return self.position.to_bytes(8, "little")[:post_header_length] + encode_text(self.new_log_ident)
 
 
 @event(EventType.SLAVE_EVENT, role=Role.BETWEEN)
@@ -135,6 +119,8 @@ class FormatDescriptionEvent(Event):
     ``post_header_lengths`` has one byte per event type, from type 1 on. ``checksum_algorithm`` is absent from
     servers without checksums; where it is there, a checksum follows it even if the algorithm is OFF.
     ``server_version`` is the whole field, ``version`` what the servers take for the version.
+
+    Codec by hand: the version decides what the last byte is.
     """
 
     binlog_version: U16 = post_header()
@@ -209,7 +195,7 @@ class HeartbeatLogEvent(Event):
     """The source is alive and stands at the header's next_position of this file; never in a file itself.
 
     Beyond 4 GiB the header's next_position is 0 and MariaDB says ``log_position`` in front of the name, which
-    holds no zero byte.
+    holds no zero byte. Codec by hand: the eighth byte decides.
     """
 
     log_position: U64 | None = body()
@@ -244,7 +230,10 @@ _LOG_FILENAME, _LOG_POSITION = 1, 2
 
 @event(EventType.HEARTBEAT_LOG_EVENT_V2, role=Role.BETWEEN, post_header_lengths=(0,))
 class HeartbeatLogEventV2(Event):
-    """A heartbeat with a 64-bit position (MySQL 8.0.26 on): type, length, value; 0 ends the list."""
+    """A heartbeat with a 64-bit position (MySQL 8.0.26 on): type, length, value; 0 ends the list.
+
+    Codec by hand: its two fields are a list, of which a server may write more one day, and is refused then.
+    """
 
     log_filename: RestText = body()
     log_position: U64 = body()

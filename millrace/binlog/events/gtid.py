@@ -6,11 +6,21 @@ Format: ``Gtid_event`` in MySQL's ``libs/mysql/binlog/event/control_events.h``; 
 """
 
 import functools
-import struct
 import uuid
-from typing import Self
+from typing import Annotated, Self
 
-from millrace.binlog.declaration import Event, abstract_event, body, event, item, post_header, structure
+from millrace.binlog.declaration import (
+    Event,
+    When,
+    abstract_event,
+    body,
+    event,
+    item,
+    post_header,
+    read_structures,
+    structure,
+    write_structures,
+)
 from millrace.binlog.errors import EncodeError, InvalidValueError, TrailingBytesError, UnsupportedError
 from millrace.binlog.fields import (
     I64,
@@ -19,13 +29,12 @@ from millrace.binlog.fields import (
     U56,
     U64,
     Bytes16,
+    FieldType,
     Lenenc,
     RestBytes,
     RestText,
     decode_text,
     encode_text,
-    pack_lenenc,
-    read_lenenc,
     truncated,
 )
 from millrace.binlog.grammar import Role
@@ -39,16 +48,25 @@ __all__ = [
     "GtidSetEntry",
     "GtidTaggedLogEvent",
     "PreviousGtidsLogEvent",
-    "pack_varint",
-    "read_varint",
-    "sid_text",
 ]
 
-_LOGICAL_TIMESTAMP = 2
-_FLAGGED_U56 = 1 << 55
-_FLAGGED_U32 = 1 << 31
-_unpack_56 = struct.Struct("<B16sq").unpack_from
-_unpack_57 = struct.Struct("<B16sqBqq").unpack_from
+
+def _read_logical_timestamp_type(data: bytes, offset: int, end: int) -> tuple[int, int]:
+    if offset >= end:
+        raise truncated("lt_type", 1, offset, end)
+    if data[offset] != 2:
+        raise UnsupportedError(f"a logical timestamp of type {data[offset]}; 2 is the one that servers write")
+    return 2, offset + 1
+
+
+LogicalTimestampType = Annotated[
+    int,
+    FieldType(
+        "uint8, always 2", "int", _read_logical_timestamp_type, lambda value: value.to_bytes(1, "little")
+    ),
+]
+_ORIGINAL_TIMESTAMP = When("immediate_commit_timestamp", 1 << 55, taken=True)
+_ORIGINAL_VERSION = When("immediate_server_version", 1 << 31, taken=True)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -71,112 +89,20 @@ class GtidEvent(Event):
     gtid_flags: U8 = post_header()
     sid: Bytes16 = post_header()
     gno: I64 = post_header()
-    lt_type: U8 | None = post_header(default=None)
-    last_committed: I64 | None = post_header(default=None)
-    sequence_number: I64 | None = post_header(default=None)
-    immediate_commit_timestamp: U56 | None = body(default=None)
-    original_commit_timestamp: U56 | None = body(default=None)
-    transaction_length: Lenenc | None = body(default=None)
-    immediate_server_version: U32 | None = body(default=None)
-    original_server_version: U32 | None = body(default=None)
-    commit_group_ticket: U64 | None = body(default=None)
+    lt_type: LogicalTimestampType | None = post_header(default=None, since=42)
+    last_committed: I64 | None = post_header(default=None, since=42)
+    sequence_number: I64 | None = post_header(default=None, since=42)
+    immediate_commit_timestamp: U56 | None = body(default=None, since=42, remains=True)
+    original_commit_timestamp: U56 | None = body(default=None, since=42, when=_ORIGINAL_TIMESTAMP)
+    transaction_length: Lenenc | None = body(default=None, since=42, remains=True)
+    immediate_server_version: U32 | None = body(default=None, since=42, remains=True)
+    original_server_version: U32 | None = body(default=None, since=42, when=_ORIGINAL_VERSION)
+    commit_group_ticket: U64 | None = body(default=None, since=42, remains=True)
 
     @property
     def gtid(self) -> str:
         """The identifier as text, ``uuid:number``."""
         return f"{sid_text(self.sid)}:{self.gno}"
-
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        at = offset + post_header_length
-        if at > end:
-            raise truncated("gtid_flags, sid, gno, …", post_header_length, offset, end)
-        if post_header_length < 42:
-            gtid_flags, sid, gno = _unpack_56(data, offset)
-            if at != end:
-                raise TrailingBytesError(f"{end - at} bytes are left over after gno")
-            return cls(gtid_flags, sid, gno)
-        gtid_flags, sid, gno, lt_type, last_committed, sequence_number = _unpack_57(data, offset)
-        if lt_type != _LOGICAL_TIMESTAMP:
-            raise UnsupportedError(f"a logical timestamp of type {lt_type}; 2 is the one that servers write")
-        if at == end:
-            return cls(gtid_flags, sid, gno, _LOGICAL_TIMESTAMP, last_committed, sequence_number)
-        immediate_commit, original_commit, at = _read_pair(data, at, end, 7, _FLAGGED_U56)
-        length = ticket = immediate_version = original_version = None
-        if at < end:
-            length, at = read_lenenc(data, at, end)
-        if at < end:
-            immediate_version, original_version, at = _read_pair(data, at, end, 4, _FLAGGED_U32)
-        if end - at >= 8:
-            ticket = int.from_bytes(data[at : at + 8], "little")
-            at += 8
-        if at != end:
-            raise TrailingBytesError(f"{end - at} bytes are left over after the last field")
-        return cls(
-            gtid_flags,
-            sid,
-            gno,
-            _LOGICAL_TIMESTAMP,
-            last_committed,
-            sequence_number,
-            immediate_commit,
-            original_commit,
-            length,
-            immediate_version,
-            original_version,
-            ticket,
-        )
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write post-header and body."""
-        if len(self.sid) != 16:
-            raise EncodeError(f"a sid has 16 bytes, not {len(self.sid)}")
-        parts = [self.gtid_flags.to_bytes(1, "little"), self.sid, self.gno.to_bytes(8, "little", signed=True)]
-        if post_header_length < 42:
-            return b"".join(parts)
-        if self.lt_type is None or self.last_committed is None or self.sequence_number is None:
-            raise EncodeError("a GTID event of this log's version has logical timestamps")
-        parts += (
-            self.lt_type.to_bytes(1, "little"),
-            self.last_committed.to_bytes(8, "little", signed=True),
-            self.sequence_number.to_bytes(8, "little", signed=True),
-        )
-        if self.immediate_commit_timestamp is not None:
-            parts.append(
-                _pack_pair(self.immediate_commit_timestamp, self.original_commit_timestamp, 7, _FLAGGED_U56)
-            )
-        if self.transaction_length is not None:
-            parts.append(pack_lenenc(self.transaction_length))
-        if self.immediate_server_version is not None:
-            parts.append(
-                _pack_pair(self.immediate_server_version, self.original_server_version, 4, _FLAGGED_U32)
-            )
-        if self.commit_group_ticket is not None:
-            parts.append(self.commit_group_ticket.to_bytes(8, "little"))
-        return b"".join(parts)
-
-
-def _read_pair(data: bytes, offset: int, end: int, size: int, flag: int) -> tuple[int, int | None, int]:
-    """Read an immediate value and, where its highest bit says so, the original one after it."""
-    after = offset + size
-    if after > end:
-        raise truncated("immediate_…", size, offset, end)
-    value = int.from_bytes(data[offset:after], "little")
-    if value < flag:
-        return value, None, after
-    original_end = after + size
-    if original_end > end:
-        raise truncated("original_…", size, after, end)
-    return value ^ flag, int.from_bytes(data[after:original_end], "little"), original_end
-
-
-def _pack_pair(immediate: int, original: int | None, size: int, flag: int) -> bytes:
-    if immediate >= flag:
-        raise EncodeError(f"{immediate} does not leave the highest bit of {size} bytes free")
-    if original is None:
-        return immediate.to_bytes(size, "little")
-    return (immediate | flag).to_bytes(size, "little") + original.to_bytes(size, "little")
 
 
 @event(EventType.GTID_LOG_EVENT, role=Role.GTID, post_header_lengths=(25, 42))
@@ -213,7 +139,8 @@ _UNTAGGED, _TAGGED = 0, 1
 class PreviousGtidsLogEvent(Event):
     """All identifiers in the logs before this one.
 
-    ``format`` is 1 where tags occur (MySQL 8.3 on), else 0.
+    ``format`` is 1 where tags occur (MySQL 8.3 on), else 0. Codec by hand: it shares 8 bytes with the count,
+    and decides what the entries hold.
     """
 
     format: U8 = body()
@@ -252,12 +179,7 @@ class PreviousGtidsLogEvent(Event):
                 parts.append(pack_varint(len(tag)) + tag)
             elif entry.tag:
                 raise EncodeError(f"tag {entry.tag!r} in a set of the untagged format")
-            parts.append(len(entry.intervals).to_bytes(8, "little"))
-            parts += [
-                interval.start.to_bytes(8, "little", signed=True)
-                + interval.end.to_bytes(8, "little", signed=True)
-                for interval in entry.intervals
-            ]
+            parts += len(entry.intervals).to_bytes(8, "little"), write_structures(entry.intervals)
         return b"".join(parts)
 
 
@@ -269,17 +191,10 @@ def _read_entry(data: bytes, offset: int, end: int, *, tagged: bool) -> tuple[Gt
         tag = decode_text(data[at : at + size])
         at += size
     intervals_at = at + 8
+    if intervals_at > end:
+        raise truncated("sid, tag, number of intervals", intervals_at - offset, offset, end)
     count = int.from_bytes(data[at:intervals_at], "little")
-    after = intervals_at + 16 * count
-    if after > end:
-        raise truncated("sid, tag, intervals", after - offset, offset, end)
-    intervals = tuple(
-        GtidInterval(
-            int.from_bytes(data[at : at + 8], "little", signed=True),
-            int.from_bytes(data[at + 8 : at + 16], "little", signed=True),
-        )
-        for at in range(intervals_at, after, 16)
-    )
+    intervals, after = read_structures(GtidInterval, count, data, intervals_at, end)
     return GtidSetEntry(data[offset : offset + 16], tag, intervals), after
 
 
@@ -345,7 +260,8 @@ class GtidTaggedLogEvent(Event):
     """Which transaction follows, with a tag (MySQL 8.3): the fields of GTID_LOG_EVENT in another format.
 
     A message of ``mysql::serialization``: version, size, last field that may not be ignored, then fields as
-    (id, value) with rising ids; ``unknown_fields`` keeps what begins with an id that is not known.
+    (id, value) with rising ids; ``unknown_fields`` keeps what begins with an id that is not known. Codec by
+    hand: no other event is written in this format.
     """
 
     gtid_flags: U8 = body()

@@ -84,7 +84,8 @@ class LoadDataEvent(Event):
     ``thread_id`` and ``exec_time`` are those of QUERY; ``skip_lines`` is IGNORE n LINES; the five texts are
     FIELDS TERMINATED BY, ENCLOSED BY, LINES TERMINATED BY, STARTING BY and ESCAPED BY. ``opt_flags``: 1
     DUMPFILE, 2 OPTIONALLY ENCLOSED, 4 REPLACE, 8 IGNORE. ``columns`` is empty where the statement names none.
-    ``file_name`` is that on the origin.
+    ``file_name`` is that on the origin. Codec by hand: lengths, options and names are interleaved, in each of
+    the three types in another way.
     """
 
     thread_id: U32 = post_header()

@@ -8,12 +8,12 @@ The text is in the character set of the session's client (``status_variables.cha
 id), so it is bytes; ``text`` gives it as UTF-8 with what is not UTF-8 kept as lone surrogates.
 """
 
-import dataclasses
 import functools
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar
 
 from millrace.binlog.declaration import (
     Event,
+    When,
     abstract_event,
     body,
     declared_fields,
@@ -22,7 +22,7 @@ from millrace.binlog.declaration import (
     post_header,
     structure,
 )
-from millrace.binlog.errors import BinlogError, EncodeError, InvalidValueError, TruncatedError
+from millrace.binlog.errors import BinlogError, EncodeError, TruncatedError
 from millrace.binlog.events.compressed import decompress_beginning, decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U8,
@@ -30,11 +30,13 @@ from millrace.binlog.fields import (
     U24,
     U32,
     U64,
+    Counted,
     RestBytes,
     RestText,
     Text8,
     Text8Nul,
     TextNul,
+    Zero,
     decode_text,
     encode_text,
     truncated,
@@ -43,7 +45,6 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
 __all__ = [
-    "VARIABLES",
     "AnnotateRowsEvent",
     "AutoIncrement",
     "CollationOfCharset",
@@ -91,7 +92,10 @@ _OVER_MAX_DBS = 254
 
 @structure
 class UpdatedDbNames:
-    """Databases that the statement writes to; ``count`` 254 says that they are too many to name."""
+    """Databases that the statement writes to; ``count`` 254 says that they are too many to name.
+
+    Codec by hand: the count is a field, and does not always count.
+    """
 
     count: U8 = item()
     names: tuple[TextNul, ...] = item()
@@ -119,39 +123,12 @@ class UpdatedDbNames:
         return self.count.to_bytes(1, "little") + b"".join(encode_text(name) + b"\0" for name in self.names)
 
 
-_ALTER_ENDS = 4 | 8
-
-
 @structure
 class GtidFlags3:
     """MariaDB: which part of a two-phase ALTER this is (2 START, 4 COMMIT, 8 ROLLBACK), and of which."""
 
     flags: U8 = item()
-    start_alter_seq_no: U64 | None = item()
-
-    @staticmethod
-    def read(data: bytes, offset: int, end: int) -> "tuple[GtidFlags3, int]":
-        """Read the flags and, for the end of an ALTER, the sequence number of its start."""
-        if offset >= end:
-            raise truncated("gtid_flags3", 1, offset, end)
-        flags = data[offset]
-        if not flags & _ALTER_ENDS:
-            return GtidFlags3(flags, None), offset + 1
-        after = offset + 9
-        if after > end:
-            raise truncated("start_alter_seq_no", 8, offset + 1, end)
-        return GtidFlags3(flags, int.from_bytes(data[offset + 1 : after], "little")), after
-
-    def write(self) -> bytes:
-        """Write the flags and what they announce."""
-        if (self.start_alter_seq_no is None) == bool(self.flags & _ALTER_ENDS):
-            raise EncodeError(f"gtid_flags3 {self.flags} does not go with {self.start_alter_seq_no}")
-        flags = self.flags.to_bytes(1, "little")
-        return (
-            flags
-            if self.start_alter_seq_no is None
-            else flags + self.start_alter_seq_no.to_bytes(8, "little")
-        )
+    start_alter_seq_no: U64 | None = item(when=When("flags", 4 | 8))
 
 
 @structure
@@ -166,32 +143,11 @@ class CollationOfCharset:
 class CollationsOfCharsets:
     """MariaDB's character_set_collations, one entry per character set with another default collation."""
 
-    entries: tuple[CollationOfCharset, ...] = item()
-
-    @staticmethod
-    def read(data: bytes, offset: int, end: int) -> "tuple[CollationsOfCharsets, int]":
-        """Read the count and as many entries of 4 bytes."""
-        if offset >= end:
-            raise truncated("character_set_collations", 1, offset, end)
-        after = offset + 1 + 4 * data[offset]
-        if after > end:
-            raise truncated("character_set_collations", after - offset, offset, end)
-        entries = tuple(
-            CollationOfCharset(data[at] | data[at + 1] << 8, data[at + 2] | data[at + 3] << 8)
-            for at in range(offset + 1, after, 4)
-        )
-        return CollationsOfCharsets(entries), after
-
-    def write(self) -> bytes:
-        """Write the count and the entries."""
-        return len(self.entries).to_bytes(1, "little") + b"".join(
-            entry.charset.to_bytes(2, "little") + entry.collation.to_bytes(2, "little")
-            for entry in self.entries
-        )
+    entries: Annotated[tuple[CollationOfCharset, ...], Counted(U8)] = item()
 
 
 def _variable(code: int) -> Any:
-    return dataclasses.field(default=None, metadata={"section": "item", "code": code})
+    return item(default=None, code=code)
 
 
 @structure
@@ -200,7 +156,8 @@ class StatusVariables:
 
     ``codes`` gives the order in which they stand on the wire. Each code implies its length, so reading stops
     at the first code that is not known: ``unknown`` keeps what is left from there. ``code_21`` is written by
-    MySQL 9.7, without a name that is published, and is 0 in all logs seen.
+    MySQL 9.7, without a name that is published, and is 0 in all logs seen. Codec by hand: they come in any
+    order.
     """
 
     codes: RestBytes = item(default=b"")
@@ -250,13 +207,9 @@ class StatusVariables:
 
 
 VARIABLES = {
-    field.metadata["code"]: (declared.name, declared.type)
-    for field, declared in zip(
-        dataclasses.fields(StatusVariables),
-        declared_fields(StatusVariables),
-        strict=True,
-    )
-    if "code" in field.metadata
+    field.code: (field.name, field.type)
+    for field in declared_fields(StatusVariables)
+    if field.code is not None
 }
 """Name and type of each status variable by its code, in declared order."""
 
@@ -294,9 +247,12 @@ class StatementEvent(Event):
 
     thread_id: U32 = post_header()
     exec_time: U32 = post_header()
+    database_length: ClassVar[U8] = post_header(length_of="database")
     error_code: U16 = post_header()
-    status_variables: StatusVariables | None = body()
+    status_variables_length: ClassVar[U16] = post_header(length_of="status_variables", since=13)
+    status_variables: StatusVariables | None = body(since=13)
     database: RestText = body()
+    database_end: ClassVar[Zero] = body()
 
     @property
     def query(self) -> bytes:
@@ -314,60 +270,6 @@ class StatementEvent(Event):
         return decode_text(self.query)
 
 
-def _read_statement(
-    data: bytes, offset: int, end: int, post_header_length: int
-) -> tuple[int, int, int, StatusVariables | None, str, int]:
-    """Read what a QUERY begins with: everything up to its text, and the offset of that."""
-    start = offset + post_header_length
-    if start > end:
-        raise truncated("thread_id, exec_time, …", post_header_length, offset, end)
-    status_variables = None
-    if post_header_length > 11:
-        block_end = start + (data[offset + 11] | data[offset + 12] << 8)
-        if block_end > end:
-            raise truncated("status_variables", block_end - start, start, end)
-        status_variables = _parse_status_variables(data[start:block_end])
-        start = block_end
-    text = start + data[offset + 8] + 1
-    if text > end:
-        raise truncated("database", text - start, start, end)
-    if data[text - 1]:
-        raise InvalidValueError("the database of a statement does not end with a zero byte")
-    return (
-        int.from_bytes(data[offset : offset + 4], "little"),
-        int.from_bytes(data[offset + 4 : offset + 8], "little"),
-        data[offset + 9] | data[offset + 10] << 8,
-        status_variables,
-        decode_text(data[start : text - 1]),
-        text,
-    )
-
-
-def _write_statement(
-    statement: StatementEvent, post_header_length: int, more_post_header: bytes, query: bytes
-) -> bytes:
-    database = encode_text(statement.database)
-    variables = b""
-    if post_header_length > 11:
-        variables = b"" if statement.status_variables is None else statement.status_variables.write()
-    elif statement.status_variables is not None:
-        raise EncodeError("a log of this version has no status variables")
-    return b"".join(
-        (
-            statement.thread_id.to_bytes(4, "little"),
-            statement.exec_time.to_bytes(4, "little"),
-            len(database).to_bytes(1, "little"),
-            statement.error_code.to_bytes(2, "little"),
-            len(variables).to_bytes(2, "little") if post_header_length > 11 else b"",
-            more_post_header,
-            variables,
-            database,
-            b"\0",
-            query,
-        )
-    )
-
-
 @event(EventType.QUERY_EVENT, role=Role.QUERY, post_header_lengths=(11, 13))
 class QueryEvent(StatementEvent):
     """A statement that was run: DDL, transaction control, or a change logged as a statement."""
@@ -375,18 +277,6 @@ class QueryEvent(StatementEvent):
     rest_field = "query"
 
     query: RestBytes = body()
-
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        thread_id, exec_time, error_code, variables, database, text = _read_statement(
-            data, offset, end, post_header_length
-        )
-        return cls(thread_id, exec_time, error_code, variables, database, data[text:end])
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write post-header and body."""
-        return _write_statement(self, post_header_length, b"", self.query)
 
 
 @event(EventType.QUERY_COMPRESSED_EVENT, role=Role.QUERY, post_header_lengths=(13,))
@@ -412,18 +302,6 @@ class QueryCompressedEvent(StatementEvent):
         """Size of ``query``."""
         return unpacked_size(self.compressed_query)
 
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        thread_id, exec_time, error_code, variables, database, text = _read_statement(
-            data, offset, end, post_header_length
-        )
-        return cls(thread_id, exec_time, error_code, variables, database, data[text:end])
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write post-header and body."""
-        return _write_statement(self, post_header_length, b"", self.compressed_query)
-
 
 @event(EventType.EXECUTE_LOAD_QUERY_EVENT, role=Role.SINGLE, post_header_lengths=(26,))
 class ExecuteLoadQueryEvent(StatementEvent):
@@ -440,36 +318,6 @@ class ExecuteLoadQueryEvent(StatementEvent):
     fn_pos_end: U32 = post_header()
     dup_handling: U8 = post_header()
     query: RestBytes = body()
-
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        thread_id, exec_time, error_code, variables, database, text = _read_statement(
-            data, offset, end, post_header_length
-        )
-        file_id, name_start, name_end = (
-            int.from_bytes(data[at : at + 4], "little") for at in range(offset + 13, offset + 25, 4)
-        )
-        return cls(
-            thread_id,
-            exec_time,
-            error_code,
-            variables,
-            database,
-            file_id,
-            name_start,
-            name_end,
-            data[offset + 25],
-            data[text:end],
-        )
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write post-header and body."""
-        numbers = (self.file_id, self.fn_pos_start, self.fn_pos_end)
-        more = b"".join(number.to_bytes(4, "little") for number in numbers) + self.dup_handling.to_bytes(
-            1, "little"
-        )
-        return _write_statement(self, post_header_length, more, self.query)
 
 
 @event(EventType.ROWS_QUERY_LOG_EVENT, role=Role.SETTING)

@@ -64,7 +64,8 @@ class TableMapEvent(Event):
     ``column_types`` has one byte per column; ``column_metadata`` is the block of their type-dependent
     metadata; ``null_bits`` has one bit per column, lowest first, set where NULL is allowed;
     ``optional_metadata`` is the list of (type, length, value) that MySQL 8.0.1 and MariaDB 10.5 append.
-    Previews of MySQL 5.1 end after the types: all that follows is empty then.
+    Previews of MySQL 5.1 end after the types: all that follows is empty then. Codec by hand: the width of the
+    table id depends on the post-header, and ``null_bits`` on the number of columns.
     """
 
     table_id: U48 = post_header()
@@ -166,6 +167,9 @@ class RowsEvent(Event):
     columns the images hold; a side that the operation does not have is empty: a write has no before image
     and a delete no after image. ``rows`` holds the images one after the other, in an update before and after
     in turns.
+
+    Codec by hand: operation and version decide which parts there are, ``column_count`` how long
+    the bitmaps are.
     """
 
     operation: ClassVar[RowsOperation]

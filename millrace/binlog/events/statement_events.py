@@ -4,15 +4,16 @@ They stand before the QUERY to which they belong. Format: MySQL's
 ``libs/mysql/binlog/event/statement_events.h``.
 """
 
-from typing import Self
-
-from millrace.binlog.declaration import Event, body, event
-from millrace.binlog.errors import EncodeError, TrailingBytesError
-from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32, decode_text, encode_text, truncated
+from millrace.binlog.declaration import Event, When, body, event
+from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32
 from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType
 
-__all__ = ["IntvarEvent", "RandEvent", "UserVarEvent"]
+__all__ = [
+    "IntvarEvent",
+    "RandEvent",
+    "UserVarEvent",
+]
 
 
 @event(EventType.INTVAR_EVENT, role=Role.SETTING)
@@ -31,6 +32,9 @@ class RandEvent(Event):
     seed2: U64 = body()
 
 
+_NOT_NULL = When("is_null", 0xFF, unset=True)
+
+
 @event(EventType.USER_VAR_EVENT, role=Role.SETTING, post_header_lengths=(0,))
 class UserVarEvent(Event):
     """A user variable that the next statement reads.
@@ -43,54 +47,7 @@ class UserVarEvent(Event):
 
     name: Text32 = body()
     is_null: U8 = body()
-    type: U8 | None = body()
-    charset: U32 | None = body()
-    value: Bytes32 | None = body()
-    flags: U8 | None = body()
-
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        at = offset + 4
-        name_end = at + int.from_bytes(data[offset:at], "little")
-        if at > end or name_end >= end:
-            raise truncated("name, is_null", name_end + 1 - offset, offset, end)
-        name, is_null = decode_text(data[at:name_end]), data[name_end]
-        at = name_end + 1
-        if is_null:
-            if at != end:
-                raise TrailingBytesError(f"{end - at} bytes are left over after a NULL user variable")
-            return cls(name, is_null, None, None, None, None)
-        value_at = at + 9
-        value_end = value_at + int.from_bytes(data[at + 5 : value_at], "little")
-        if value_at > end or value_end > end:
-            raise truncated("type, charset, value", value_end - at, at, end)
-        if end - value_end > 1:
-            raise TrailingBytesError(f"{end - value_end - 1} bytes are left over after the flags")
-        return cls(
-            name,
-            is_null,
-            data[at],
-            int.from_bytes(data[at + 1 : at + 5], "little"),
-            data[value_at:value_end],
-            data[value_end] if value_end < end else None,
-        )
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write the body."""
-        name = encode_text(self.name)
-        parts = [len(name).to_bytes(4, "little"), name, self.is_null.to_bytes(1, "little")]
-        if self.is_null:
-            if any(field is not None for field in (self.type, self.charset, self.value, self.flags)):
-                raise EncodeError("a user variable that is NULL has neither type nor value")
-            return b"".join(parts)
-        if self.type is None or self.charset is None or self.value is None:
-            raise EncodeError("a user variable that is not NULL has type, charset and value")
-        parts += (
-            self.type.to_bytes(1, "little"),
-            self.charset.to_bytes(4, "little"),
-            len(self.value).to_bytes(4, "little"),
-            self.value,
-            b"" if self.flags is None else self.flags.to_bytes(1, "little"),
-        )
-        return b"".join(parts)
+    type: U8 | None = body(when=_NOT_NULL)
+    charset: U32 | None = body(when=_NOT_NULL)
+    value: Bytes32 | None = body(when=_NOT_NULL)
+    flags: U8 | None = body(when=_NOT_NULL, remains=True)

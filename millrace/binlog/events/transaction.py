@@ -8,7 +8,7 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, Self, cast
+from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 import zstandard
 
@@ -27,14 +27,11 @@ from millrace.binlog.inflate import MAX_UNPACKED
 from millrace.binlog.types import EventType
 
 __all__ = [
-    "LargeInnerEvent",
     "PayloadField",
     "TransactionPayloadEvent",
     "XaPrepareLogEvent",
     "XidEvent",
-    "inner_events",
     "payload_events",
-    "unpack_payload",
 ]
 
 
@@ -54,34 +51,10 @@ class XaPrepareLogEvent(Event):
 
     one_phase: U8 = body()
     format_id: U32 = body()
+    gtrid_length: ClassVar[U32] = body(length_of="gtrid")
+    bqual_length: ClassVar[U32] = body(length_of="bqual")
     gtrid: RestBytes = body()
     bqual: RestBytes = body()
-
-    @classmethod
-    def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
-        """Read the event from ``data[offset:end]``."""
-        at = offset + 13
-        if at > end:
-            raise truncated("one_phase, format_id, lengths", 13, offset, end)
-        bqual = at + int.from_bytes(data[offset + 5 : offset + 9], "little")
-        after = bqual + int.from_bytes(data[offset + 9 : at], "little")
-        if after != end:
-            raise InvalidValueError(f"gtrid and bqual take {after - at} bytes, {end - at} are there")
-        format_id = int.from_bytes(data[offset + 1 : offset + 5], "little")
-        return cls(data[offset], format_id, data[at:bqual], data[bqual:after])
-
-    def encode_fields(self, post_header_length: int) -> bytes:
-        """Write the body."""
-        return b"".join(
-            (
-                self.one_phase.to_bytes(1, "little"),
-                self.format_id.to_bytes(4, "little"),
-                len(self.gtrid).to_bytes(4, "little"),
-                len(self.bqual).to_bytes(4, "little"),
-                self.gtrid,
-                self.bqual,
-            )
-        )
 
 
 @structure
@@ -105,7 +78,8 @@ class TransactionPayloadEvent(Event):
     ``compression_type`` is 0 for ZSTD and 255 for none; ``uncompressed_size`` is that of the events inside.
     ``field_order`` holds the types of the list as they stand, ``unknown_fields`` those of no known type.
 
-    The format description gives the type a post-header of 40 bytes, and servers write none.
+    The format description gives the type a post-header of 40 bytes, and servers write none. Codec by hand:
+    the list is in any order, and is read from the beginning of a large event too.
     """
 
     rest_field = "payload"

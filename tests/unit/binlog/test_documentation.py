@@ -4,10 +4,12 @@ That the page is fresh is tested with the other generated pages.
 """
 
 import re
+from inspect import ismethod
 from types import ModuleType
 
 import pytest
 
+from millrace.binlog.declaration import Event
 from millrace.binlog.events import EVENTS
 from millrace.binlog.types import EventType
 from tests.shared import load_script
@@ -45,3 +47,12 @@ def test_what_was_made_by_hand_names_two_sources() -> None:
     by_hand = {int(case.event.event_type) for case in CASES if case.by_hand} - {EventType.UNKNOWN_EVENT}
     assert by_hand == set(SOURCES)
     assert all(first != second for first, second in SOURCES.values())
+
+
+def test_a_codec_by_hand_has_a_reason() -> None:
+    """A method of the class, where a codec that is built of the fields is a function."""
+    by_hand = [each.event_class for each in EVENTS.values() if ismethod(each.decode)]
+    assert 0 < len(by_hand) < len(EVENTS) / 2
+    for event_class in by_hand:
+        said = " ".join(f"{each.__doc__}" for each in event_class.__mro__ if issubclass(each, Event))
+        assert "Codec by hand: " in " ".join(said.split()), event_class.__name__

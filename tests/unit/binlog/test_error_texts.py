@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from millrace.binlog.cursor import Cursor
-from millrace.binlog.declaration import Event
+from millrace.binlog.declaration import Event, read_structures, write_structures
 from millrace.binlog.encryption import _cipher
 from millrace.binlog.errors import BinlogError, TruncatedError, UnsupportedError
 from millrace.binlog.event_codec import decode_beginning, decode_event
@@ -109,14 +109,14 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     # user variables
     (
         lambda: real(UserVarEvent, is_null=1, type=None, charset=None, value=b"x").encode_fields(0),
-        "a user variable that is NULL has neither type nor value",
+        "value is given, where is_null is 1",
     ),
     (
         lambda: real(UserVarEvent, is_null=0, type=0, charset=None, value=b"x").encode_fields(0),
-        "a user variable that is not NULL has type, charset and value",
+        "charset is None, where is_null is 0",
     ),
     # the heads of logs
-    (lambda: RotateEvent(5, "x").encode_fields(0), "a v1 log cannot name position 5 in a ROTATE"),
+    (lambda: RotateEvent(5, "x").encode_fields(0), "a log of this version has no position"),
     (
         lambda: read(FormatDescriptionEvent, b"\x04\0" + b"8.0.1".ljust(50, b"\0") + b"\0\0\0\0\x13"),
         "a format description of this server version names a checksum algorithm",
@@ -154,11 +154,21 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     (lambda: real(GtidLogEvent, sid=b"short").encode_fields(42), "a sid has 16 bytes, not 5"),
     (
         lambda: real(GtidLogEvent, last_committed=None).encode_fields(42),
-        "a GTID event of this log's version has logical timestamps",
+        "a log of this version has last committed",
     ),
     (
         lambda: real(GtidLogEvent, immediate_commit_timestamp=1 << 55).encode_fields(42),
         f"{1 << 55} does not leave the highest bit of 7 bytes free",
+    ),
+    (
+        lambda: real(
+            GtidLogEvent, immediate_commit_timestamp=None, original_commit_timestamp=1
+        ).encode_fields(42),
+        "original_commit_timestamp is given, where immediate_commit_timestamp is None",
+    ),
+    (
+        lambda: real(GtidLogEvent, last_committed=None, sequence_number=None, lt_type=None).encode_fields(25),
+        "a log of this version has no immediate commit timestamp",
     ),
     (
         lambda: replace(real(PreviousGtidsLogEvent), format=0, entries=(ENTRY,)).encode_fields(0),
@@ -189,7 +199,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: real(MariadbGtidEvent, flags2=2, commit_id=None).encode_fields(19),
-        "flags2 2, flags_extra 0 announce something else",
+        "commit_id is None, where flags2 is 2",
     ),
     (
         lambda: real(MariadbGtidListEvent, gl_flags=16, entries=()).encode_fields(4),
@@ -197,7 +207,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: PartialRowDataEvent(2, 1, 0, 40, b"").encode_fields(9),
-        "flags 0 announce something else",
+        "orig_event_size is given, where flags is 0",
     ),
     # LOAD DATA
     (
@@ -210,8 +220,11 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     ),
     # statements
     (lambda: UpdatedDbNames(2, ("one",)).write(), "updated_db_names counts 2 and has 1 names"),
-    (lambda: GtidFlags3.read(b"\x04abc", 0, 4), "start_alter_seq_no needs 8 bytes at offset 1, 3 are left"),
-    (lambda: GtidFlags3(4, None).write(), "gtid_flags3 4 does not go with None"),
+    (
+        lambda: read_structures(GtidFlags3, 1, b"\x04abc", 0, 4),
+        "start_alter_seq_no needs 8 bytes at offset 1, 3 are left",
+    ),
+    (lambda: write_structures([GtidFlags3(4, None)]), "start_alter_seq_no is None, where flags is 4"),
     (
         lambda: StatusVariables(codes=b"\x00").write(),
         "status variable 0 (flags2) is announced in codes and is None",

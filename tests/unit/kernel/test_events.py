@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millrace import kernel
 from millrace.avro.events import EventSerializer
-from millrace.avro.plans import Layout
+from millrace.avro.plans import Condition, Layout, Wire
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
@@ -47,8 +47,9 @@ SID = bytes(range(16))
 
 def test_the_kernel_has_the_same_numbers() -> None:
     source = Path(kernel.__file__).with_name("events.pyx").read_text("utf-8")
-    found = dict(re.findall(r"^    LAYOUT_(\w+) = (\d+)", source, re.MULTILINE))
-    assert found == {"NONE": "0", **{layout.name: str(int(layout)) for layout in Layout}}
+    for prefix, numbers in (("LAYOUT", Layout), ("WIRE", Wire), ("CONDITION", Condition)):
+        found = dict(re.findall(rf"^    {prefix}_(\w+) = (\d+)", source, re.MULTILINE))
+        assert found == {str(each.name): str(int(each)) for each in numbers}
 
 
 def placed(events: list[bytes]) -> list[tuple[int, bytes]]:
