@@ -17,7 +17,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["InputReader", "records_between", "reread"]
+__all__ = ["InputReader", "committed_batches", "reread"]
 
 _LOG = get_logger(__name__)
 _LAG_EVERY_S: Final = 0.5
@@ -185,7 +185,7 @@ class InputReader:
             self._messages = None
 
 
-def records_between(
+def committed_batches(
     settings: KafkaSettings, topic: str, group: str, start: int, end: int
 ) -> Iterator[list[Record]]:
     """Give the committed records of partition 0 from offset ``start`` to before ``end``, in batches.

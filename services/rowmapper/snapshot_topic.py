@@ -16,7 +16,7 @@ from millrace.contract import HEADER_CHUNK, EventKey, SourcePosition, Topics
 from millrace.kafka.client import AdminClient
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, InputLostError
-from millrace.kafka.input import InputReader
+from millrace.kafka.input import InputReader, committed_batches
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, records_between
 from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
@@ -149,8 +149,8 @@ class SnapshotTopic:
         settings, topic = self._settings, self._topics.events
         first = max(oldest_offset(settings, topic), offset - _BACK)
         last = None
-        for last in records_between(settings, topic, first, offset):  # noqa: B007 - the last counts
-            pass
+        for records in committed_batches(settings, topic, self._group, first, offset):
+            last = records[-1]
         return None if last is None else end_of(self._deserialize, last)
 
 

@@ -17,7 +17,7 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
-from millrace.kafka.input import InputReader, records_between
+from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 from spark_jobs.common.pieces import Piece
@@ -71,7 +71,7 @@ class CarriedSettings:
 def read_piece(carried: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
     """Give the committed records of a piece in batches, with their offsets in place of timestamps."""
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        for batch in records_between(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
+        for batch in committed_batches(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
             yield [
                 Record(offset, offset, key, value, headers or None)
                 for offset, _, key, value, headers in batch

@@ -9,7 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from millrace.binlog.events import XidEvent
 from millrace.kafka.client import connect, producer_config
-from millrace.kafka.input import InputReader, records_between
+from millrace.kafka.input import InputReader, committed_batches
 from millrace.kafka.read import held_offsets
 from millrace.local import Kafka
 from millrace.runtime.settings import KafkaSettings
@@ -82,7 +82,7 @@ def test_pieces_add_up_to_the_whole(settings: KafkaSettings, source_name: str, t
     topic = f"{source_name}.raw"
     written = written_log()
     held = publish(settings, topic, written.records)
-    read = [record for batch in records_between(settings, topic, "test", *_ends(held)) for record in batch]
+    read = [record for batch in committed_batches(settings, topic, "test", *_ends(held)) for record in batch]
     assert [(record.key, record.value) for record in read] == [(r.key, r.value) for r in written.records]
     everything = []
     for number in NUMBERS:
