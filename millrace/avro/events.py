@@ -22,6 +22,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
@@ -885,7 +886,7 @@ def _no_record(error: Exception) -> InvalidValueError:
 
 def main() -> None:
     """Write ``schemas/avro/BinlogEvent.avsc`` from the declarations."""
-    path = schema_folder() / f"{SCHEMA_NAME}.avsc"
+    path = Path(str(schema_folder())) / f"{SCHEMA_NAME}.avsc"
     path.write_text(json.dumps(binlog_event_schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
