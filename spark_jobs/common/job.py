@@ -27,7 +27,6 @@ from urllib.parse import urlsplit
 
 import click
 from pydantic import Field
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import __version__
@@ -41,12 +40,12 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable
+from spark_jobs.common.faults import Faults
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
 __all__ = [
-    "EVENT_ERROR",
     "Job",
     "JobSettings",
     "RawJobSettings",
@@ -56,9 +55,6 @@ __all__ = [
     "persisted",
     "schemas_of",
 ]
-
-EVENT_ERROR: Final = "EventError: "
-"""What stands in front of the words of an executor's error that a user can act on."""
 
 _LONGEST_NAME: Final = 200
 
@@ -136,8 +132,7 @@ class Job:
     spark: SparkSession
     settings: RawJobSettings
     notes: list[str] = field(default_factory=list)
-    faults: int = 0
-    """Records that could not be read; the report lists them."""
+    faults: Faults = field(default_factory=Faults)
     run: str = field(default_factory=lambda: f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}")
 
     @property
@@ -189,7 +184,9 @@ class Job:
             "input": input_,
             "notes": self.notes,
         }
-        text = json.dumps({**head, **summary}, indent=2, ensure_ascii=False, default=str)
+        self.faults.show(report)
+        figures = {**head, "faulty_records": self.faults.summary(), **summary}
+        text = json.dumps(figures, indent=2, ensure_ascii=False, default=str)
         write_text(self.spark, f"{self.folder}/summary.json", text + "\n")
         footer = f"Written by millrace {__version__}, job {self.name}, at {now}."
         write_text(self.spark, f"{self.folder}/report.html", report.html(footer))
@@ -304,9 +301,10 @@ def job_command(
                     except BaseException:
                         job.discard()
                         raise
-                    if job.faults:
+                    if job.faults.number:
                         raise UserError(
-                            f"{job.faults} records could not be read: see the report; all else is written",
+                            f"{job.faults.number} records could not be read: see the report; all else is "
+                            "written",
                             ExitCode.FAULTY,
                         )
 
@@ -450,9 +448,6 @@ def errors_in_words(name: str) -> Iterator[None]:
             line, code = words
             _say(line)
             raise SystemExit(int(code)) from None
-        if isinstance(error, PySparkException) and EVENT_ERROR in text:
-            _say(text.rpartition(EVENT_ERROR)[2].splitlines()[0])
-            raise SystemExit(int(ExitCode.DATA)) from None
         _bug(name, error)
     finally:
         for logger in loggers:

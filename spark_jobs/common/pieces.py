@@ -102,7 +102,7 @@ def cut(  # noqa: PLR0917 - a slice, and into what
     rows = (
         heads.groupBy(sf.floor((sf.col("offset") - start) / stride).alias("bucket"))
         .agg(
-            sf.sum(sf.length("value")).alias("size"),
+            sf.sum(sf.coalesce(sf.length("value"), sf.lit(0))).alias("size"),
             sf.min(sf.when(sf.col("plain"), place)).alias("place"),
             sf.collect_list(sf.when(_describes(), _record())).alias("described"),
             sf.collect_list(sf.when(sf.col("type").isin(_PREPARES), _record())).alias("prepared"),

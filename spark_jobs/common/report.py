@@ -48,11 +48,19 @@ class Report:
             f"<h1>{escape(title)}</h1>",
             *(f'<p class="facts">{escape(fact)}</p>' for fact in facts),
         ]
+        self._top = len(self._parts)
         self._open = False
 
     def verdict(self, text: str, mood: str) -> None:
         """Put one sentence on top that says what came out; ``mood`` is ``good``, ``bad`` or ``doubt``."""
-        self._parts.append(f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
+        self._parts.insert(self._top, f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
+        self._top += 1
+
+    def notice(self, text: str, mood: str) -> None:
+        """Put a sentence after the verdict that must not be missed, whatever was added since."""
+        self._parts.insert(
+            self._top, f'<ul class="points"><li class="{escape(mood)}">{escape(text)}</li></ul>'
+        )
 
     def tiles(self, figures: Sequence[tuple[str, int | Bytes | str]]) -> None:
         """Show a row of figures, each with its name."""

@@ -16,6 +16,7 @@ from millrace.verify.history import TableHistory
 from millrace.verify.tables import Column
 from spark_jobs import conformance, row_history
 from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.faults import FAULT_COLUMNS
 from spark_jobs.common.report import Code
 from spark_jobs.common.tables import CHANGE_SCHEMA, KnownColumn, Table
 
@@ -64,11 +65,15 @@ def test_a_record_that_cannot_be_read_is_told() -> None:
     whole = TableDefinition("shop", "t", definitions)
     table = Table("shop", "t", whole, definitions, known, TableHistory.without_changes(["id"]), [])
     layout = arrow_schema(CHANGE_SCHEMA)
-    fault = dict.fromkeys(layout.names) | {"fault": "offset 7 of partition 0: it is cut"}
-    batch = pa.RecordBatch.from_pylist([fault], schema=layout)
-    ((told,),) = (found.to_pylist() for found in row_history._finder(table, {"id": "1"}, {})([batch]))
-    assert (told["op"], told["after"]) == ("!", "offset 7 of partition 0: it is cut")
-    assert row_history._shown(Row(**told))[:4] == [None, "unreadable", None, None]
+    place = {"topic": "shop.shop.t", "partition": 0, "offset": 7, "key": b"k", "value": b"v"}
+    nothing = dict.fromkeys(layout.names)
+    fault = nothing | place | {"fault": "it is cut"}
+    damaged = nothing | place | {"offset": 9, "era": 0}  # its key is none that the table has
+    batch = pa.RecordBatch.from_pylist([fault, damaged], schema=layout)
+    ((told, other),) = (found.to_pylist() for found in row_history._finder(table, {"id": "1"}, {})([batch]))
+    assert {name: told[name] for name in FAULT_COLUMNS} == place | {"fault": "it is cut"}
+    assert (told["op"], told["after"]) == (None, None)
+    assert (other["offset"], other["fault"].partition(":")[0]) == (9, "ValueError")
 
 
 def test_what_is_compared() -> None:
