@@ -41,6 +41,7 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable
 from spark_jobs.common.faults import Faults
+from spark_jobs.common.index import INDEX, index_page, is_ours, reports_in
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
@@ -190,9 +191,14 @@ class Job:
         write_text(self.spark, f"{self.folder}/summary.json", text + "\n")
         footer = f"Written by millrace {__version__}, job {self.name}, at {now}."
         write_text(self.spark, f"{self.folder}/report.html", report.html(footer))
-        self._publish({**head, "run": self.run})
-        shown = self.folder if _local_path(self.output) is None else self.output
+        verdict, mood = report.result or (None, None)
+        told = {"verdict": verdict, "mood": mood, "faulty_records": self.faults.number}
+        self._publish({**head, **told, "run": self.run})
+        local = _local_path(self.output)
+        shown = self.folder if local is None else self.output
         self.steps.say(f"report in {shown}/report.html, figures in {shown}/summary.json")
+        if local is not None:
+            self._write_index(local.absolute().parent)
 
     def _publish(self, manifest: Mapping[str, Any]) -> None:
         """Let ``manifest.json`` name this run, in one step; of the runs before it the last one stays."""
@@ -212,6 +218,17 @@ class Job:
         for run in folder.glob("run-*"):
             if run.name < min(before, self.run):
                 shutil.rmtree(run, ignore_errors=True)
+
+    def _write_index(self, folder: Path) -> None:
+        """Write the page over all reports in a folder, unless there is a page of somebody else."""
+        page = folder / INDEX
+        try:
+            if not is_ours(page):
+                return
+            _write_file(page, index_page(reports_in(folder)))
+        except OSError:
+            return  # the folder is not ours to write in
+        self.steps.say(f"all reports beside it: {page}")
 
     def discard(self) -> None:
         """Remove what a run that failed has written, where it is within reach."""
@@ -548,14 +565,18 @@ def persisted(frame: DataFrame) -> DataFrame:
     return frame.checkpoint(eager=True)
 
 
+def _write_file(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    whole.write_text(text, encoding="utf-8")
+    whole.replace(file)
+
+
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Write a file whole, in place of an earlier one, on the local disk or where else Spark can write."""
     file = _local_path(path)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        whole.write_text(text, encoding="utf-8")
-        whole.replace(file)
+        _write_file(file, text)
         return
     jvm: Any = spark._jvm
     place = jvm.org.apache.hadoop.fs.Path(path)
