@@ -16,7 +16,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-slow test-servers chaos fuzz lint types fmt bench bench-latency bench-snapshot bench-peers memory local kernel pins clean
+.PHONY: help demo check test test-slow test-servers chaos fuzz lint types fmt bench bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -83,6 +83,9 @@ local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 kernel: $(READY) ## Build the compiled hot path; else this happens by itself where there is a C compiler
 	@$(BIN)/python -m millrace.kernel.build
 	@touch $(KERNEL)
+
+spark-package: $(KERNEL) ## Build dist/millrace-spark.zip, which spark-submit --py-files carries to the workers
+	@$(BIN)/python tools/spark_package.py dist/millrace-spark.zip
 
 pins: ## Write requirements.txt again, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins

@@ -52,7 +52,6 @@ class Counted:
 
     folder: str
     outcome: Outcome = field(default_factory=Outcome)
-    dead_letters: list[tuple[str, int, str, str, str]] = field(default_factory=list)
 
     def paths(self, table: str) -> list[str]:
         """Return where the files of a table are."""
@@ -90,8 +89,7 @@ def count_pieces(job: Job, spark: SparkSession) -> Counted:
         for number in sorted(told):
             outcome = Outcome.from_json(told[number])
             counted.outcome.add(outcome)
-            source = tasks[number].source
-            counted.dead_letters += [(source, *letter) for letter in outcome.dead_letters]
+            outcome.tell(job.faults, tasks[number].topic)
     events, size = counted.outcome.events, counted.outcome.raw_bytes
     seconds = time.monotonic() - started
     job.steps.say(
@@ -352,8 +350,6 @@ def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> 
         deletes=minutes.orderBy(sf.desc("rows"), "minute").limit(number).collect(),
         lag=frames["lag"].orderBy("source", "server_id").collect(),
         commit_groups=frames["commit_groups"].orderBy("source").collect(),
-        dead_letters=counted.dead_letters,
-        number_of_dead_letters=counted.outcome.counters["dead_letters"],
     )
 
 
@@ -368,7 +364,6 @@ def summary(results: Results) -> dict[str, Any]:
         "first_event": moment(results.first_time),
         "last_event": moment(results.last_time),
         "dated_elsewhere": results.outside,
-        "dead_letters": results.number_of_dead_letters,
         "ddl_statements": results.number_of_ddl,
         "events_by_type": {row.type: row.events for row in results.types},
         **{
@@ -395,7 +390,6 @@ def summary(results: Results) -> dict[str, Any]:
 def main(job: Job, spark: SparkSession, number: int) -> None:
     """Report events per type and minute, rows per table, and the largest and longest transactions."""
     results = analyse(job, spark, number)
-    job.faults = results.number_of_dead_letters
     for line in lines(results):
         job.steps.say(line)
     job.finish(summary(results), report(job, results))

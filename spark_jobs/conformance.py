@@ -19,18 +19,20 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from millrace.avro.columnar import AvroColumns, ColumnsError
-from millrace.avro.registry import split_wire_format, value_subject
+from millrace.avro.columnar import AvroColumns
+from millrace.avro.registry import prefix_size, split_wire_format, value_subject
 from millrace.contract import Topics, log_number
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA
 from spark_jobs.common.files import file_system
-from spark_jobs.common.job import Job, TableJobSettings, job_command
+from spark_jobs.common.job import Job, TableJobSettings, job_command, persisted
 from spark_jobs.common.kafka import resolve_slice, scan
+from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
-from spark_jobs.common.tables import batch_of, check_one_source, plain_value, table_schemas
+from spark_jobs.common.tables import check_one_source, plain_value, table_schemas
 
 __all__ = ["conformance", "main"]
 
@@ -38,6 +40,12 @@ _SIDE_SCHEMA: Final = (
     "kind string, epoch int, number bigint, pos bigint, sub_index bigint, row int, content string"
 )
 """A change of a row, or a typed event: what it is of, its place, and its fields as JSON."""
+
+_RECORD_SCHEMA: Final = f"{_SIDE_SCHEMA}, {FAULT_SCHEMA}"
+"""A change of a row, or a record that cannot be read."""
+
+_NO_CHANGE: Final = (None,) * len(_SIDE_SCHEMA.split(", "))
+_NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 
 _PLACE: Final = ("kind", "epoch", "number", "pos", "sub_index", "row")
 _DIFFERENCE_SCHEMA: Final = (
@@ -124,31 +132,40 @@ def _record_reader(
     schemas: Mapping[int, Any],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        layout, readers = arrow_schema(_SIDE_SCHEMA), dict[int, AvroColumns]()
-        for batch in batches:
-            by_schema: dict[int, list[bytes]] = {}
-            for value in batch.column("value").to_pylist():
-                by_schema.setdefault(_schema_id(value), []).append(value)
-            for number, values in by_schema.items():
+        layout, readers = arrow_schema(_RECORD_SCHEMA), dict[int, AvroColumns]()
+
+        def fields_of(values: list[bytes]) -> list[Any]:
+            number, _ = split_wire_format(values[0])
+            if number not in readers:
                 if number not in schemas:
-                    continue  # no record of the row mapper's: the other side has its change alone
-                if number not in readers:
-                    readers[number] = AvroColumns(schemas[number])
+                    raise ValueError(f"schema {number} is not one of its topic's in the registry")
+                readers[number] = AvroColumns(schemas[number])
+            return list(readers[number].read(values).to_pylist())
+
+        def line(*record: Any) -> Line | None:
+            *_, value, fields = record
+            if fields is None:  # one of those that were read with it cannot be read
+                (fields,) = fields_of([value])
+            logged = fields["source"]["snapshot"] in (None, "false")
+            return (*_line("rows", fields), *_NO_FAULT) if logged else None
+
+        def faulty(*record: Any) -> Line:
+            *place, _, reason = record
+            return *_NO_CHANGE, *place, reason
+
+        for batch in batches:
+            by_schema: dict[bytes, list[Line]] = {}
+            for record in rows_of(batch):
+                by_schema.setdefault(record[-1][: prefix_size(record[-1])], []).append(record)
+            for records in by_schema.values():
                 try:
-                    found = readers[number].read(values).to_pylist()
-                except ColumnsError:
-                    continue
-                logged = [one for one in found if one["source"]["snapshot"] in (None, "false")]
-                yield batch_of([_line("rows", fields) for fields in logged], layout)
+                    every = fields_of([record[-1] for record in records])
+                except ValueError:
+                    every = [None] * len(records)
+                both = [(*record, fields) for record, fields in zip(records, every, strict=True)]
+                yield read_lines(both, layout, line, faulty)
 
     return read
-
-
-def _schema_id(value: bytes) -> int:
-    try:
-        return split_wire_format(value)[0]
-    except ValueError:
-        return -1
 
 
 def _differing() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -247,16 +264,17 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
         topic = Topics(source).table(*selection.topic_of(database, table))
         part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
         if part.count:
-            records = scan(spark, job.kafka, part).where("value is not null").select("value")
-            frames.append(
-                records.mapInArrow(_record_reader(table_schemas(job, value_subject(topic))), _SIDE_SCHEMA)
-            )
+            records = scan(spark, job.kafka, part).where("value is not null").select(*FAULT_COLUMNS[:-1])
+            read = _record_reader(table_schemas(job, value_subject(topic)))
+            frames.append(records.mapInArrow(read, _RECORD_SCHEMA))
     if not frames:
         raise UserError(f"no row topic of {source} has any of the tables", ExitCode.DATA)
     union = frames[0]
     for frame in frames[1:]:
         union = union.union(frame)
-    return union
+    found = persisted(union)
+    job.faults.take(job, found)
+    return found.where("fault is null").drop(*FAULT_COLUMNS)
 
 
 def report_of(

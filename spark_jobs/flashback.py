@@ -32,6 +32,7 @@ from millrace.verify.tables import Row as Values
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.lines import batch_of, reason_of
 from spark_jobs.common.outcome import Gtids
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
@@ -39,7 +40,6 @@ from spark_jobs.common.tables import (
     Log,
     Reached,
     Table,
-    batch_of,
     changes_of,
     check_one_source,
     has_gtid,
@@ -272,6 +272,8 @@ def _line(
         reason = str(unreturnable)
     except UserError as error:
         reason = "; ".join(error.lines)
+    except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are undone
+        reason = reason_of(error)
     return (
         *(change[name] for name in (*PLACE, "file", "id", "time_ms", "op")),
         wanted, str(table), key, statement, reason, json.dumps(lost) if lost else None,
@@ -280,7 +282,8 @@ def _line(
 
 def _faulty(change: Mapping[str, Any], table: Table) -> tuple[Any, ...]:
     """Tell of a record that cannot be read: what it would have changed cannot be undone."""
-    reason = f"a record of the row topic cannot be read: {change['fault']}"
+    place = f"offset {change['offset']} of partition {change['partition']}"
+    reason = f"a record of the row topic cannot be read: {place}: {change['fault']}"
     return *(None,) * 9, True, str(table), None, None, reason, None
 
 
@@ -296,10 +299,15 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
     (one,) = job.inputs
     with job.step("the log read"):
         until = reach(job, spark, one, None)
-        log = Log.read(job, spark, one, until.place)
+        log = Log.read(job, one, until.place)
         tables, gone = _tables(job, spark, one, log, names, chosen)
     outcome = Outcome(until, gone)
-    frames = [frame for table in tables if (frame := _undone(job, spark, log, table, chosen)) is not None]
+    changed, frames = [], []
+    for table in tables:
+        found = _undone(job, spark, log, table, chosen)
+        if found is not None:
+            changed.append(found[0])
+            frames.append(found[1])
     for table in tables:
         starts = {era.start for era in table.eras.eras}
         outcome.statements += [
@@ -318,6 +326,9 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
         with job.step("undoing"):
             job.write("undo", _without_changed_again(union))
         outcome.read(spark.read.parquet(f"{job.folder}/undo"))
+        if outcome.faults:
+            for changes in changed:
+                job.faults.take(job, changes)
     return outcome
 
 
@@ -356,13 +367,16 @@ def _tables(  # noqa: PLR0917 - what is asked for, of what
     return tables, gone
 
 
-def _undone(job: Job, spark: SparkSession, log: Log, table: Table, chosen: Chosen) -> DataFrame | None:
+def _undone(
+    job: Job, spark: SparkSession, log: Log, table: Table, chosen: Chosen
+) -> tuple[DataFrame, DataFrame] | None:
+    """Return the changes of a table, and their undoing."""
     changes, schemas = changes_of(job, spark, table.topics(log), table.eras, before=True)
     if changes is None:
         return None
     changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(log.until)))
     undo = _undoer(table, chosen, schemas, mariadb=log.server.mariadb)
-    return changes.mapInArrow(undo, _UNDO_SCHEMA)
+    return changes, changes.mapInArrow(undo, _UNDO_SCHEMA)
 
 
 def _without_changed_again(undone: DataFrame) -> DataFrame:
@@ -469,7 +483,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     """Build the page."""
     page = Report(f"Flashback of {job.sources[0]}", [f"made as of {outcome.until}"])
     counts = {name: sum(row[name] for row in outcome.counts) for name in ("inserts", "updates", "deletes")}
-    if outcome.not_undone or outcome.lost or outcome.notes:
+    if outcome.not_undone or outcome.lost or outcome.notes or job.faults.number:
         page.verdict("Not all of it can be undone: see below what cannot return.", "doubt")
     else:
         page.verdict("All changes that were chosen can be undone.", "good")
@@ -546,7 +560,6 @@ def main(  # noqa: PLR0917 - click calls it by names
         raise SettingsError(["--key wants the table as well: name it with --table"])
     chosen = choose(job, spark, gtids, transactions, (after, until), [parse_key(key) for key in keys])
     outcome = flashback(job, spark, parse_tables(tables), chosen)
-    job.faults = outcome.faults
     if not dry_run:
         outcome.write_sql(f"{job.folder}/flashback.sql")
     job.finish(summary(outcome), report(job, outcome, written=not dry_run))

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs.common.events import read_events
+from spark_jobs.common.faults import FAULT_COLUMNS
 from spark_jobs.common.job import Job, job_command, persisted
 from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
 from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
@@ -92,6 +93,8 @@ class Findings:
     """Members whose logs have nothing in common with any other."""
     tables: Mapping[str, DataFrame]
     keys: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    unread: int = 0
+    """Records that could not be read: something may be in them."""
 
 
 def investigate(
@@ -511,8 +514,10 @@ def main(job: Job, spark: SparkSession, servers: list[int]) -> None:
     """Find transactions that circulate, arrive twice or never, over the logs of all members."""
     with job.step("events decoded"):
         uncounted = read_events(spark, job).withColumn("rows", sf.lit(None).cast("bigint"))
-        events = persisted(number_laps(uncounted))
-    findings = investigate(spark, events, job.sources, servers, job)
+        records = persisted(number_laps(uncounted))
+        job.faults.take(job, records)
+        events = records.where("fault is null").drop(*(set(FAULT_COLUMNS) - {"offset"}))
+    findings = replace(investigate(spark, events, job.sources, servers, job), unread=job.faults.number)
     with job.step("results written"):
         for name, frame in findings.tables.items():
             job.write(name, frame)

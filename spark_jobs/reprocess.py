@@ -18,22 +18,24 @@ import click
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from millrace.avro.catalog import CatalogEntry
+from millrace.avro.schema_version import SchemaVersion
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
 from millrace.contract import Topics
+from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import configure_logging
 from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.faults import read_each
 from spark_jobs.common.job import Input, Job, job_command
-from spark_jobs.common.kafka import resolve_slice, scan
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter, records_of
 from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
-from spark_jobs.common.report import Bytes, Code, Report
+from spark_jobs.common.report import Bytes, Report
 
 __all__ = ["main"]
 
 _PIECE_BYTES: Final = 64 << 20
-_TOLD: Final = 100
 
 
 def reprocess(
@@ -54,8 +56,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
         one.source,
         into == "rows",
         int(time.time() * 1000),
-        _values(job, spark, Topics(one.source).catalog) if into == "rows" else (),
-        _values(job, spark, Topics(one.source).schemas) if into == "rows" else (),
+        _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else (),
+        _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else (),
         job.settings.rows.model_dump(),
         job.settings.topics.model_dump(),
     )
@@ -69,17 +71,28 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
             found = records.mapInArrow(decode, "piece int, outcome string").collect()
             told = {row.piece: row.outcome for row in found}
             for piece in sorted(told):
-                whole.add(Outcome.from_json(told[piece]))
+                outcome = Outcome.from_json(told[piece])
+                outcome.tell(job.faults, one.part.topic)
+                whole.add(outcome)
     return whole
 
 
-def _values(job: Job, spark: SparkSession, topic: str) -> list[bytes]:
+def _values(job: Job, topic: str, check: Callable[[bytes], None]) -> list[bytes]:
     """Read a topic of definitions of tables: what the reader has found, or what statements made of it."""
-    part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
-    if not part.count:
-        return []
-    rows = scan(spark, job.kafka, part).where("value is not null").orderBy("offset").select("value").collect()
-    return [bytes(row.value) for row in rows]
+
+    def checked(value: bytes) -> bytes:
+        check(value)
+        return value
+
+    return read_each(job, topic, checked)
+
+
+def _check_entry(value: bytes) -> None:
+    Catalog(kept=None).add(CatalogEntry.from_bytes(value))
+
+
+def _check_version(value: bytes) -> None:
+    Catalog(kept=None).restore(SchemaVersion.from_bytes(value))
 
 
 def _decoder(
@@ -162,15 +175,6 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
             ["table", "rows", "files", "bytes"],
             [(name, rows, files, Bytes(size)) for name, rows, size, files in _tables(one)],
         )
-        if one.dead_letters:
-            page.section(
-                f"Dead letters of {source}",
-                "What could not be decoded or mapped; the table deadletter has all of it, with the bytes.",
-            )
-            page.table(
-                ["raw offset", "key", "error", "reason"],
-                [(at, Code(key), kind, text) for at, key, kind, text in one.dead_letters[:_TOLD]],
-            )
     return page
 
 
@@ -209,7 +213,6 @@ def main(
 ) -> None:
     """Decode raw events again, into rows or typed events, as Parquet."""
     outcomes = reprocess(job, spark, into, pieces, _gtids(gtids))
-    job.faults = sum(one.counters["dead_letters"] for one in outcomes.values())
     job.finish(summary(outcomes), report(job, outcomes))
 
 

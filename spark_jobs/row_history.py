@@ -18,13 +18,15 @@ from millrace.contract import unescape_name
 from millrace.runtime.errors import SettingsError
 from millrace.verify.tables import Folder
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.job import Job, job_command, moment
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA
+from spark_jobs.common.job import Job, job_command, moment, persisted
+from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
+    CHANGE_SCHEMA,
     PLACE,
     Log,
     Table,
-    batch_of,
     changes_of,
     check_one_source,
     parse_key,
@@ -45,17 +47,11 @@ _HISTORY_SCHEMA: Final = (
 """A change: ``before`` and ``after`` are JSON, ``changed`` the columns that differ."""
 
 _SHOWN: Final = 500
-_FAULTY: Final = "!"
-"""In place of an operation: a record that cannot be read, with the reason as ``after``."""
+_FOUND_SCHEMA: Final = f"{_HISTORY_SCHEMA}, {FAULT_SCHEMA}"
+_NO_CHANGE: Final = (None,) * len(_HISTORY_SCHEMA.split(", "))
+_NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 
-_OPERATIONS: Final = {
-    "c": "insert",
-    "u": "update",
-    "d": "delete",
-    "r": "snapshot",
-    "t": "truncate",
-    _FAULTY: "unreadable",
-}
+_OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate"}
 
 
 def row_history(
@@ -65,7 +61,7 @@ def row_history(
     (one,) = job.inputs
     with job.step("the log read"):
         until = reach(job, spark, one, None)
-        log = Log.read(job, spark, one, until.place)
+        log = Log.read(job, one, until.place)
         table = log.table(*names)
     if unknown := sorted(key.keys() - set(table.definition.key)):
         of = f"is {', '.join(table.definition.key)}" if table.definition.key else "does not exist"
@@ -79,8 +75,9 @@ def row_history(
         return table, statements, None
     changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(until.place)))
     with job.step(f"changes of a row of {table}"):
-        found = changes.mapInArrow(_finder(table, key, schemas), _HISTORY_SCHEMA)
-        job.write("changes", found.orderBy(*PLACE))
+        found = persisted(changes.mapInArrow(_finder(table, key, schemas), _FOUND_SCHEMA))
+        job.faults.take(job, found)
+        job.write("changes", found.where("fault is null").drop(*FAULT_COLUMNS).orderBy(*PLACE))
     return table, statements, spark.read.parquet(f"{job.folder}/changes")
 
 
@@ -88,22 +85,28 @@ def _finder(
     table: Table, wanted: Mapping[str, str], schemas: Mapping[int, Any]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        records, layout = records_by(schemas), arrow_schema(_HISTORY_SCHEMA)
+        records, layout = records_by(schemas), arrow_schema(_FOUND_SCHEMA)
+        names = arrow_schema(CHANGE_SCHEMA).names
         folder = Folder(table.columns, lambda _: None, table.eras)
+
+        def line(*values: Any) -> Line | None:
+            change = dict(zip(names, values, strict=True))
+            if change["fault"] is not None:
+                return faulty(*values, change["fault"])
+            if change["key"] is not None:
+                key = folder.key(records.read(change["key"]), max(change["era"], 0))
+                if {name: plain_value(value) for name, value in key.items()} != wanted:
+                    return None
+            elif change["op"] != "t":
+                return None  # it had no key then
+            return *_line(change, records.read(change["value"])), *_NO_FAULT
+
+        def faulty(*values: Any) -> Line:
+            change = dict(zip(names, values[:-1], strict=True))
+            return *_NO_CHANGE, *(change[name] for name in FAULT_COLUMNS[:-1]), values[-1]
+
         for batch in batches:
-            lines = []
-            for change in batch.to_pylist():
-                if change["fault"] is not None:
-                    lines.append((*(None,) * 8, _FAULTY, None, None, None, change["fault"], None))
-                    continue
-                if change["key"] is not None:
-                    key = folder.key(records.read(change["key"]), max(change["era"], 0))
-                    if {name: plain_value(value) for name, value in key.items()} != wanted:
-                        continue
-                elif change["op"] != "t":
-                    continue  # it had no key then
-                lines.append(_line(change, records.read(change["value"])))
-            yield batch_of(lines, layout)
+            yield read_lines(rows_of(batch), layout, line, faulty)
 
     return find
 
@@ -195,7 +198,6 @@ def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
     (names,), wanted = parse_tables([table]), parse_key(key)
     found, statements, changes = row_history(job, spark, names, wanted)
     told = summary(found, wanted, statements, changes)
-    job.faults = told["changes"].get(_OPERATIONS[_FAULTY], 0)
     job.finish(told, report(job, told, changes))
 
 

@@ -14,7 +14,7 @@ import json
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from decimal import Decimal
 from itertools import chain, islice, repeat
 from typing import Any, Final
@@ -31,8 +31,10 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
 from millrace.verify.tables import Folder, Row
+from spark_jobs.common.faults import FAULT_COLUMNS, Fault
 from spark_jobs.common.files import ParquetFiles, WrittenFile
 from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.lines import reason_of
 from spark_jobs.common.report import Bytes, Code, Report
 from spark_jobs.common.tables import (
     PLACE,
@@ -86,7 +88,8 @@ class State:
     unknown_rows: int = 0
     """Rows that were removed and of which it is not known that they were there."""
     faults: int = 0
-    told_faults: list[str] = field(default_factory=list)
+    told_faults: list[list[Any]] = field(default_factory=list)
+    """Of the records that cannot be folded, the first: topic, partition, offset, key, reason."""
     doubts: list[str] = field(default_factory=list)
 
     def add(self, text: str) -> None:
@@ -97,7 +100,7 @@ class State:
         self.untold.update(values["untold"])
         self.unknown_rows += values["unknown_rows"]
         self.faults += values["faults"]
-        self.told_faults = (self.told_faults + values["told_faults"])[:_TOLD]
+        self.told_faults += values["told_faults"]
 
 
 def table_state(
@@ -107,7 +110,7 @@ def table_state(
     (one,) = job.inputs
     with job.step("the moment found"):
         until = reach(job, spark, one, wanted)
-        log = Log.read(job, spark, one, until.place)
+        log = Log.read(job, one, until.place)
         found = [log.table(*names) for names in tables]
     states = []
     for table in found:
@@ -132,9 +135,13 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
                 ExitCode.DATA,
             )
         state.records = counts.keyed + counts.keyless
-        changes = without_later(job, spark, one, changes, until)
+        if counts.faults:
+            job.faults.take(job, changes)
+        changes = without_later(job, spark, one, changes.where("fault is null"), until)
         for row in _folded(job, table, schemas, changes, counts).collect():
             state.add(row.outcome)
+        job.faults.add(state.faults, [Fault(*told) for told in state.told_faults])
+        state.faults += counts.faults
     state.doubts += _doubts(log, table, has_snapshot=snapshot is not None)
     return state
 
@@ -170,7 +177,7 @@ def _folded(
 ) -> DataFrame:
     """Fold changes into files; return what each executor made."""
     number = min(_MOST_BUCKETS, 1 + counts.bytes // _BUCKET_BYTES)
-    columns = [*PLACE, "era", "key", "value", "fault"]
+    columns = [*PLACE, "era", *FAULT_COLUMNS[:-1]]
     write = _writer(table, f"{job.folder}/{table}")
     if counts.keyed:
         bucket = sf.expr("substring(key, 6)") if has_one_key(schemas, counts) else sf.lit(0)
@@ -195,16 +202,13 @@ def _new_folder(table: Table) -> Folder:
 
 
 def _fold(folder: Folder, records: Any, batch: pa.RecordBatch) -> Iterator[str]:
-    """Fold the records of a batch; give the faults of those that cannot be read."""
-    parts = [batch.column(name).to_pylist() for name in ("era", "key", "value", "fault")]
-    for era, key, value, fault in zip(*parts, strict=True):
-        if fault is not None:
-            yield fault
-            continue
+    """Fold the records of a batch; give those that are none of the table, as :class:`Fault` in JSON."""
+    parts = [batch.column(name).to_pylist() for name in ("era", *FAULT_COLUMNS[:-1])]
+    for era, topic, partition, offset, key, value in zip(*parts, strict=True):
         try:
             folder.add(None if key is None else records.read(key), records.read(value), era)
-        except UserError as error:
-            yield str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are folded
+            yield json.dumps(astuple(Fault.of(topic, partition, offset, key, reason_of(error))))
 
 
 def _folder(
@@ -271,7 +275,7 @@ def _rows_writer(write: Write) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
 
         written = write(rows(), faults, 0)
         values = json.loads(written.column("outcome")[0].as_py())
-        values |= {"faults": len(faults), "told_faults": faults[:_TOLD], "unknown_rows": unknown}
+        values |= {"faults": len(faults), "told_faults": _told_faults(faults), "unknown_rows": unknown}
         yield _outcome(values)
 
     return write_rows
@@ -304,11 +308,15 @@ def _writer(table: Table, folder: str) -> Write:
                 "untold": untold,
                 "unknown_rows": unknown,
                 "faults": len(faults),
-                "told_faults": faults[:_TOLD],
+                "told_faults": _told_faults(faults),
             }
         )
 
     return write
+
+
+def _told_faults(faults: Sequence[str]) -> list[Any]:
+    return [json.loads(fault) for fault in faults[:_TOLD]]
 
 
 def _outcome(values: Mapping[str, Any]) -> pa.RecordBatch:
@@ -404,8 +412,7 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
         if one.untold:
             page.table(["value", "rows"], list(one.untold.most_common(_TOLD)))
         if one.faults:
-            page.text(f"{one.faults:,} records could not be read:")
-            page.table(["record"], [(fault,) for fault in one.told_faults])
+            page.text(f"{one.faults:,} records could not be read: they are listed at the end.")
     return page
 
 
@@ -425,7 +432,6 @@ def main(job: Job, spark: SparkSession, tables: tuple[str, ...], at: str) -> Non
     """Write the rows that tables had at a moment, as Parquet."""
     check_one_source(job)
     until, states = table_state(job, spark, parse_tables(tables), parse_moment("--at", at))
-    job.faults = sum(one.faults for one in states)
     job.steps.say(f"as of {until}")
     job.finish(summary(until, states), report(job, until, states))
 

@@ -7,6 +7,8 @@ first named, so that what it returns stands alone.
 
 import json
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,16 @@ Schema = str | list[Any] | dict[str, Any]
 
 
 @cache
-def schema_folder() -> Path:
-    """Return the folder that holds the ``.avsc`` files."""
-    installed = Path(__file__).parent / "schemas"
+def schema_folder() -> Traversable:
+    """Return the folder that holds the ``.avsc`` files; it may be in a zip, as on workers of Spark."""
+    installed = files("millrace.avro") / "schemas"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "schemas" / "avro"
 
 
 def schema_names() -> list[str]:
     """Return the names of all checked-in schemas, sorted."""
-    return sorted(path.stem for path in schema_folder().glob("*.avsc"))
+    names = (each.name for each in schema_folder().iterdir())
+    return sorted(name.removesuffix(".avsc") for name in names if name.endswith(".avsc"))
 
 
 def load_schema(name: str) -> dict[str, Any]:

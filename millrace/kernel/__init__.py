@@ -21,6 +21,11 @@ MODULES = ("columns", "events", "json_text", "messages", "rows", "selected", "te
 
 _enabled = os.environ.get("MILLRACE_KERNEL", "on").lower() != "off"
 
+if _enabled and (_archive := getattr(globals().get("__loader__"), "archive", None)):
+    from millrace.kernel.archive import unpack
+
+    __path__.extend(unpack(_archive))
+
 
 def built(name: str) -> bool:
     """Say whether a module is there in a form that this Python loads."""

@@ -27,7 +27,6 @@ _STORM: Final = 10_000
 _MANY_UNCHANGED: Final = 0.05
 _LITTLE_NEEDED: Final = 0.5
 _LATE_MS: Final = 10_000
-_LETTERS: Final = 100
 
 _Name = tuple[str, str, str]
 """Source, database, table."""
@@ -62,8 +61,6 @@ class Results:
     deletes: Sequence[Row]
     lag: Sequence[Row]
     commit_groups: Sequence[Row]
-    dead_letters: Sequence[tuple[str, int, str, str, str]]
-    number_of_dead_letters: int
 
     @property
     def number_of_rows(self) -> int:
@@ -119,7 +116,6 @@ def report(job: Job, results: Results) -> Report:
     _replication_section(page, results)
     _ddl_section(page, results)
     _events_section(page, results)
-    _dead_letters_section(page, results)
     return page
 
 
@@ -191,11 +187,6 @@ def _picture(page: Report, results: Results) -> None:
 
 def _points(results: Results) -> Iterator[tuple[str, str]]:
     """Say what an administrator should know at once."""
-    if results.number_of_dead_letters:
-        yield (
-            "bad",
-            f"{_many(results.number_of_dead_letters, 'record')} could not be read: see the last section.",
-        )
     yield from _points_of_tables(results)
     yield from _points_of_transactions(results)
     for row in results.lag:
@@ -451,22 +442,6 @@ def _events_section(page: Report, results: Results) -> None:
         ["event type", "events", "bytes"],
         [(row.type, row.events, Bytes(row.bytes)) for row in results.types],
         folded=f"All {len(results.types)} event types in figures",
-    )
-
-
-def _dead_letters_section(page: Report, results: Results) -> None:
-    if not results.dead_letters:
-        return
-    page.section(
-        "Records that could not be read",
-        f"{count(results.number_of_dead_letters)} of them; the table deadletter has all, with the bytes.",
-    )
-    page.table(
-        ["source", "raw offset", "key", "error", "reason"],
-        [
-            (source, at, Code(key), kind, text)
-            for source, at, key, kind, text in results.dead_letters[:_LETTERS]
-        ],
     )
 
 

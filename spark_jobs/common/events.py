@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.avro.events import EventDeserializer, EventRecord
 from millrace.binlog.declaration import Event
-from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     GtidEvent,
@@ -32,6 +31,7 @@ from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
 from spark_jobs.common.kafka import cut_events, read_records
+from spark_jobs.common.lines import Line, read_lines, rows_of
 
 if TYPE_CHECKING:
     from millrace.avro.registry import SchemaStore
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = [
     "EVENT_SCHEMA",
     "TABLE_MAP_POST_HEADER",
-    "EventError",
     "arrow_schema",
     "decode_events",
     "read_events",
@@ -53,7 +52,8 @@ EVENT_SCHEMA: Final = (
     "transaction string, ordinal bigint, ends string, database string, table string, operation string, "
     "original_commit_us bigint, immediate_commit_us bigint, digest bigint, "
     "thread_id bigint, server_version string, gtids string, "
-    "table_id bigint, definition binary, before_bits binary, after_bits binary, images binary"
+    "table_id bigint, definition binary, before_bits binary, after_bits binary, images binary, "
+    "topic string, partition int, key binary, value binary, fault string"
 )
 """An event.
 
@@ -62,7 +62,8 @@ update or delete in rows events. The commit times (µs since 1970) stand in the 
 of MySQL 8.0. ``digest`` is a hash of what a statement does, and of its variables; ``thread_id`` is the
 session of a QUERY. ``server_version`` stands in format descriptions, ``gtids`` at the head of a log: which
 transactions lie before it. The rest serves to read rows: ``definition`` is the body of a table map,
-``before_bits``, ``after_bits`` and ``images`` those of a rows event.
+``before_bits``, ``after_bits`` and ``images`` those of a rows event. A record that cannot be read has
+nothing but its source and :data:`spark_jobs.common.faults.FAULT_COLUMNS`, which are null in all others.
 """
 
 _TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
@@ -82,8 +83,8 @@ TABLE_MAP_POST_HEADER: Final = 8
 """Length of the post-header of table maps in the column ``definition``."""
 
 
-class EventError(Exception):
-    """A record of the events topic that cannot be used; the words are for the user."""
+class RecordError(ValueError):
+    """A record of the events topic is none of the decoder's."""
 
 
 class _KnownSchemas:
@@ -96,9 +97,9 @@ class _KnownSchemas:
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return the schema with this id."""
         if schema_id not in self._schemas:
-            raise EventError(
-                f"{self._topic} has records of schema {schema_id}, which the registry does not have under "
-                "this topic; check that MILLRACE_REGISTRY_URL is the registry that the decoder uses"
+            raise RecordError(
+                f"schema {schema_id} is none that the registry has under {self._topic}; check that "
+                "MILLRACE_REGISTRY_URL is the registry that the decoder uses"
             )
         return self._schemas[schema_id]
 
@@ -124,20 +125,28 @@ def decode_events(
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read = EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
         layout = arrow_schema(EVENT_SCHEMA)
-        for batch in batches:
-            rows = []
-            columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
-            for offset, key, value in zip(*columns, strict=True):
-                try:
-                    rows.append((source, offset, *_fields(key, read(value))))
-                except (BinlogError, ValueError) as error:
-                    raise EventError(f"{topic} at offset {offset}: {error}") from error
-            if rows:
-                arrays = zip(*rows, strict=True)
-                made = [pa.array(column, part.type) for column, part in zip(arrays, layout, strict=True)]
-                yield pa.RecordBatch.from_arrays(made, schema=layout)
 
-    return records.select("offset", "key", "value").mapInArrow(decode, EVENT_SCHEMA)
+        def line(_partition: int, offset: int, *record: Any) -> Line:
+            return source, offset, *_event(read, *record), *_NO_FAULT
+
+        def faulty(partition: int, offset: int, *record: Any) -> Line:
+            key, value, fault, reason = record
+            return source, offset, *_NO_EVENT, topic, partition, key, value, fault or reason
+
+        for batch in batches:
+            yield read_lines(rows_of(batch), layout, line, faulty)
+
+    return records.select(*_OF_RECORDS).mapInArrow(decode, EVENT_SCHEMA)
+
+
+_OF_RECORDS: Final = ("partition", "offset", "key", "value", "fault")
+
+
+def _event(read: EventDeserializer, key: bytes | None, value: bytes | None, fault: str | None) -> Line:
+    """Return an event's columns from ``raw_key`` on; raises where the record is none."""
+    if fault is not None or key is None or value is None:
+        raise RecordError("it has no key" if key is None else "it has no value")
+    return _fields(key, read(value))
 
 
 def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
@@ -161,9 +170,8 @@ def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
         valid_text(record.database),
         valid_text(record.table),
     )
-    if type_code not in _READ_WHOLE:
-        return head + _NOTHING
-    return head + _own_fields(record.event)
+    event = record.event  # also where nothing of it is wanted: it may be damaged
+    return head + (_own_fields(event) if type_code in _READ_WHOLE else _NOTHING)
 
 
 def _own_fields(event: Event) -> tuple[Any, ...]:
@@ -191,6 +199,8 @@ def _own_fields(event: Event) -> tuple[Any, ...]:
 _NO_HEAD: Final = (None,) * 6
 _NO_ROWS: Final = (None,) * 5
 _NOTHING: Final = (None, *_NO_HEAD, *_NO_ROWS)
+_NO_FAULT: Final = (None,) * 5
+_NO_EVENT: Final = (None,) * (len(EVENT_SCHEMA.split(", ")) - len(("source", "offset")) - len(_NO_FAULT))
 
 
 def _gtids(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:

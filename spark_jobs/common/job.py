@@ -27,7 +27,6 @@ from urllib.parse import urlsplit
 
 import click
 from pydantic import Field
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import __version__
@@ -41,12 +40,13 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable
+from spark_jobs.common.faults import Faults
+from spark_jobs.common.index import INDEX, index_page, is_ours, reports_in
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
 __all__ = [
-    "EVENT_ERROR",
     "Job",
     "JobSettings",
     "RawJobSettings",
@@ -56,9 +56,6 @@ __all__ = [
     "persisted",
     "schemas_of",
 ]
-
-EVENT_ERROR: Final = "EventError: "
-"""What stands in front of the words of an executor's error that a user can act on."""
 
 _LONGEST_NAME: Final = 200
 
@@ -136,8 +133,7 @@ class Job:
     spark: SparkSession
     settings: RawJobSettings
     notes: list[str] = field(default_factory=list)
-    faults: int = 0
-    """Records that could not be read; the report lists them."""
+    faults: Faults = field(default_factory=Faults)
     run: str = field(default_factory=lambda: f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}")
 
     @property
@@ -189,13 +185,20 @@ class Job:
             "input": input_,
             "notes": self.notes,
         }
-        text = json.dumps({**head, **summary}, indent=2, ensure_ascii=False, default=str)
+        self.faults.show(report)
+        figures = {**head, "faulty_records": self.faults.summary(), **summary}
+        text = json.dumps(figures, indent=2, ensure_ascii=False, default=str)
         write_text(self.spark, f"{self.folder}/summary.json", text + "\n")
         footer = f"Written by millrace {__version__}, job {self.name}, at {now}."
         write_text(self.spark, f"{self.folder}/report.html", report.html(footer))
-        self._publish({**head, "run": self.run})
-        shown = self.folder if _local_path(self.output) is None else self.output
+        verdict, mood = report.result or (None, None)
+        told = {"verdict": verdict, "mood": mood, "faulty_records": self.faults.number}
+        self._publish({**head, **told, "run": self.run})
+        local = _local_path(self.output)
+        shown = self.folder if local is None else self.output
         self.steps.say(f"report in {shown}/report.html, figures in {shown}/summary.json")
+        if local is not None:
+            self._write_index(local.absolute().parent)
 
     def _publish(self, manifest: Mapping[str, Any]) -> None:
         """Let ``manifest.json`` name this run, in one step; of the runs before it the last one stays."""
@@ -215,6 +218,17 @@ class Job:
         for run in folder.glob("run-*"):
             if run.name < min(before, self.run):
                 shutil.rmtree(run, ignore_errors=True)
+
+    def _write_index(self, folder: Path) -> None:
+        """Write the page over all reports in a folder, unless there is a page of somebody else."""
+        page = folder / INDEX
+        try:
+            if not is_ours(page):
+                return
+            _write_file(page, index_page(reports_in(folder)))
+        except OSError:
+            return  # the folder is not ours to write in
+        self.steps.say(f"all reports beside it: {page}")
 
     def discard(self) -> None:
         """Remove what a run that failed has written, where it is within reach."""
@@ -304,9 +318,10 @@ def job_command(
                     except BaseException:
                         job.discard()
                         raise
-                    if job.faults:
+                    if job.faults.number:
                         raise UserError(
-                            f"{job.faults} records could not be read: see the report; all else is written",
+                            f"{job.faults.number} records could not be read: see the report; all else is "
+                            "written",
                             ExitCode.FAULTY,
                         )
 
@@ -450,9 +465,6 @@ def errors_in_words(name: str) -> Iterator[None]:
             line, code = words
             _say(line)
             raise SystemExit(int(code)) from None
-        if isinstance(error, PySparkException) and EVENT_ERROR in text:
-            _say(text.rpartition(EVENT_ERROR)[2].splitlines()[0])
-            raise SystemExit(int(ExitCode.DATA)) from None
         _bug(name, error)
     finally:
         for logger in loggers:
@@ -553,14 +565,18 @@ def persisted(frame: DataFrame) -> DataFrame:
     return frame.checkpoint(eager=True)
 
 
+def _write_file(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    whole.write_text(text, encoding="utf-8")
+    whole.replace(file)
+
+
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Write a file whole, in place of an earlier one, on the local disk or where else Spark can write."""
     file = _local_path(path)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        whole.write_text(text, encoding="utf-8")
-        whole.replace(file)
+        _write_file(file, text)
         return
     jvm: Any = spark._jvm
     place = jvm.org.apache.hadoop.fs.Path(path)

@@ -39,8 +39,11 @@ __all__ = [
     "scan",
 ]
 
-RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary"
-"""A record of a topic: its place, its time, its bytes; of a chunked one the first chunk's place and time."""
+RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary, fault string"
+"""A record of a topic: its place, its time, its bytes; of a chunked one the first chunk's place and time.
+
+``fault`` says why it is not whole, and is null where it is.
+"""
 
 Bound = int | datetime | None
 """Where a slice begins or ends: an offset, a time, or None for the topic's own beginning or end."""
@@ -48,6 +51,11 @@ Bound = int | datetime | None
 _AGO: Final = re.compile(r"([0-9]+)([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS_PER_PARTITION: Final = 25_000
+_CHUNK: Final = "^[0-9]{1,9}/[0-9]{1,9}$"
+"""The header of a chunk: its number, from 0, and how many there are."""
+
+_BETWEEN: Final = 2
+"""Offsets from one chunk to the next, at the most: the end of a transaction of Kafka may lie between."""
 _SMALLEST_LONG: Final = 1 << 31
 """Smaller numbers reach Java as Integer, where Kafka wants a Long; as a time it is January 1970."""
 
@@ -230,16 +238,21 @@ def _kafka_error(error: Py4JJavaError, options: Mapping[str, str]) -> UserError:
 def read_records(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> DataFrame:
     """Return the events in a slice as :data:`RECORD_SCHEMA`, chunked ones joined, markers left out.
 
-    A chunked event of which the slice holds a part only is left out; :func:`cut_events` counts those.
+    A chunked event that an end of the slice cuts is left out; :func:`cut_events` counts those. One that lacks
+    chunks elsewhere has a ``fault``.
     """
     records = _scan(spark, options, part)
-    whole = records.where("chunk is null").drop("chunk", "marker")
-    return whole.where("marker is null").union(_joined(_chunks(records).where("pieces = wanted")))
+    single = sf.col("chunk").isNull() | ~sf.col("chunk").rlike(_CHUNK)
+    fault = sf.when(
+        sf.col("chunk").isNotNull(), sf.lit(f"its header {HEADER_CHUNK} tells no number of a chunk")
+    )
+    alone = records.where(single & sf.col("marker").isNull()).withColumn("fault", fault)
+    return alone.drop("chunk", "marker").union(_joined(_chunks(records, part).where("not cut")))
 
 
 def cut_events(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> int:
-    """Return how many chunked events lie in a slice in part only."""
-    return _chunks(_scan(spark, options, part)).where("pieces < wanted").count()
+    """Return how many chunked events are cut by the ends of a slice."""
+    return _chunks(_scan(spark, options, part), part).where("cut").count()
 
 
 def scan(
@@ -272,28 +285,50 @@ def _scan(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> 
     )  # fmt: skip
 
 
-def _chunks(records: DataFrame) -> DataFrame:
-    """Gather the chunks of each event: ``pieces`` of them are there, ``wanted`` make it whole."""
-    numbered = records.where("chunk is not null").select(
+def _chunks(records: DataFrame, part: TopicSlice) -> DataFrame:
+    """Gather the chunks of each event, and say where some of ``wanted`` ones are missing.
+
+    ``cut`` tells that those before or after them lie outside the slice, ``fault`` that they lie nowhere.
+    """
+    numbered = records.where(sf.col("chunk").rlike(_CHUNK)).select(
         "partition", "offset", "time", "key", "value",
         sf.split_part("chunk", sf.lit("/"), sf.lit(1)).cast("int").alias("i"),
         sf.split_part("chunk", sf.lit("/"), sf.lit(2)).cast("int").alias("wanted"),
     )  # fmt: skip
-    return numbered.groupBy("partition", "key", "wanted").agg(
+    gathered = numbered.groupBy("partition", "key", "wanted").agg(
         sf.min("offset").alias("offset"),
+        sf.max("offset").alias("last_offset"),
         sf.min("time").alias("time"),
+        sf.count("*").alias("number"),
         sf.count_distinct("i").alias("pieces"),
+        sf.min("i").alias("first"),
+        sf.max("i").alias("last"),
         sf.sort_array(sf.collect_list(sf.struct("i", "value"))).alias("chunks"),
     )
+    start, end = (
+        sf.coalesce(*(sf.when(sf.col("partition") == n, sf.lit(at[side])) for n, at in part.offsets.items()))
+        if part.offsets
+        else sf.lit(0)
+        for side in (0, 1)
+    )
+    row = (sf.col("number") == sf.col("pieces")) & (sf.col("last") - sf.col("first") + 1 == sf.col("pieces"))
+    whole = row & (sf.col("first") == 0) & (sf.col("pieces") == sf.col("wanted"))
+    before = (sf.col("first") > 0) & (sf.col("offset") - _BETWEEN * sf.col("first") < start)
+    missing = sf.col("wanted") - 1 - sf.col("last")
+    after = (missing > 0) & (sf.col("last_offset") + _BETWEEN * missing >= end)
+    cut = row & ((before & (missing >= 0)) | (after & ((sf.col("first") == 0) | before)))
+    twice = sf.when(sf.col("number") > sf.col("pieces"), ", some of them twice").otherwise("")
+    fault = sf.format_string("%d of the %d chunks of this event are there%s", "pieces", "wanted", twice)
+    return gathered.withColumns({"cut": ~whole & cut, "fault": sf.when(~whole, fault)})
 
 
 def _joined(chunked: DataFrame) -> DataFrame:
-    return chunked.select("partition", "offset", "time", "key", "chunks.value").mapInArrow(
+    return chunked.select("partition", "offset", "time", "key", "chunks.value", "fault").mapInArrow(
         _join_batches, RECORD_SCHEMA
     )
 
 
 def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        values = [b"".join(chunks) for chunks in batch.column("value").to_pylist()]
+        values = [b"".join(chunk or b"" for chunk in chunks) for chunks in batch.column("value").to_pylist()]
         yield batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))

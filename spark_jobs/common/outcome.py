@@ -17,6 +17,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.stage import OutputRecord, Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
+from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile
 
 __all__ = ["Gtids", "Outcome", "PieceWriter", "records_of", "write_dead_letters"]
@@ -63,6 +64,13 @@ class Outcome:
         values["files"] = [WrittenFile(**one) for one in values["files"]]
         values["counters"] = Counter(values["counters"])
         return cls(**values)
+
+    def tell(self, faults: Faults, topic: str) -> None:
+        """Count and list what could not be decoded."""
+        letters = [
+            Fault(topic, 0, offset, key, f"{kind}: {text}") for offset, key, kind, text in self.dead_letters
+        ]
+        faults.add(self.counters["dead_letters"], letters)
 
     def add(self, other: "Outcome") -> None:
         """Take in what was made of another piece."""
@@ -239,9 +247,11 @@ def write_dead_letters(
         return []
     schema_id, _ = split_wire_format(dead_letters[0][1])
     batch = AvroColumns(decoder.schema(schema_id)).read([value for _, value in dead_letters])
-    batch = batch.drop_columns(["topic", "offset", "context"])
-    offsets = pa.array([offset for offset, _ in dead_letters], pa.int64())
-    batch = batch.append_column("raw_offset", offsets)
+    # Of chunks that are missing the next record tells; where they lie the dead letter of the decoder says.
+    raw = pc.equal(batch.column("topic"), decoder.topics.raw)
+    given = pa.array([offset for offset, _ in dead_letters], pa.int64())
+    offsets = pc.if_else(raw, batch.column("offset"), given)
+    batch = batch.drop_columns(["topic", "offset", "context"]).append_column("raw_offset", offsets)
     files.write(table, batch)
     told = batch.slice(0, _TOLD).select(["raw_offset", "key", "error_class", "error"]).to_pylist()
     return [

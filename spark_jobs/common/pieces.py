@@ -9,7 +9,7 @@ decided in another: no cut is made between the two.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
@@ -28,7 +28,16 @@ from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.stage import Record
 from spark_jobs.common.kafka import TopicSlice, headers_of, scan
 
-__all__ = ["MOST_PIECES", "Bucket", "Piece", "cut", "cuts_between", "read_pieces", "spans_between"]
+__all__ = [
+    "MOST_PIECES",
+    "Bucket",
+    "Piece",
+    "cut",
+    "cuts_between",
+    "is_whole",
+    "read_pieces",
+    "spans_between",
+]
 
 _BUCKETS: Final = 4096
 """About so many places are looked at where the topic may be cut."""
@@ -38,6 +47,12 @@ MOST_PIECES: Final = 256
 
 _LEAST_BYTES: Final = 4 << 20
 _FIRST_STRIDE: Final = 1_000_000
+_LOOKED_AT: Final = 20
+"""Format descriptions among which one is that is none of garbage."""
+
+_SIZE: Final = slice(9, 13)
+"""Where an event's header has its size."""
+
 _MOST_XA_TEXT: Final = 1024
 """Bytes of an event that decides about an XA transaction: its id has 128 at the most, or so many digits."""
 
@@ -102,7 +117,7 @@ def cut(  # noqa: PLR0917 - a slice, and into what
     rows = (
         heads.groupBy(sf.floor((sf.col("offset") - start) / stride).alias("bucket"))
         .agg(
-            sf.sum(sf.length("value")).alias("size"),
+            sf.sum(sf.coalesce(sf.length("value"), sf.lit(0))).alias("size"),
             sf.min(sf.when(sf.col("plain"), place)).alias("place"),
             sf.collect_list(sf.when(_describes(), _record())).alias("described"),
             sf.collect_list(sf.when(sf.col("type").isin(_PREPARES), _record())).alias("prepared"),
@@ -110,7 +125,7 @@ def cut(  # noqa: PLR0917 - a slice, and into what
         .orderBy("bucket")
         .collect()
     )
-    described = [_record_of(one) for row in rows for one in row.described]
+    described = [_record_of(one) for row in rows for one in row.described if is_whole(one["value"])]
     before = None if start == first else _described_before(spark, options, part, first, start)
     described = sorted([*([] if before is None else [before]), *described])
     prepared = [_record_of(one) for row in rows for one in row.prepared]
@@ -152,6 +167,13 @@ def cuts_between(
     return places
 
 
+def is_whole(value: bytes | None) -> TypeGuard[bytes]:
+    """Tell whether a value has as many bytes as the header of an event in it says: garbage has not."""
+    if value is None or len(value) < _SIZE.stop:
+        return False
+    return len(value) == int.from_bytes(value[_SIZE], "little")
+
+
 def _heads(records: DataFrame) -> DataFrame:
     """Add the type of each event, and whether it is whole and no marker."""
     return records.withColumns(
@@ -184,15 +206,10 @@ def _described_before(
     while end > first:
         begin = max(first, end - stride)
         heads = _heads(scan(spark, options, TopicSlice(part.topic, {partition: (begin, end)})))
-        row = (
-            heads.where(_describes())
-            .orderBy(sf.desc("offset"))
-            .limit(1)
-            .select(_record().alias("it"))
-            .first()
-        )
-        if row is not None:
-            return _record_of(row["it"])
+        last = heads.where(_describes()).orderBy(sf.desc("offset")).limit(_LOOKED_AT)
+        for row in last.select(_record().alias("it")).collect():
+            if is_whole(row["it"]["value"]):
+                return _record_of(row["it"])
         stride, end = stride * 8, begin
     return None
 

@@ -20,7 +20,7 @@ from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
-from spark_jobs.common.pieces import Piece
+from spark_jobs.common.pieces import Piece, is_whole
 
 __all__ = ["CarriedSettings", "Walk", "find_pieces", "read_piece"]
 
@@ -245,9 +245,9 @@ class _Search:
 
 
 def _type_of(record: Record, *, plain: bool = True) -> int | None:
-    """Give the type of an event; None for what is none, or, if it is to be ``plain``, has headers."""
+    """Give the type of an event; None for what is none whole, or, if it is to be ``plain``, has headers."""
     value = record.value
-    if value is None or len(value) <= _TYPE_AT or (plain and record.headers):
+    if not is_whole(value) or (plain and record.headers):
         return None
     return value[_TYPE_AT]
 

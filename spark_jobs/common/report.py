@@ -7,16 +7,19 @@ markup of :mod:`spark_jobs.common.charts`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import Final
 
 from spark_jobs.common.charts import count, escape, size
 
-__all__ = ["Bytes", "Cell", "Code", "Report"]
+__all__ = ["GENERATOR", "Bytes", "Cell", "Code", "Link", "Mood", "Report"]
 
-_STYLE: Final = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+GENERATOR: Final = '<meta name="generator" content="Millrace">'
+"""What stands in the head of each page."""
 
-_SCRIPT: Final = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+_FOLDER: Final = files("spark_jobs.common")
+_STYLE: Final = (_FOLDER / "report.css").read_text(encoding="utf-8")
+_SCRIPT: Final = (_FOLDER / "report.js").read_text(encoding="utf-8")
 
 _UNBROKEN: Final = 28
 """Up to this length, what is in a fixed-width font stays on one line."""
@@ -35,8 +38,40 @@ class Code:
 
     text: str
 
+    @property
+    def markup(self) -> str:
+        """Write it into a page."""
+        unbroken = ' class="unbroken"' if len(self.text) <= _UNBROKEN else ""
+        return f"<code{unbroken}>{escape(self.text)}</code>"
 
-Cell = str | int | float | Bytes | Code | None
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to another page; ``target`` is relative and quoted as URLs are."""
+
+    text: str
+    target: str
+
+    @property
+    def markup(self) -> str:
+        """Write it into a page."""
+        return f'<a href="{escape(self.target)}">{escape(self.text)}</a>'
+
+
+@dataclass(frozen=True, slots=True)
+class Mood:
+    """Text in the colour of a verdict: ``good``, ``bad``, ``doubt``, or none."""
+
+    text: str
+    mood: str
+
+    @property
+    def markup(self) -> str:
+        """Write it into a page."""
+        return f'<span class="{escape(self.mood)}">{escape(self.text)}</span>'
+
+
+Cell = str | int | float | Bytes | Code | Link | Mood | None
 
 
 class Report:
@@ -48,11 +83,22 @@ class Report:
             f"<h1>{escape(title)}</h1>",
             *(f'<p class="facts">{escape(fact)}</p>' for fact in facts),
         ]
+        self._top = len(self._parts)
         self._open = False
+        self.result: tuple[str, str] | None = None
+        """The verdict and its mood."""
 
     def verdict(self, text: str, mood: str) -> None:
         """Put one sentence on top that says what came out; ``mood`` is ``good``, ``bad`` or ``doubt``."""
-        self._parts.append(f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
+        self.result = text, mood
+        self._parts.insert(self._top, f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
+        self._top += 1
+
+    def notice(self, text: str, mood: str) -> None:
+        """Put a sentence after the verdict that must not be missed, whatever was added since."""
+        self._parts.insert(
+            self._top, f'<ul class="points"><li class="{escape(mood)}">{escape(text)}</li></ul>'
+        )
 
     def tiles(self, figures: Sequence[tuple[str, int | Bytes | str]]) -> None:
         """Show a row of figures, each with its name."""
@@ -116,7 +162,8 @@ class Report:
         """Return the page."""
         self._close()
         head = (
-            '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta charset="utf-8">{GENERATOR}'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(self._title)}</title><style>{_STYLE}</style>"
         )
         body = "".join(self._parts)
@@ -152,9 +199,8 @@ def _text(value: Cell) -> str:
             return '<span class="dim">&ndash;</span>'
         case Bytes():
             return size(value.value)
-        case Code():
-            unbroken = ' class="unbroken"' if len(value.text) <= _UNBROKEN else ""
-            return f"<code{unbroken}>{escape(value.text)}</code>"
+        case Code() | Link() | Mood():
+            return value.markup
         case int():
             return count(value)
         case float():

@@ -106,7 +106,10 @@ class TableRows:
 
     def _key(self, definition: bytes) -> tuple[int, ...]:
         """Return the ordinals of the primary key's columns; empty where the table map tells of none."""
-        metadata = decode_optional_metadata(self._table_map(definition).optional_metadata)
+        try:
+            metadata = decode_optional_metadata(self._table_map(definition).optional_metadata)
+        except BinlogError:
+            return ()
         with_prefix = tuple(ordinal for ordinal, _ in metadata.primary_key_with_prefix or ())
         return metadata.simple_primary_key or with_prefix
 

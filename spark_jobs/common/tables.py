@@ -20,7 +20,6 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import SchemaStore, key_subject, value_subject
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
-from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
@@ -37,8 +36,10 @@ from millrace.verify.conversions import Untold
 from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, read_each
 from spark_jobs.common.job import Input, Job, TableJobSettings, moment, schemas_of
 from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
+from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.outcome import Gtids
 
 __all__ = [
@@ -49,7 +50,6 @@ __all__ = [
     "Moment",
     "Reached",
     "Table",
-    "batch_of",
     "changes_of",
     "check_one_source",
     "counts_of",
@@ -88,9 +88,12 @@ _UNIT_SCHEMA: Final = (
 ``inside`` tells whether its GTID is in the set asked for, null where it has none; ``tables`` are those whose
 rows it changed, a line each.
 """
+_UNIT_OR_FAULT: Final = f"{_UNIT_SCHEMA}, {FAULT_SCHEMA}"
+"""The same, or a record that cannot be read."""
 
 CHANGE_SCHEMA: Final = (
-    "partition int, offset bigint, epoch int, number bigint, pos bigint, sub_index bigint, row int, "
+    "topic string, partition int, offset bigint, "
+    "epoch int, number bigint, pos bigint, sub_index bigint, row int, "
     "file string, id string, gtid string, time_ms bigint, op string, logged boolean, era int, "
     "key binary, value binary, fault string"
 )
@@ -230,33 +233,50 @@ def has_gtid(gtids: Gtids, name: str | None) -> bool | None:
 
 def units(job: Job, spark: SparkSession, one: Input, gtids: Gtids | None = None) -> DataFrame:
     """Return where transactions end, and the DDL statements, as :data:`_UNIT_SCHEMA`."""
+    return _units(job, spark, one, gtids).where("fault is null").drop(*FAULT_COLUMNS)
+
+
+def _units(job: Job, spark: SparkSession, one: Input, gtids: Gtids | None) -> DataFrame:
+    """Return the units, and the records that are none."""
     topics = Topics(one.source)
     schemas = {**one.schemas, **table_schemas(job, value_subject(topics.ddl))}
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records = records_by(schemas)
-        layout = arrow_schema(_UNIT_SCHEMA)
-        for batch in batches:
-            lines = []
-            for value in batch.column("value").to_pylist():
-                try:
-                    record = records.read(value)
-                except ValueError:
-                    continue  # what is no record of the row mapper's ends no transaction
-                name = record["id"] if "status" in record else record["gtid"]
-                if record.get("status") == "END" or record.get("kind") == "DDL":
-                    number = log_number(record["file"])[1]
-                    place = record["epoch"], number, record["pos"], record["file"], record["ts_ms"]
-                    named = [each["data_collection"] for each in record.get("data_collections") or ()]
-                    inside = None if gtids is None else has_gtid(gtids, name)
-                    lines.append((*place, name, inside, "\n".join(named)))
-            yield batch_of(lines, layout)
+        layout = arrow_schema(_UNIT_OR_FAULT)
 
-    found = scan(spark, job.kafka, one.part).where("value is not null").select("value")
+        def line(*record: Any) -> Line | None:
+            unit = _unit(records, record[-1], gtids)
+            return None if unit is None else (*unit, *_NO_FAULT)
+
+        for batch in batches:
+            yield read_lines(rows_of(batch), layout, line, lambda *record: (*_NO_UNIT, *record))
+
+    found = scan(spark, job.kafka, one.part).select(*_OF_RECORDS)
     statements = resolve_slice(spark, job.kafka, topics.ddl, missing_is_empty=True)
     if statements.count:
-        found = found.union(scan(spark, job.kafka, statements).where("value is not null").select("value"))
-    return found.mapInArrow(read, _UNIT_SCHEMA)
+        found = found.union(scan(spark, job.kafka, statements).select(*_OF_RECORDS))
+    return found.mapInArrow(read, _UNIT_OR_FAULT)
+
+
+_OF_RECORDS: Final = FAULT_COLUMNS[:-1]
+_NO_UNIT: Final = (None,) * len(_UNIT_SCHEMA.split(", "))
+_NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
+
+
+def _unit(records: Records, value: bytes | None, gtids: Gtids | None) -> tuple[Any, ...] | None:
+    """Read a line of :data:`_UNIT_SCHEMA`; None where a record ends no transaction."""
+    if value is None:
+        raise ValueError("it has no value")
+    record = records.read(value)
+    name = record["id"] if "status" in record else record["gtid"]
+    if record.get("status") != "END" and record.get("kind") != "DDL":
+        return None
+    number = log_number(record["file"])[1]
+    place = record["epoch"], number, record["pos"], record["file"], record["ts_ms"]
+    named = [each["data_collection"] for each in record.get("data_collections") or ()]
+    inside = None if gtids is None else has_gtid(gtids, name)
+    return *place, name, inside, "\n".join(named)
 
 
 def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
@@ -273,7 +293,8 @@ def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
 def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached | None:
     """Find the last place of the log that belongs to a moment; None where the log begins later."""
     gtids = wanted if isinstance(wanted, GtidSet | MariadbGtidPosition) else None
-    found = units(job, spark, one, gtids)
+    every = _units(job, spark, one, gtids)
+    found = every.where("fault is null")
     place = place_column()
     belongs = sf.lit(True)
     if isinstance(wanted, datetime):
@@ -289,9 +310,15 @@ def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> 
     elif gtids is not None:
         belongs = sf.col("inside")
     it_all = sf.struct(*(name.split()[0] for name in _UNIT_SCHEMA.split(", ")))
-    last = found.agg(
-        sf.max_by(sf.when(belongs, it_all), sf.when(belongs, place)).alias("it"), sf.max(place).alias("end")
+    good = sf.col("fault").isNull()
+    belongs = belongs & good
+    last = every.agg(
+        sf.max_by(sf.when(belongs, it_all), sf.when(belongs, place)).alias("it"),
+        sf.max(sf.when(good, place)).alias("end"),
+        sf.count_if(~good).alias("faults"),
     ).first()
+    if last is not None and last["faults"]:
+        job.faults.take(job, every)
     if last is None or last["it"] is None:
         return None
     it = last["it"]
@@ -347,7 +374,7 @@ class Log:
     selection: Selection
 
     @classmethod
-    def read(cls, job: Job, spark: SparkSession, one: Input, until: SourcePosition) -> "Log":
+    def read(cls, job: Job, one: Input, until: SourcePosition) -> "Log":
         """Read the catalogue, the DDL statements and where the row mapper stands."""
         topics, settings = Topics(one.source), job.settings
         assert isinstance(settings, TableJobSettings)
@@ -357,28 +384,25 @@ class Log:
             )
             raise SettingsError([problem])
         catalog = Catalog(kept=None)
-        for _, value in _values(job, spark, topics.catalog):
-            catalog.add(CatalogEntry.from_bytes(value))
-        for _, value in _values(job, spark, topics.schemas):
-            catalog.restore(SchemaVersion.from_bytes(value))
-        state = None
-        for key, value in _values(job, spark, topics.state, "rowmapper"):
-            try:
-                state = RowMapperState.from_bytes(value) if key == b"rowmapper" else state
-            except SingleObjectError:
-                continue
+        read_each(job, topics.catalog, lambda value: catalog.add(CatalogEntry.from_bytes(value)))
+        read_each(job, topics.schemas, lambda value: catalog.restore(SchemaVersion.from_bytes(value)))
+        states = read_each(job, topics.state, RowMapperState.from_bytes, key="rowmapper")
+        state = states[-1] if states else None
         server = Server.parse(None if state is None else state.server_version)
         records = records_by(table_schemas(job, value_subject(topics.ddl)))
         statements, as_text = [], Counter[str]()
-        for _, value in _values(job, spark, topics.ddl):
+
+        def read(value: bytes) -> None:
             record = records.read(value)
             place = SourcePosition(record["epoch"], record["file"], record["pos"])
             if place.order() > until.order():
-                continue
+                return
             if record["kind"] == "DDL":
                 statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
             elif record["kind"] == "NON_ROW_CHANGE":
                 as_text.update(record["objects"])
+
+        read_each(job, topics.ddl, read)
         statements.sort(key=lambda statement: statement.place.order())
         waiting = {} if state is None else {table.name: table.key for table in state.quarantined}
         selection = Selection(settings)
@@ -493,20 +517,6 @@ class Table:
         return self.eras.topics(topic_of)
 
 
-def _values(
-    job: Job, spark: SparkSession, topic: str, key: str | None = None
-) -> Iterator[tuple[bytes | None, bytes]]:
-    """Read a topic of one partition in the order of its records; the last one of a key if one is named."""
-    part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
-    if not part.count:
-        return
-    found = scan(spark, job.kafka, part, whole=True).where("value is not null")
-    if key is not None:
-        found = found.where(sf.col("key").cast("string").eqNullSafe(key)).orderBy(sf.desc("offset")).limit(1)
-    for row in found.select("key", "value").toLocalIterator():
-        yield None if row.key is None else bytes(row.key), bytes(row.value)
-
-
 # -- changes ------------------------------------------------------------------------------------------
 
 
@@ -526,7 +536,7 @@ def changes_of(
             records = scan(spark, job.kafka, part).where("value is not null")
             places = frozenset(wanted) | ({-1} if before and not number else set())
             read = _reader(schemas, eras, places)
-            found = records.select("partition", "offset", "key", "value").mapInArrow(read, CHANGE_SCHEMA)
+            found = records.select(*_OF_RECORDS).mapInArrow(read, CHANGE_SCHEMA)
             frames.append(found)
     if not frames:
         return None, schemas
@@ -542,22 +552,20 @@ def _reader(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records = records_by(schemas)
         layout = arrow_schema(CHANGE_SCHEMA)
+
+        def line(*record: Any) -> Line | None:
+            *place, key, value = record
+            if key is not None:
+                records.read(key)
+            found = _line(records.read(value), eras)
+            return (*place, *found, key, value, None) if found[-1] in wanted else None
+
+        def faulty(*record: Any) -> Line:
+            *place, key, value, reason = record
+            return *place, *(None,) * 11, 0, key, value, reason
+
         for batch in batches:
-            parts = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
-            lines = []
-            for partition, offset, key, value in zip(*parts, strict=True):
-                try:
-                    if key is not None:
-                        records.read(key)
-                    line = _line(records.read(value), eras)
-                except (ValueError, KeyError) as error:
-                    nothing = (None,) * 11
-                    where = f"offset {offset} of partition {partition}: {error}"
-                    lines.append((partition, offset, *nothing, 0, key, None, where))
-                    continue
-                if line[-1] in wanted:
-                    lines.append((partition, offset, *line, key, value, None))
-            yield batch_of(lines, layout)
+            yield read_lines(rows_of(batch), layout, line, faulty)
 
     return read
 
@@ -583,13 +591,6 @@ def _line(envelope: Mapping[str, Any], eras: TableHistory) -> tuple[Any, ...]:
     )
 
 
-def batch_of(lines: Sequence[tuple[Any, ...]], layout: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of lines."""
-    columns = list(zip(*lines, strict=True)) if lines else [()] * len(layout)
-    made = [pa.array(column, part.type) for column, part in zip(columns, layout, strict=True)]
-    return pa.RecordBatch.from_arrays(made, schema=layout)
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Of changes: how many have a key, how many have none, and all their bytes.
@@ -602,23 +603,26 @@ class Counts:
     bytes: int
     keys: tuple[int, ...]
     snapshot: SourcePosition | None
+    faults: int = 0
 
 
 def counts_of(changes: DataFrame) -> Counts:
     """Count changes."""
+    key_schema = sf.conv(sf.hex(sf.expr("substring(key, 2, 4)")), 16, 10).cast("int")
     row = changes.agg(
-        sf.count_if(sf.expr("key is not null and value is not null")).alias("keyed"),
-        sf.count_if(sf.expr("key is null and value is not null")).alias("keyless"),
+        sf.count_if(sf.expr("key is not null and fault is null")).alias("keyed"),
+        sf.count_if(sf.expr("key is null and fault is null")).alias("keyless"),
+        sf.count_if(sf.expr("fault is not null")).alias("faults"),
         sf.max_by(
             sf.when(sf.expr("not logged"), sf.struct("epoch", "file", "pos")),
             sf.when(sf.expr("not logged"), place_column()),
         ).alias("snapshot"),
         sf.coalesce(sf.sum(sf.length("value")), sf.lit(0)).alias("bytes"),
-        sf.collect_set(sf.conv(sf.hex(sf.expr("substring(key, 2, 4)")), 16, 10).cast("int")).alias("keys"),
+        sf.collect_set(sf.when(sf.col("fault").isNull(), key_schema)).alias("keys"),
     ).first()
     assert row is not None
     snapshot = None if row.snapshot is None else SourcePosition(*row.snapshot)
-    return Counts(row.keyed, row.keyless, row.bytes, tuple(sorted(row["keys"])), snapshot)
+    return Counts(row.keyed, row.keyless, row.bytes, tuple(sorted(row["keys"])), snapshot, row.faults)
 
 
 def has_one_key(schemas: Mapping[int, Any], counts: Counts) -> bool:

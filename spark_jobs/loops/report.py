@@ -52,6 +52,12 @@ def _doubts(findings: "Findings") -> Iterator[tuple[str, str]]:
     if findings.incidents:
         kinds = dict.fromkeys(one.kind for one in findings.incidents)
         yield "doubt", f"Nothing circulates, but look at: {', '.join(kinds)}."
+    if findings.unread:
+        text = (
+            f"Nothing circulates in what could be read, but {count(findings.unread)} "
+            f"record{'s' if findings.unread > 1 else ''} could not."
+        )
+        yield "doubt", text
     if findings.alone:
         text = (
             f"No verdict for {', '.join(findings.alone)}: no transaction is also in the log of another "

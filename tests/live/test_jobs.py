@@ -1,14 +1,22 @@
 """The job analytics over a real server's log, and what jobs say when something is missing."""
 
+import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
+from importlib.metadata import distribution
 from operator import itemgetter
 from pathlib import Path
 
+import pyspark
 import pytest
 from confluent_kafka import Producer
+from packaging.requirements import Requirement
 
+from millrace import kernel
+from millrace.cli.job import connector_jars
 from millrace.contract import HEADER_MARKER, Topics
 from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
@@ -181,6 +189,83 @@ def test_without_the_connector(world: JobWorld) -> None:
         "spark-submit the jars that `millrace job jars` prints as --jars"
     )
     assert "Traceback" not in done.stderr
+
+
+def test_nothing_of_millrace_on_the_workers(world: JobWorld, mysql: MySQL, tmp_path: Path) -> None:
+    """A cluster of two workers whose Python has the packages that docs/jobs.md names, and the zip."""
+    database = world.source.replace("-", "_")
+    log_file, position = log_end(mysql)
+    mysql.execute(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, text VARCHAR(20))",
+        f"INSERT INTO {database}.t WITH RECURSIVE s (n) AS "
+        "(SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900) SELECT n, CONCAT('row ', n) FROM s",
+        f"ALTER TABLE {database}.t ADD more INT NOT NULL DEFAULT 7",
+        f"UPDATE {database}.t SET more = 8 WHERE id <= 300",
+    )
+    world.capture(mysql, start=f"{log_file}:{position}")
+    package = tmp_path / "millrace-spark.zip"
+    subprocess.run([sys.executable, "tools/spark_package.py", str(package)], cwd=PROJECT, check=True)
+    python = python_with(tmp_path / "python", ["pyspark", *named_in_docs()])
+    there = subprocess.run([python, "-c", "import millrace"], cwd=tmp_path, capture_output=True, check=False)
+    assert there.returncode == 1
+
+    # Workers write beside Spark.
+    home = tmp_path / "spark"
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (home / part.name).symlink_to(part)
+    script = shutil.copy(PROJECT / "spark_jobs" / "reprocess.py", tmp_path)
+    settings = {
+        **spark_environment(),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": world.kafka.bootstrap_servers,
+    }
+    done = subprocess.run(
+        [
+            home / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--driver-memory", "700m",
+            "--conf", "spark.ui.enabled=false", "--jars", connector_jars(), "--py-files", package,
+            script, "--source", world.source, "--output", world.folder, "--pieces", "3",
+        ],
+        env=settings, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:]  # where spark-submit puts what a job says
+    summary = json.loads((world.folder / "summary.json").read_text())[world.source]
+    assert "dead_letters" not in summary
+    rows = {name: told["rows"] for name, told in summary["tables"].items() if name.startswith("rows/")}
+    assert sum(rows.values()) == 1200
+    assert all(name.startswith(f"rows/{database}.t/") for name in rows)
+    if kernel.state() == "on":
+        unpacked = {one.parent.parent for one in (home / "work").rglob("*.so")}
+        assert len(unpacked) == 2, "each worker has the kernel"
+
+
+def named_in_docs() -> list[str]:
+    (line,) = re.findall(r"^    pip install (.*)$", (PROJECT / "docs" / "jobs.md").read_text(), re.MULTILINE)
+    return str(line).split()
+
+
+def python_with(folder: Path, names: list[str]) -> Path:
+    """Make a Python that has the packages of these names, and those that they need, of the tests' own."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    wanted, seen = list(names), set[str]()
+    while wanted:
+        name = wanted.pop().lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        found = distribution(name)
+        for path in {
+            file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")
+        }:
+            (site / path).symlink_to(Path(str(found.locate_file(path))))
+        needed = map(Requirement, found.requires or ())
+        wanted += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return folder / "bin" / "python"
 
 
 def test_no_registry(world: JobWorld, mysql: MySQL) -> None:

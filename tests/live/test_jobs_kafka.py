@@ -89,6 +89,46 @@ def test_committed_records_only_and_chunks_joined(
     assert cut_events(spark, options, part) == 0
 
 
+def test_events_whose_chunks_are_not_all_there(
+    spark: SparkSession, settings: KafkaSettings, source_name: str
+) -> None:
+    name = f"{source_name}.events"
+    admin = connect(settings)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    records: list[tuple[str, str | bytes | None]] = [
+        ("z", "1/2"),  # what lies before it was deleted
+        *(("between", None) for _ in range(6)),
+        *(("whole", f"{n}/2") for n in range(2)),
+        *(("cut short", f"{n}/4") for n in range(2)),
+        *(("without the first", f"{n}/3") for n in (1, 2)),
+        *(("without the middle", f"{n}/3") for n in (0, 2)),
+        *(("twice", f"{n}/2") for n in (0, 0, 1)),
+        ("no number", "first/2"),
+        ("no text", b"\xff"),
+        *(("between", None) for _ in range(6)),
+        ("the end is not there yet", "0/2"),
+    ]
+    for key, chunk in records:
+        producer.produce(name, b"x", key, 0, headers=None if chunk is None else [(HEADER_CHUNK, chunk)])
+    assert producer.flush(60) == 0
+    options = kafka_options(settings)
+    part = resolve_slice(spark, options, name)
+    found = {row.key.decode(): row.fault for row in read_records(spark, options, part).collect()}
+    assert found == {
+        "between": None,
+        "whole": None,
+        "cut short": "2 of the 4 chunks of this event are there",
+        "without the first": "2 of the 3 chunks of this event are there",
+        "without the middle": "2 of the 3 chunks of this event are there",
+        "twice": "2 of the 2 chunks of this event are there, some of them twice",
+        "no number": "its header chunk tells no number of a chunk",
+        "no text": "its header chunk tells no number of a chunk",
+    }
+    assert cut_events(spark, options, part) == 2
+    admin.delete_topics([name])[name].result()
+
+
 def test_what_is_read_does_not_depend_on_cuts(
     spark: SparkSession, settings: KafkaSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

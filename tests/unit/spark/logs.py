@@ -121,9 +121,10 @@ def gtid_event(number: int, original: int | None = None, immediate: int | None =
     )
 
 
-def frame_of(spark: SparkSession, records: Sequence[tuple[bytes, bytes]], partitions: int = 1) -> DataFrame:
+def frame_of(spark: SparkSession, records: Sequence[tuple[Any, Any]], partitions: int = 1) -> DataFrame:
     """Return records as they are read from Kafka; offsets have gaps, as commits leave them."""
-    rows = [(0, number * 2, None, bytearray(k), bytearray(v)) for number, (k, v) in enumerate(records)]
+    parts = [[part if part is None else bytearray(part) for part in record] for record in records]
+    rows = [(0, number * 2, None, *record, None) for number, record in enumerate(parts)]
     return spark.createDataFrame(rows, RECORD_SCHEMA).repartition(partitions)
 
 

@@ -183,7 +183,7 @@ def test_what_is_chosen() -> None:
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:
-    line = _faulty({"fault": "offset 7 of partition 0: it is cut"}, KEYED)
+    line = _faulty({"offset": 7, "partition": 0, "fault": "it is cut"}, KEYED)
     told = dict(zip(arrow_schema(_UNDO_SCHEMA).names, line, strict=True))
     assert {name: value for name, value in told.items() if value is not None} == {
         "chosen": True,

@@ -1,21 +1,26 @@
 """The parts of row_history and conformance that need neither Kafka nor Spark."""
 
 import datetime as dt
+import io
 import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from millrace.avro.registry import wire_prefix
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.runtime.errors import UserError
 from millrace.verify.history import TableHistory
 from millrace.verify.tables import Column
 from spark_jobs import conformance, row_history
+from spark_jobs.common import tables
 from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.faults import FAULT_COLUMNS
 from spark_jobs.common.report import Code
 from spark_jobs.common.tables import CHANGE_SCHEMA, KnownColumn, Table
 
@@ -64,11 +69,57 @@ def test_a_record_that_cannot_be_read_is_told() -> None:
     whole = TableDefinition("shop", "t", definitions)
     table = Table("shop", "t", whole, definitions, known, TableHistory.without_changes(["id"]), [])
     layout = arrow_schema(CHANGE_SCHEMA)
-    fault = dict.fromkeys(layout.names) | {"fault": "offset 7 of partition 0: it is cut"}
-    batch = pa.RecordBatch.from_pylist([fault], schema=layout)
-    ((told,),) = (found.to_pylist() for found in row_history._finder(table, {"id": "1"}, {})([batch]))
-    assert (told["op"], told["after"]) == ("!", "offset 7 of partition 0: it is cut")
-    assert row_history._shown(Row(**told))[:4] == [None, "unreadable", None, None]
+    place = {"topic": "shop.shop.t", "partition": 0, "offset": 7, "key": b"k", "value": b"v"}
+    nothing = dict.fromkeys(layout.names)
+    fault = nothing | place | {"fault": "it is cut"}
+    damaged = nothing | place | {"offset": 9, "era": 0}  # its key is none that the table has
+    batch = pa.RecordBatch.from_pylist([fault, damaged], schema=layout)
+    ((told, other),) = (found.to_pylist() for found in row_history._finder(table, {"id": "1"}, {})([batch]))
+    assert {name: told[name] for name in FAULT_COLUMNS} == place | {"fault": "it is cut"}
+    assert (told["op"], told["after"]) == (None, None)
+    assert (other["offset"], other["fault"].partition(":")[0]) == (9, "ValueError")
+
+
+def test_records_of_a_row_topic_that_are_none() -> None:
+    """Lines with their place, among those of the others."""
+    source = {"type": "record", "name": "s", "fields": [
+        *({"name": name, "type": "string"} for name in ("file", "snapshot")),
+        *({"name": name, "type": "long"} for name in ("epoch", "pos", "sub_index", "row", "ts_ms")),
+        {"name": "gtid", "type": ["null", "string"]},
+    ]}  # fmt: skip
+    schema = {"type": "record", "name": "e", "fields": [
+        {"name": "source", "type": source}, {"name": "transaction", "type": "null"},
+        {"name": "op", "type": "string"},
+    ]}  # fmt: skip
+
+    def value(**parts: Any) -> bytes:
+        out = io.BytesIO(wire_prefix(1))
+        out.seek(0, 2)
+        place = {"file": "binlog.000007", "snapshot": "false", "epoch": 0, "pos": 5, "sub_index": 0, "row": 2}
+        record = {"source": {**place, "ts_ms": 9, "gtid": None, **parts}, "transaction": None, "op": "c"}
+        fastavro.schemaless_writer(out, schema, record)
+        return out.getvalue()
+
+    good = value()
+    values = [good, b"garbage", good[:-2], wire_prefix(9) + good[5:], value(epoch=1 << 40), good]
+    names = ("topic", "partition", "offset", "key", "value")
+    rows = [
+        dict(zip(names, ("shop.shop.t", 0, at, b"bad key" if at == 5 else None, one), strict=True))
+        for at, one in enumerate(values)
+    ]
+    read = tables._reader({1: schema}, TableHistory.without_changes(["id"]), frozenset({0}))
+    (found,) = (batch.to_pylist() for batch in read([pa.RecordBatch.from_pylist(rows)]))
+    assert [line["offset"] for line in found] == [0, 1, 2, 3, 4, 5]
+    first, *faulty = found
+    assert (first["number"], first["pos"], first["fault"]) == (7, 5, None)
+    reasons = [line["fault"] for line in faulty]
+    for reason, words in zip(
+        reasons,
+        ("is not 00 and a schema id", "no record of its schema", "schema 9", "too large", "is not 00"),
+        strict=True,
+    ):
+        assert words in reason
+    assert all(line["pos"] is None and line["value"] == values[line["offset"]] for line in faulty)
 
 
 def test_what_is_compared() -> None:

@@ -1,6 +1,7 @@
 """Loop detection over simulated topologies: what is wrong is one incident, what is healthy is silent."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -50,6 +51,9 @@ def test_a_healthy_ring_under_traps_is_silent(spark: SparkSession) -> None:
     assert findings.incidents == []
     assert findings.undecided == 0
     assert verdict(findings)[0] == "healthy"
+    assert verdict(replace(findings, unread=2))[:2] == (
+        "doubt", "Nothing circulates in what could be read, but 2 records could not."
+    )  # fmt: skip
     assert findings.facts.topology.rings == [("north", "east", "south")]
     assert findings.facts.topology.sure
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.common.pieces import Bucket, cuts_between
+from spark_jobs.common.pieces import Bucket, cuts_between, is_whole
 
 
 def buckets(*places: int | None) -> list[Bucket]:
@@ -39,3 +39,10 @@ def test_no_cut_between_prepare_and_decision(number: int) -> None:
     places = cuts_between(buckets(*range(0, 1000, 10)), 0, 1000, number, [(205, 707)])
     assert places
     assert not [place for place in places if 205 < place <= 707]
+
+
+def test_garbage_is_no_place_to_cut() -> None:
+    event = bytes(9) + (25).to_bytes(4, "little") + bytes(12)
+    assert is_whole(event)
+    for other in (None, b"", b"garbage", b"\0\0\0\0\x0fgarbage, and much of it", event[:-1], event + b"x"):
+        assert not is_whole(other)

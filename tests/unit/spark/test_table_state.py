@@ -124,14 +124,16 @@ def test_what_is_written(tmp_path: Path) -> None:
         (2**64 - 1, Decimal("1.5"), Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00"),
         (1, None, Untold("why"), b"\xff", None, None),
     ]
-    outcome = json.loads(_writer(table, str(tmp_path))(rows, ["fault"], 3).column("outcome")[0].as_py())
+    outcome = json.loads(
+        _writer(table, str(tmp_path))(rows, ['["t", 0, 7, "k", "why"]'], 3).column("outcome")[0].as_py()
+    )
     (file,) = outcome.pop("files")
     assert outcome == {
         "rows": 2,
         "untold": {"d: why": 1, "v: its bytes are no text of its character set": 1},
         "unknown_rows": 3,
         "faults": 1,
-        "told_faults": ["fault"],
+        "told_faults": [["t", 0, 7, "k", "why"]],
     }
     found = pq.ParquetFile(tmp_path / file["path"]).read()
     assert [tuple(row.values()) for row in found.to_pylist()] == [

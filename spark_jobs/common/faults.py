@@ -1,0 +1,132 @@
+"""Records that cannot be read: a job counts them, lists them, finishes everything else and ends with code 9.
+
+What executors do with records hands such a one on as a line that has nothing but its place, its bytes and the
+reason, the columns of :data:`FAULT_SCHEMA`. :meth:`Faults.take` finds these lines on the driver; executors
+that leave sums only give the numbers and the first records, for :meth:`Faults.add`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql import functions as sf
+
+from spark_jobs.common.kafka import resolve_slice, scan
+from spark_jobs.common.lines import reason_of
+from spark_jobs.common.report import Code, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.common.job import Job
+
+__all__ = ["DEAD_LETTERS", "FAULT_COLUMNS", "FAULT_SCHEMA", "Fault", "Faults", "read_each"]
+
+FAULT_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, value binary, fault string"
+"""A record that cannot be read: its place, its bytes, and why; ``fault`` is null in lines of others."""
+
+FAULT_COLUMNS: Final = tuple(column.split()[0] for column in FAULT_SCHEMA.split(", "))
+
+DEAD_LETTERS: Final = "deadletter"
+"""The table that has all of them."""
+
+_LISTED: Final = 100
+_KEY_SHOWN: Final = 200
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """A record that cannot be read, as it is listed."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    reason: str
+
+    @classmethod
+    def of(cls, topic: str, partition: int, offset: int, key: bytes | None, reason: str) -> "Fault":
+        """Make what is listed of a record."""
+        shown = "" if key is None else key[:_KEY_SHOWN].decode("ascii", "backslashreplace")
+        return cls(topic, partition, offset, shown, reason)
+
+
+@dataclass(slots=True)
+class Faults:
+    """How many records of a job's input cannot be read, and the first of them."""
+
+    number: int = 0
+    first: list[Fault] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    """Topics of which they are counted."""
+
+    def add(self, number: int, first: Iterable[Fault]) -> None:
+        """Count records, and list the first of them."""
+        self.number += number
+        self.first = sorted([*self.first, *first])[:_LISTED]
+
+    def take(self, job: "Job", lines: "DataFrame") -> None:
+        """Count and list those among lines that have a ``fault``, and write them into the table of all.
+
+        Records of a topic are taken once, however often a job reads it.
+        """
+        faulty = lines.where("fault is not null").select(*FAULT_COLUMNS)
+        if self.taken:
+            faulty = faulty.where(~sf.col("topic").isin(*self.taken))
+        counts = {row.topic: row["count"] for row in faulty.groupBy("topic").count().collect()}
+        if not counts:
+            return
+        self.taken |= counts.keys()
+        faulty.write.mode("append").parquet(f"{job.folder}/{DEAD_LETTERS}")
+        first = faulty.drop("value").orderBy("topic", "partition", "offset").limit(_LISTED).collect()
+        self.add(
+            sum(counts.values()),
+            [Fault.of(row.topic, row.partition, row.offset, row.key, row.fault) for row in first],
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of them."""
+        return {"number": self.number, "first": [asdict(one) for one in self.first]}
+
+    def show(self, page: Report) -> None:
+        """Say in a report that there are some, and list them at its end."""
+        if not self.number:
+            return
+        number = f"{self.number:,} record{'s' if self.number > 1 else ''}"
+        page.notice(f"{number} could not be read: see the end of the page. Everything else was read.", "bad")
+        page.section(
+            "Records that could not be read",
+            f"The first {len(self.first)} are listed; for the others see the table {DEAD_LETTERS}."
+            if self.number > len(self.first)
+            else "",
+        )
+        page.table(
+            ["topic", "partition", "offset", "key", "reason"],
+            [(one.topic, str(one.partition), one.offset, Code(one.key), one.reason) for one in self.first],
+        )
+
+
+def read_each(job: "Job", topic: str, read: Callable[[bytes], T], *, key: str | None = None) -> list[T]:
+    """Read the values of a topic of one partition in their order, on the driver; of one ``key`` the last.
+
+    What cannot be read is a fault of the job.
+    """
+    part = resolve_slice(job.spark, job.kafka, topic, missing_is_empty=True)
+    if not part.count:
+        return []
+    found = scan(job.spark, job.kafka, part, whole=True).where("value is not null")
+    if key is not None:
+        found = found.where(sf.col("key").cast("string").eqNullSafe(key)).orderBy(sf.desc("offset")).limit(1)
+    counted = topic in job.faults.taken
+    job.faults.taken.add(topic)
+    values = []
+    for row in found.select("partition", "offset", "key", "value").toLocalIterator():
+        try:
+            values.append(read(bytes(row.value)))
+        except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are read
+            if not counted:
+                name = None if row.key is None else bytes(row.key)
+                job.faults.add(1, [Fault.of(topic, row.partition, row.offset, name, reason_of(error))])
+    return values
