@@ -34,13 +34,14 @@ rootLogger.appenderRef.out.ref = out
 class Connect(Component):
     """A worker with plugins, which are bundles of artifacts; the settings of the JVM are its defaults.
 
-    Unless a connector says otherwise, records are JSON without schemas.
+    Unless a connector says otherwise, records are JSON without schemas. ``settings`` override the worker's.
     """
 
-    def __init__(self, kafka: Kafka, *plugins: str) -> None:
+    def __init__(self, kafka: Kafka, *plugins: str, settings: Mapping[str, str] | None = None) -> None:
         super().__init__("connect")
         self.version = bundle("connect").version
         self.plugins = plugins
+        self.settings = dict(settings or {})
         self._kafka = kafka
 
     def _prepare(self) -> None:
@@ -59,6 +60,7 @@ class Connect(Component):
             "value.converter.schemas.enable": "false",
             "plugin.path": str(folder),
             "plugin.discovery": "only_scan",
+            **self.settings,
         }
         (self.folder / "worker.properties").write_text(
             "".join(f"{name}={value}\n" for name, value in settings.items())
