@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import machine
-from benchmarks.peers.debezium import Connect
+from benchmarks.peers.debezium import Debezium
 from benchmarks.pipeline import FORMS, running
 from millrace import kernel
 from millrace.avro.records import deserialize
@@ -97,8 +97,8 @@ def _by_debezium(stack: LocalStack) -> Iterator[tuple[str, SentAt]]:
     prefix = f"latency-{_DEBEZIUM}"
     stack.database.execute("FLUSH BINARY LOGS")
     log_file = str(stack.database.query("SHOW BINARY LOGS")[-1][0])
-    with Connect(stack.kafka) as connect:
-        connect.begin(stack.database, prefix, _DATABASE, log_file, _LOW_LATENCY)
+    with Debezium(stack.kafka) as connect:
+        connect.begin_source(stack.database, prefix, _DATABASE, log_file, _LOW_LATENCY)
         while not connect.streams:
             connect.check_task(prefix)
             time.sleep(0.1)

@@ -76,13 +76,14 @@ class Written:
         lost=(),
         before=ALL,
         after=ALL,
+        options=OPTIONS,
     ):
-        schemas = table_schemas("my-source", resolved, OPTIONS)
+        schemas = table_schemas("my-source", resolved, options)
         encoder = RowEncoder(
             "my-source",
             "1.0",
             resolved,
-            OPTIONS,
+            options,
             key_id=None if schemas.key is None else 11,
             value_id=12,
             record_limit=limit,
@@ -279,6 +280,20 @@ def test_bytes_that_are_too_large_to_be_noted_become_a_reference():
 def test_row_that_never_fits_is_an_error():
     with pytest.raises(UnrepresentableError, match="does not fit"):
         Written(RowsOperation.WRITE, [(None, (1, 2, "", b""))], limit=20, locate=lambda *_: (0, 1))
+
+
+def test_in_the_form_of_debezium_no_field_of_a_key_is_a_union():
+    """Sinks that make columns of the key take no unions; so a zero date has no key."""
+    options = AvroOptions(temporal="debezium")
+    written = Written(RowsOperation.WRITE, [(None, (1, 20_000, None, None))], options=options)
+    assert [field["type"] for field in written.schemas.key["fields"]] == [
+        "long",
+        {"type": "int", "connect.name": "io.debezium.time.Date", "connect.version": 1},
+    ]
+    assert written.keys == [{"id": 1, "day": 20_000}]
+    lost = {(0, 1): {1: "0000-00-00"}}
+    with pytest.raises(UnrepresentableError, match=r"^0000-00-00 does not fit a key of Avro's type int$"):
+        Written(RowsOperation.WRITE, [(None, (1, None, None, None))], options=options, lost=lost)
 
 
 def test_rows_as_the_codec_reads_them():

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from benchmarks.machine import CpuTime, ProcessCost
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers.debezium import Connect
+from benchmarks.peers.debezium import Debezium
 from benchmarks.pipeline import PipelineResult
-from millrace.local import Kafka, MySQL
+from millrace.local import Kafka, LocalError, MySQL
 
 
-class Worker(Connect):
+class Worker(Debezium):
     """Notes what it is asked."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Worker(Connect):
         self.asked: list[tuple[str, str, Any]] = []
         self.tasks: list[dict[str, str]] = []
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
         self.asked.append((method, path, body))
         return {"tasks": self.tasks}
 
@@ -41,7 +41,7 @@ def worker() -> Worker:
     database = Database()
     database.ports = [3306]
     worker = Worker()
-    worker.begin(database, "p", "bench_a", "mysql-bin.000007")
+    worker.begin_source(database, "p", "bench_a", "mysql-bin.000007")
     return worker
 
 
@@ -73,7 +73,7 @@ def test_a_task_that_has_failed_is_told(worker: Worker) -> None:
     worker.tasks = [{"state": "RUNNING"}]
     worker.check_task("p")
     worker.tasks = [{"state": "FAILED", "trace": "why"}]
-    with pytest.raises(RuntimeError, match="why"):
+    with pytest.raises(LocalError, match="the connector p has failed:\nwhy"):
         worker.check_task("p")
 
 
