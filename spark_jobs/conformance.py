@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.avro.columnar import AvroColumns
-from millrace.avro.registry import prefix_size, split_wire_format, value_subject
+from millrace.avro.registry import key_subject, prefix_size, split_wire_format, value_subject
 from millrace.contract import Topics, log_number
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import UserError
@@ -32,7 +32,7 @@ from spark_jobs.common.job import Job, TableJobSettings, job_command, persisted
 from spark_jobs.common.kafka import resolve_slice, scan
 from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
-from spark_jobs.common.tables import check_one_source, plain_value, table_schemas
+from spark_jobs.common.tables import check_one_source, plain_value, records_by, table_schemas
 
 __all__ = ["conformance", "main"]
 
@@ -129,10 +129,11 @@ def _file_reader() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBat
 
 
 def _record_reader(
-    schemas: Mapping[int, Any],
+    schemas: Mapping[int, Any], of_keys: Mapping[int, Any]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         layout, readers = arrow_schema(_RECORD_SCHEMA), dict[int, AvroColumns]()
+        keys = records_by(of_keys)
 
         def fields_of(values: list[bytes]) -> list[Any]:
             number, _ = split_wire_format(values[0])
@@ -143,7 +144,9 @@ def _record_reader(
             return list(readers[number].read(values).to_pylist())
 
         def line(*record: Any) -> Line | None:
-            *_, value, fields = record
+            *_, key, value, fields = record
+            if key is not None:
+                keys.read(key)
             if fields is None:  # one of those that were read with it cannot be read
                 (fields,) = fields_of([value])
             logged = fields["source"]["snapshot"] in (None, "false")
@@ -265,7 +268,8 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
         part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
         if part.count:
             records = scan(spark, job.kafka, part).where("value is not null").select(*FAULT_COLUMNS[:-1])
-            read = _record_reader(table_schemas(job, value_subject(topic)))
+            schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))
+            read = _record_reader(*schemas)
             frames.append(records.mapInArrow(read, _RECORD_SCHEMA))
     if not frames:
         raise UserError(f"no row topic of {source} has any of the tables", ExitCode.DATA)

@@ -1,17 +1,32 @@
-"""The jobs row_history and conformance on what decoder and row mapper made of a real log."""
+"""The jobs row_history and conformance on what decoder and row mapper made of a real log.
 
+And all jobs on such a log with records among it that cannot be read.
+"""
+
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
+from millrace.avro.events import binlog_event_schema
+from millrace.avro.registry import wire_prefix
+from millrace.contract import Topics
+from millrace.kafka.client import connect
 from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import load_settings
+from spark_jobs import analytics, conformance, flashback, loop_detection, reprocess, row_history, table_state
 from spark_jobs import conformance as compared
 from spark_jobs import row_history as followed
-from spark_jobs.common.job import Job, TableJobSettings, _inputs
+from spark_jobs.common.job import _SETTINGS, Job, TableJobSettings, _inputs, _look_up
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
@@ -150,3 +165,246 @@ def test_the_commands(world: RowsWorld, tmp_path: Path) -> None:
     assert "expected latest, a time, FILE:POSITION or" in run(
         "table_state", "--table", table, "--at", "x", code=2
     )
+
+
+class Damaged:
+    """A copy of a source's topics, with what is no record of theirs among the records.
+
+    ``faults`` has the offsets of the latter, by topic. Records of aborted transactions lie there too. Half
+    of the typed events are written by an older schema.
+    """
+
+    def __init__(self, world: RowsWorld) -> None:
+        self.world = world
+        self.source = f"{world.source}-damaged"
+        self.faults: dict[str, list[int]] = {}
+        self._producer = Producer(
+            {"bootstrap.servers": world.settings.bootstrap_servers, "transactional.id": self.source}
+        )
+        self._producer.init_transactions(60)
+        self._admin = connect(world.settings)
+        own = Topics(world.source)
+        kinds = [own.raw, own.events, own.transactions, own.ddl, own.catalog, own.schemas, own.state]
+        for topic in [*kinds, *world.table_topics()]:
+            self._copy(topic)
+        assert self._producer.flush(60) == 0
+
+    def topic(self, of: str) -> str:
+        return of.replace(self.world.source, self.source, 1)
+
+    def close(self) -> None:
+        del self._producer  # or it would look for its broker
+        topics = [name for name in self._admin.list_topics(timeout=30).topics if name.startswith(self.source)]
+        for done in self._admin.delete_topics(topics).values():
+            done.result()
+
+    def _copy(self, topic: str) -> None:
+        target = self.topic(topic)
+        partitions = len(self._admin.list_topics(topic, timeout=30).topics[topic].partitions)
+        self._admin.create_topics([NewTopic(target, partitions, 1)])[target].result()
+        registry = self.world.registry
+        older = older_schema() if topic.endswith(".events") else None
+        older_id = None if older is None else registry.register(f"{target}-value", older)
+        ids = {
+            wire_prefix(number): wire_prefix(registry.register(f"{target}-{part}", schema))
+            for part in ("key", "value")
+            for number, schema in registry.subject_schemas(f"{topic}-{part}").items()
+        }
+
+        def copied(data: bytes | None) -> bytes | None:
+            return data if data is None or data[:5] not in ids else ids[data[:5]] + data[5:]
+
+        messages = self.world.messages(topic)
+        self.faults[target] = []
+        self._producer.begin_transaction()
+        for number, message in enumerate(messages):
+            key, value = copied(message.key()), copied(message.value())
+            if number == len(messages) // 2:
+                for fault in faults_of(target, key, value):
+                    self._write(target, message, fault, self.faults[target])
+            if older is not None and older_id is not None and value is not None and number % 2:
+                value = wire_prefix(older_id) + as_older(registry, value, older)
+            self._write(target, message, (key, value, message.headers()))
+            if number % 100 == 0:
+                self._producer.commit_transaction(60)
+                self._producer.begin_transaction()
+                self._write(target, message, (message.key(), b"aborted", None))
+                assert self._producer.flush(60) == 0
+                self._producer.abort_transaction(60)
+                self._producer.begin_transaction()
+        self._producer.commit_transaction(60)
+
+    def _write(
+        self,
+        topic: str,
+        like: Message,
+        record: tuple[Any, Any, Any],
+        offsets: list[int] | None = None,
+    ) -> None:
+        key, value, headers = record
+
+        def delivered(error: Any, message: Message) -> None:
+            assert error is None
+            if offsets is not None:
+                offsets.append(message.offset())
+
+        self._producer.produce(
+            topic, value, key, like.partition(), delivered, like.timestamp()[1], headers=headers or []
+        )
+        self._producer.poll(0)
+
+    def offsets(self, *topics: str) -> set[tuple[str, int]]:
+        """Give topic and offset of the records that are none."""
+        return {(topic, offset) for topic in topics for offset in self.faults[topic]}
+
+
+def older_schema() -> dict[str, Any]:
+    """The schema of typed events as it would have been before events had their checksum."""
+    own = binlog_event_schema()
+    return {**own, "fields": [field for field in own["fields"] if field["name"] != "checksum"]}
+
+
+def as_older(registry: Any, value: bytes, older: Any) -> bytes:
+    own = registry.schema(int.from_bytes(value[1:5], "big"))
+    record = fastavro.schemaless_reader(io.BytesIO(value[5:]), own, return_record_name=True)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, older, record)
+    return out.getvalue()
+
+
+def faults_of(topic: str, key: bytes | None, value: bytes | None) -> list[tuple[Any, Any, Any]]:
+    """Records like one of a topic, with something wrong in each."""
+    assert value is not None
+    found: list[tuple[Any, Any, Any]] = [(key, b"garbage", None), (key, b"", None), (key, value[:-3], None)]
+    kind = topic.partition(".")[2]
+    if kind not in {"raw", "catalog", "schemas", "state"}:
+        found.append((key, b"\x00\x7f\xff\xff\xff" + value[5:], None))  # a schema that nobody knows
+    if kind in {"raw", "events", "transactions", "ddl"}:
+        found.append((key, None, None))
+    if kind == "raw":
+        found.append((key, b"\0\0\0\0\x0f that is no description of a format", None))
+    if kind in {"raw", "events"}:
+        found += [(None, value, None), (b"no key", value, None)]
+        other = b"1:0:mysql-bin.000099:4" + b":0" * (kind == "events")
+        found.append((other, value, [("chunk", b"0/3")]))  # whose other chunks never come
+    if "." in kind:
+        found.append((b"\x00\x00\x00\x00\x00?", value, None))
+    return [] if kind == "state" else found
+
+
+@pytest.fixture(scope="module")
+def damaged(world: RowsWorld) -> Iterator[Damaged]:
+    made = Damaged(world)
+    yield made
+    made.close()
+
+
+class Jobs:
+    """Runs jobs as their commands do, in the session of the tests."""
+
+    def __init__(self, spark: SparkSession, world: RowsWorld, folder: Path) -> None:
+        self.spark, self.world, self.folder = spark, world, folder
+
+    def run(self, module: Any, kind: Any, source: str, **options: Any) -> tuple[dict[str, Any], Path]:
+        """Run a job; give its summary and the folder of its results."""
+        name = module.__name__.rpartition(".")[2]
+        folder = self.folder / f"{name}-{source}"
+        values = {"kafka": self.world.settings.model_dump()}
+        values["registry"] = {"url": self.world.environment["MILLRACE_REGISTRY_URL"]}
+        if kind == "raw":
+            del values["registry"]
+        settings = load_settings(_SETTINGS[kind], source=source, **values)
+        schemas = _look_up(settings, [source], kind)
+        kafka = kafka_options(settings.kafka)
+        inputs = list(_inputs(self.spark, kafka, schemas, (None, None), kind))
+        job = Job(name, str(folder), kafka, inputs, Steps(self.spark, name), self.spark, settings)
+        module.main.callback.__wrapped__(job, self.spark, **options)
+        summary = json.loads((folder / "summary.json").read_text())
+        page = (folder / "report.html").read_text()
+        for fault in summary["faulty_records"]["first"]:
+            assert f">{fault['offset']:,}<" in page
+        return summary, folder
+
+
+def listed(summary: dict[str, Any]) -> set[tuple[str, int]]:
+    """Give topic and offset of the records that a job lists; it lists all that it counts."""
+    faults = summary["faulty_records"]
+    found = {(fault["topic"], fault["offset"]) for fault in faults["first"]}
+    assert len(found) == faults["number"]
+    return found
+
+
+def test_records_that_cannot_be_read_end_no_job(
+    spark: SparkSession, world: RowsWorld, damaged: Damaged, tmp_path: Path
+) -> None:
+    """Each is counted and listed with its offset, and all else is as without them."""
+    jobs, topics = Jobs(spark, world, tmp_path), Topics(damaged.source)
+    items, table = (topics.table(world.database, name) for name in ("items", "log"))
+    catalog = topics.catalog, topics.schemas
+    database = world.database
+
+    def by_table(folder: Path) -> list[Any]:
+        rows = pq.read_table(folder / "rows_per_table").to_pylist()
+        return sorted((r["table"], r["operation"], r["rows"], r["bytes"]) for r in rows)
+
+    _, clean = jobs.run(analytics, "raw", world.source, number=10)
+    summary, folder = jobs.run(analytics, "raw", damaged.source, number=10)
+    assert listed(summary) == damaged.offsets(topics.raw)
+    assert by_table(folder) == by_table(clean)
+
+    whole, clean = jobs.run(reprocess, "raw", world.source, into="rows", gtids=None, pieces=3)
+    summary, folder = jobs.run(reprocess, "raw", damaged.source, into="rows", gtids=None, pieces=3)
+    assert listed(summary) == damaged.offsets(topics.raw, *catalog)
+    rows = [
+        sorted((name.partition("/schema=")[0], told["rows"]) for name, told in one["tables"].items())
+        for one in (whole[world.source], summary[damaged.source])
+    ]
+    rows[1].remove(("deadletter", len(damaged.faults[topics.raw])))
+    assert rows[0] == rows[1]
+
+    summary, _ = jobs.run(conformance, "transactions", damaged.source, before=None, after=str(folder))
+    assert listed(summary) == damaged.offsets(items, table)
+    # What was published has the name of the source of which this one is a copy, and differs in nothing else.
+    assert summary["compared"] == {
+        f"{database}.{name}": {"equal": 0, "changed": len(world.rows(name)), "missing": 0, "added": 0}
+        for name in ("items", "log")
+    }
+    assert {row["field"] for row in summary["fields"]} == {"source.name"}
+
+    log = topics.transactions, topics.ddl, *catalog
+    name = f"{database}.items"
+    summary, _ = jobs.run(table_state, "transactions", damaged.source, tables=(name,), at="latest")
+    assert listed(summary) == damaged.offsets(*log, items)
+    ((count,),) = world.server.query(f"SELECT COUNT(*) FROM {name}")
+    assert summary["tables"][name]["rows"] == int(count)
+
+    summary, _ = jobs.run(row_history, "transactions", damaged.source, table=name, key="id=20")
+    assert listed(summary) == damaged.offsets(*log, items)
+    assert summary["changes"] == {"insert": 1, "update": 1}
+
+    nothing = {"gtids": None, "transactions": (), "after": None, "until": None}
+    summary, _ = jobs.run(
+        flashback, "transactions", damaged.source, tables=(name,), keys=("id=25",), dry_run=True, **nothing
+    )
+    assert listed(summary) == damaged.offsets(*log, items)
+    told = summary["tables"][name]
+    assert (told["inserts"], told["updates"], told["deletes"]) == (1, 1, 0)
+
+    # By its command, which says what it found with its exit code.
+    whole, _ = jobs.run(loop_detection, "events", world.source, servers=[])
+    output = tmp_path / "loops"
+    done = run_python(
+        "-m", "millrace.cli", "job", "loop_detection", "--source", damaged.source, "--output", str(output),
+        settings=world.environment, timeout_s=600,
+    )  # fmt: skip
+    summary = json.loads((output / "summary.json").read_text())
+    assert done.returncode == ExitCode.FAULTY, done.stderr
+    number = len(damaged.faults[topics.events])
+    assert done.stderr.splitlines()[-1] == (
+        f"error: {number} records could not be read: see the report; all else is written"
+    )
+    assert listed(summary) == damaged.offsets(topics.events)
+    assert summary["transactions"] == whole["transactions"]
+    assert summary["verdict"] == "doubt"
+    letters = pq.read_table(output / "deadletter").to_pylist()
+    assert {(row["topic"], row["offset"]) for row in letters} == damaged.offsets(topics.events)
