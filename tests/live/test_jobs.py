@@ -191,6 +191,7 @@ def test_without_the_connector(world: JobWorld) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_nothing_of_millrace_on_the_workers(world: JobWorld, mysql: MySQL, tmp_path: Path) -> None:
     """A cluster of two workers whose Python has the packages that docs/jobs.md names, and the zip."""
     database = world.source.replace("-", "_")
