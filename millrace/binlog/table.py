@@ -4,11 +4,11 @@ A table map always gives types; names, keys, signedness, character sets and memb
 was told to write them (``binlog_row_metadata``). What is missing comes from a :class:`TableDefinition`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
+from millrace.binlog.columns.charsets import BINARY
 from millrace.binlog.columns.column import (
     BitMetadata,
     BlobMetadata,
@@ -19,8 +19,8 @@ from millrace.binlog.columns.column import (
     Metadata,
     PackMetadata,
 )
+from millrace.binlog.columns.declaration import CatalogColumn, travels_as
 from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_of, member_texts
-from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
@@ -63,6 +63,11 @@ class ColumnDefinition:
     key_prefix: int = 0
     generated: Literal["VIRTUAL", "STORED"] | None = None
     hidden: bool = False
+
+    def travels_as(self, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
+        """Give what a table map has of the column; None where its type is not known."""
+        column = CatalogColumn(SqlType.parse(self.column_type), self.charset, len(self.members or ()))
+        return travels_as(column, mariadb=mariadb)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for an Avro record with the same field names."""
@@ -189,103 +194,29 @@ _ENGINES = {
 }
 
 
-_Fits = Callable[[SqlType, Metadata, ColumnDefinition], bool]
-
-
-def _any(_type: SqlType, _metadata: Metadata, _column: ColumnDefinition) -> bool:
-    return True
-
-
-def _fraction(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
-    return isinstance(metadata, FractionMetadata) and metadata.digits == sql_type.argument(0)
-
-
-def _decimal(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
-    precision, scale, *_ = (*sql_type.arguments, *(10, 0)[len(sql_type.arguments) :])
-    return metadata == DecimalMetadata(precision, scale)
-
-
-def _bit(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
-    return metadata == BitMetadata(sql_type.argument(1))
-
-
-def _length(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
-    """Compare the length in bytes; a compressed VARCHAR has one byte more."""
-    width = max_bytes_per_character(column.charset) if column.charset else 1
-    compressed = "compressed" in sql_type.attributes
-    return metadata == LengthMetadata(sql_type.argument(1) * width + compressed)
-
-
-def _fixed(size: int) -> _Fits:
-    def fits(_type: SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
-        return metadata == LengthMetadata(size)
-
-    return fits
-
-
-def _blob(size: int) -> _Fits:
-    def fits(_type: SqlType, metadata: Metadata, _column: ColumnDefinition) -> bool:
-        return metadata == BlobMetadata(size)
-
-    return fits
-
-
-def _members(_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:
-    if column.members is None:
-        return True
-    count = len(column.members)
-    if column.column_type.lower().startswith("enum"):
-        return metadata == PackMetadata(1 if count < 256 else 2)
-    return metadata == PackMetadata(8 if count > 32 else max(1, (count + 7) // 8))
-
-
-def _vector(sql_type: SqlType, metadata: Metadata, column: ColumnDefinition) -> bool:  # noqa: ARG001
-    return not isinstance(metadata, LengthMetadata) or metadata.max_length == 4 * sql_type.argument(0)
-
-
-_BLOBS = (ColumnType.BLOB, ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB)
-_FITS: dict[str, tuple[tuple[ColumnType, ...], _Fits]] = {
-    "tinyint": ((ColumnType.TINY,), _any),
-    "smallint": ((ColumnType.SHORT,), _any),
-    "mediumint": ((ColumnType.INT24,), _any),
-    "int": ((ColumnType.LONG,), _any),
-    "bigint": ((ColumnType.LONGLONG,), _any),
-    "float": ((ColumnType.FLOAT,), _any),
-    "double": ((ColumnType.DOUBLE,), _any),
-    "decimal": ((ColumnType.NEWDECIMAL,), _decimal),
-    "bit": ((ColumnType.BIT,), _bit),
-    "year": ((ColumnType.YEAR,), _any),
-    "date": ((ColumnType.DATE, ColumnType.NEWDATE), _any),
-    "time": ((ColumnType.TIME2,), _fraction),
-    "datetime": ((ColumnType.DATETIME2,), _fraction),
-    "timestamp": ((ColumnType.TIMESTAMP2,), _fraction),
-    "char": ((ColumnType.STRING,), _length),
-    "binary": ((ColumnType.STRING,), _length),
-    "varchar": ((ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.VARCHAR_COMPRESSED), _length),
-    "varbinary": ((ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.VARCHAR_COMPRESSED), _length),
-    "json": ((ColumnType.JSON,), _any),
-    "enum": ((ColumnType.ENUM,), _members),
-    "set": ((ColumnType.SET,), _members),
-    "vector": ((ColumnType.VECTOR, ColumnType.VARCHAR), _vector),
-    "inet4": ((ColumnType.STRING,), _fixed(4)),
-    "inet6": ((ColumnType.STRING,), _fixed(16)),
-    "uuid": ((ColumnType.STRING,), _fixed(16)),
-    **{
-        name: ((*_BLOBS, ColumnType.BLOB_COMPRESSED), _blob(size))
-        for size, names in enumerate(
-            (
-                ("tinyblob", "tinytext"),
-                ("blob", "text"),
-                ("mediumblob", "mediumtext"),
-                ("longblob", "longtext"),
-            ),
-            1,
-        )
-        for name in names
-    },
-    **dict.fromkeys(GEOMETRY_NAMES, ((ColumnType.GEOMETRY,), _any)),
+_SAME = {
+    ColumnType.VAR_STRING: ColumnType.VARCHAR,
+    ColumnType.VARCHAR_COMPRESSED: ColumnType.VARCHAR,
+    ColumnType.NEWDATE: ColumnType.DATE,
+    **dict.fromkeys(
+        (ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB_COMPRESSED),
+        ColumnType.BLOB,
+    ),
 }
-"""For each type of the catalog the type codes under which it travels, and what its metadata must be then."""
+"""Type codes under which a type may travel, too; whether it is compressed shows in the length."""
+
+
+def _fits(column: Column, definition: ColumnDefinition) -> bool:
+    """Tell whether a column of a table map is what the catalog says."""
+    expected = definition.travels_as(mariadb=column.type is ColumnType.VARCHAR)  # as VECTOR travels there
+    if expected is None:
+        return False
+    travels, metadata = expected
+    if _SAME.get(column.type, column.type) is not _SAME.get(travels, travels):
+        return False
+    unknown = definition.members is None and travels in (ColumnType.ENUM, ColumnType.SET)
+    return unknown or column.metadata == metadata
+
 
 _OLD_TEMPORALS = {"time": ColumnType.TIME, "datetime": ColumnType.DATETIME, "timestamp": ColumnType.TIMESTAMP}
 _WITHOUT_CHARSET = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
@@ -317,13 +248,11 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
     if column.type is _OLD_TEMPORALS.get(sql_type.name):
         # These carry no digits in the table map, so there is nothing to compare.
         metadata = FractionMetadata(sql_type.argument(0))
-    else:
-        types, fits = _FITS.get(sql_type.name, ((), _any))
-        if column.type not in types or not fits(sql_type, metadata, definition):
-            raise SchemaMismatchError(
-                f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
-                f" but {_shown(column)} in the table map"
-            )
+    elif not _fits(column, definition):
+        raise SchemaMismatchError(
+            f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
+            f" but {_shown(column)} in the table map"
+        )
     charset = definition.charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
     charset = _ALIASES.get(charset or "", charset)
     members = definition.members if column.members is None else column.members

@@ -24,23 +24,17 @@ from millrace.binlog.columns.charsets import (
     BINARY,
     charset,
     collation_of_charset,
-    max_bytes_per_character,
 )
 from millrace.binlog.columns.column import (
-    BitMetadata,
-    BlobMetadata,
     Column,
     DecimalMetadata,
     FractionMetadata,
-    LengthMetadata,
-    Metadata,
-    NoMetadata,
-    PackMetadata,
-    RealMetadata,
 )
 from millrace.binlog.columns.declaration import codec_of
 from millrace.binlog.columns.json_binary import JsonValue
 from millrace.binlog.columns.metadata import (
+    MEMBER_TYPES,
+    MetadataRules,
     OptionalMetadata,
     encode_column_metadata,
     encode_optional_metadata,
@@ -66,40 +60,18 @@ SESSION: Final = (
 )
 """Statements that set up a session for :attr:`SelectedTable.columns`."""
 
-_INTEGERS: Final = {
-    "tinyint": ColumnType.TINY,
-    "smallint": ColumnType.SHORT,
-    "mediumint": ColumnType.INT24,
-    "int": ColumnType.LONG,
-    "bigint": ColumnType.LONGLONG,
-}
-_BLOBS: Final = {
-    name: size
-    for size, names in enumerate(
-        (("tinyblob", "tinytext"), ("blob", "text"), ("mediumblob", "mediumtext"), ("longblob", "longtext")),
-        1,
-    )
-    for name in names
-}
-_FIXED: Final = {"inet4": 4, "inet6": 16, "uuid": 16}
-_TEMPORALS: Final = {
-    "time": ColumnType.TIME2,
-    "datetime": ColumnType.DATETIME2,
-    "timestamp": ColumnType.TIMESTAMP2,
-}
+_INTEGERS: Final = (
+    ColumnType.TINY,
+    ColumnType.SHORT,
+    ColumnType.INT24,
+    ColumnType.LONG,
+    ColumnType.LONGLONG,
+)
 _DECIMAL_TEXT: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?")
 _ALIASES: Final = {"utf8": "utf8mb3"}
-_NUMERIC: Final = frozenset(
-    (*_INTEGERS.values(), ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.NEWDECIMAL, ColumnType.YEAR)
-)
-_CHARACTER: Final = frozenset((ColumnType.STRING, ColumnType.VARCHAR, ColumnType.BLOB, ColumnType.VECTOR))
-_CHARACTER_MARIADB: Final = _CHARACTER | {
-    ColumnType.BLOB_COMPRESSED,
-    ColumnType.VARCHAR_COMPRESSED,
-    ColumnType.GEOMETRY,
-}
-_MEMBERS: Final = frozenset((ColumnType.ENUM, ColumnType.SET))
-_COMPRESSED: Final = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED))
+_COMPRESSED: Final = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
+_FULL: Final = {False: MetadataRules("9.7.4"), True: MetadataRules("11.4.5-MariaDB")}
+"""By whether it is MariaDB, how its servers describe columns with binlog_row_metadata=FULL."""
 
 _Write = Callable[[bytes], bytes]
 """From what SELECT gives to the bytes of the value in an image."""
@@ -196,9 +168,12 @@ class SelectedTable:
 def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
     """Give a column as the table maps of the stream have it."""
     sql_type = SqlType.parse(definition.column_type)
-    kind, metadata = _type(sql_type, definition, mariadb=mariadb)
+    found = definition.travels_as(mariadb=mariadb)
+    if found is None:
+        raise UnsupportedError(f"column {definition.name}: the type {definition.column_type} is not known")
+    kind, metadata = found
     named = _ALIASES.get(definition.charset or "", definition.charset)
-    character_set = named or (BINARY if kind in _CHARACTER_MARIADB | _MEMBERS else None)
+    character_set = named or (BINARY if kind in _FULL[True].character | MEMBER_TYPES else None)
     return Column(
         definition.ordinal,
         kind,
@@ -217,78 +192,9 @@ def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
     )
 
 
-def _type(sql_type: SqlType, definition: ColumnDefinition, *, mariadb: bool) -> tuple[ColumnType, Metadata]:
-    """Give a type of the catalogue as it travels."""
-    make = _TYPES.get(sql_type.name)
-    if make is None:
-        raise UnsupportedError(f"column {definition.name}: the type {definition.column_type} is not known")
-    kind, metadata = make(sql_type, definition)
-    if sql_type.name == "vector" and mariadb:
-        return ColumnType.VARCHAR, LengthMetadata(4 * sql_type.argument(1))
-    if "compressed" in sql_type.attributes:
-        if isinstance(metadata, LengthMetadata):
-            return ColumnType.VARCHAR_COMPRESSED, LengthMetadata(metadata.max_length + 1)
-        return ColumnType.BLOB_COMPRESSED, metadata
-    return kind, metadata
-
-
-_Make = Callable[[SqlType, ColumnDefinition], tuple[ColumnType, Metadata]]
-
-
-def _always(kind: ColumnType, metadata: Metadata) -> _Make:
-    return lambda _type, _definition: (kind, metadata)
-
-
-def _with_length(kind: ColumnType) -> _Make:
-    def make(sql_type: SqlType, definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
-        width = max_bytes_per_character(definition.charset) if definition.charset else 1
-        return kind, LengthMetadata(sql_type.argument(1) * width)
-
-    return make
-
-
-def _with_fraction(kind: ColumnType) -> _Make:
-    return lambda sql_type, _definition: (kind, FractionMetadata(sql_type.argument(0)))
-
-
-def _decimal(sql_type: SqlType, _definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
-    precision, scale, *_ = (*sql_type.arguments, *(10, 0)[len(sql_type.arguments) :])
-    return ColumnType.NEWDECIMAL, DecimalMetadata(precision, scale)
-
-
-def _enum(_type: SqlType, definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
-    return ColumnType.ENUM, PackMetadata(1 if len(definition.members or ()) < 256 else 2)
-
-
-def _set(_type: SqlType, definition: ColumnDefinition) -> tuple[ColumnType, Metadata]:
-    count = len(definition.members or ())
-    return ColumnType.SET, PackMetadata(8 if count > 32 else max(1, (count + 7) // 8))
-
-
-_TYPES: Final[dict[str, _Make]] = {
-    **{name: _always(kind, NoMetadata()) for name, kind in _INTEGERS.items()},
-    **{name: _always(ColumnType.BLOB, BlobMetadata(size)) for name, size in _BLOBS.items()},
-    **{name: _always(ColumnType.STRING, LengthMetadata(size)) for name, size in _FIXED.items()},
-    **{name: _with_fraction(kind) for name, kind in _TEMPORALS.items()},
-    **dict.fromkeys(GEOMETRY_NAMES, _always(ColumnType.GEOMETRY, BlobMetadata(4))),
-    **dict.fromkeys(("char", "binary"), _with_length(ColumnType.STRING)),
-    **dict.fromkeys(("varchar", "varbinary"), _with_length(ColumnType.VARCHAR)),
-    "float": _always(ColumnType.FLOAT, RealMetadata(4)),
-    "double": _always(ColumnType.DOUBLE, RealMetadata(8)),
-    "decimal": _decimal,
-    "bit": lambda sql_type, _definition: (ColumnType.BIT, BitMetadata(sql_type.argument(1))),
-    "year": _always(ColumnType.YEAR, NoMetadata()),
-    "date": _always(ColumnType.DATE, NoMetadata()),
-    "json": _always(ColumnType.JSON, BlobMetadata(4)),
-    "vector": _always(ColumnType.VECTOR, BlobMetadata(4)),
-    "enum": _enum,
-    "set": _set,
-}
-
-
 def _optional(columns: Sequence[Column], *, mariadb: bool) -> OptionalMetadata:
     """Describe columns as binlog_row_metadata=FULL does."""
-    character = _CHARACTER_MARIADB if mariadb else _CHARACTER
+    rules = _FULL[mariadb]
     keys = sorted(
         (column.key_position, column.ordinal, column.key_prefix)
         for column in columns
@@ -302,8 +208,8 @@ def _optional(columns: Sequence[Column], *, mariadb: bool) -> OptionalMetadata:
     geometries = [column.geometry_type or 0 for column in columns if column.type is ColumnType.GEOMETRY]
     dimensions = [column.dimensions or 0 for column in columns if column.type is ColumnType.VECTOR]
     return OptionalMetadata(
-        signedness=_bitmap(column.unsigned for column in columns if column.type in _NUMERIC),
-        column_charset=_collations(columns, character),
+        signedness=_bitmap(column.unsigned for column in columns if column.type in rules.numeric),
+        column_charset=_collations(columns, rules.character),
         column_name=tuple((column.name or "").encode("utf-8", "surrogateescape") for column in columns),
         set_str_value=lists[ColumnType.SET],
         enum_str_value=lists[ColumnType.ENUM],
@@ -312,7 +218,7 @@ def _optional(columns: Sequence[Column], *, mariadb: bool) -> OptionalMetadata:
         primary_key_with_prefix=tuple((ordinal, prefix) for _, ordinal, prefix in keys)
         if with_prefix
         else None,
-        enum_and_set_column_charset=_collations(columns, _MEMBERS),
+        enum_and_set_column_charset=_collations(columns, MEMBER_TYPES),
         column_visibility=_bitmap(column.visible for column in columns),
         vector_dimensionality=tuple(dimensions) or None,
     )
@@ -364,7 +270,7 @@ def _writer(column: Column) -> _Write:
     if not codec.struct_code:
         return lambda value: _prefixed(encode(parse(value)), size)
     pack = struct.Struct("<" + codec.struct_code).pack
-    if codec.struct_code in ("b", "B", "h", "H", "i", "I", "q", "Q") and kind in _INTEGERS.values():
+    if codec.struct_code in ("b", "B", "h", "H", "i", "I", "q", "Q") and kind in _INTEGERS:
         return lambda value: pack(int(value))
     return lambda value: pack(encode(parse(value)))
 
@@ -373,7 +279,7 @@ def _is_string(column: Column) -> bool:
     """Tell whether values travel as they are selected, after their length."""
     named = SqlType.parse(column.sql_type or "").name
     of_bytes = codec_of(column).length_bytes and column.type not in (ColumnType.JSON, *_COMPRESSED)
-    return bool(of_bytes) and named not in _FIXED
+    return bool(of_bytes) and named not in ("inet4", "inet6", "uuid")
 
 
 def _is_binary(column: Column) -> bool:
@@ -453,7 +359,7 @@ def _same(value: bytes) -> Any:
 
 
 _PARSERS: Final[dict[ColumnType, Callable[[bytes], Any]]] = {
-    **dict.fromkeys(_INTEGERS.values(), int),
+    **dict.fromkeys(_INTEGERS, int),
     ColumnType.FLOAT: float,
     ColumnType.DOUBLE: float,
     ColumnType.NEWDECIMAL: _decimal_value,
@@ -471,7 +377,7 @@ _PARSERS: Final[dict[ColumnType, Callable[[bytes], Any]]] = {
 }
 
 _KINDS: Final = {
-    **dict.fromkeys(_INTEGERS.values(), SelectedKind.SIGNED),
+    **dict.fromkeys(_INTEGERS, SelectedKind.SIGNED),
     ColumnType.FLOAT: SelectedKind.REAL,
     ColumnType.DOUBLE: SelectedKind.REAL,
     ColumnType.NEWDECIMAL: SelectedKind.DECIMAL,

@@ -6,16 +6,17 @@ value. The bytes of one value, without the length in front, are called its *payl
 that of a number, the payload is that number.
 
 ``COLUMNS`` holds the declaration of each type code. A few types of MariaDB travel as others and are told
-apart by the catalog alone; those are in ``VARIANTS``, by type code and name of the SQL type.
+apart by the catalog alone; those are in ``VARIANTS``, by type code and name of the SQL type. The names that
+the catalog has for types are declared with them: :func:`travels_as` says what a table map has of each.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from millrace.binlog.columns.column import Column, Metadata, NoMetadata
+from millrace.binlog.columns.column import Column, LengthMetadata, Metadata, NoMetadata
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import UnsupportedError
@@ -26,17 +27,22 @@ __all__ = [
     "VARIANTS",
     "AvroOptions",
     "AvroType",
+    "CatalogColumn",
     "ColumnCodec",
     "Convert",
     "MetadataLayout",
+    "MetadataOf",
     "Native",
     "NativeKind",
+    "always",
     "avro_types",
     "codec_of",
     "declare",
+    "in_catalog",
     "one_byte_metadata",
     "quoted",
     "semantic",
+    "travels_as",
 ]
 
 AvroType = str | dict[str, Any]
@@ -220,8 +226,42 @@ VARIANTS: dict[tuple[ColumnType, str], type[ColumnCodec]] = {}
 C = TypeVar("C", bound=type[ColumnCodec])
 
 
-def declare(*types: ColumnType, variant: str | None = None) -> Callable[[C], C]:
-    """Enter a declaration for type codes, or for one SQL type that travels under these codes."""
+class CatalogColumn(NamedTuple):
+    """What a column's metadata follows from, as the catalog has it.
+
+    ``charset`` is the name of its character set, None for bytes, ``members`` the number of members of an ENUM
+    or SET.
+    """
+
+    type: SqlType
+    charset: str | None = None
+    members: int = 0
+
+
+MetadataOf = Callable[[CatalogColumn], Metadata]
+
+_IN_CATALOG: dict[str, tuple[ColumnType, MetadataOf]] = {}
+
+
+def always(metadata: Metadata) -> MetadataOf:
+    """Give what is the metadata of all columns of a type."""
+    return lambda _: metadata
+
+
+def in_catalog(names: Mapping[str, MetadataOf], travels: ColumnType) -> None:
+    """Enter the names that the catalog has for types which travel under a type code, with their metadata."""
+    for name, metadata_of in names.items():
+        _IN_CATALOG[name] = travels, metadata_of
+
+
+def declare(
+    *types: ColumnType, variant: str | None = None, catalog: Mapping[str, MetadataOf] | None = None
+) -> Callable[[C], C]:
+    """Enter a declaration for type codes, or for one SQL type that travels under these codes.
+
+    ``catalog`` has the names of the types that travel under the first of these codes.
+    """
+    in_catalog(catalog or {}, types[0])
 
     def enter(codec: C) -> C:
         for one in types:
@@ -232,6 +272,21 @@ def declare(*types: ColumnType, variant: str | None = None) -> Callable[[C], C]:
         return codec
 
     return enter
+
+
+def travels_as(column: CatalogColumn, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
+    """Give what a table map has of a column of the catalog; None where its type is not known."""
+    if column.type.name == "vector" and mariadb:
+        return ColumnType.VARCHAR, LengthMetadata(4 * column.type.argument(1))
+    if column.type.name not in _IN_CATALOG:
+        return None
+    travels, metadata_of = _IN_CATALOG[column.type.name]
+    metadata = metadata_of(column)
+    if "compressed" not in column.type.attributes:
+        return travels, metadata
+    if isinstance(metadata, LengthMetadata):  # one byte of the length is the method's
+        return ColumnType.VARCHAR_COMPRESSED, LengthMetadata(metadata.max_length + 1)
+    return ColumnType.BLOB_COMPRESSED, metadata
 
 
 def codec_of(column: Column) -> ColumnCodec:

@@ -26,6 +26,7 @@ from millrace.binlog.columns.declaration import (
     Convert,
     Native,
     NativeKind,
+    always,
     declare,
     semantic,
 )
@@ -358,7 +359,7 @@ def json_text(binary: bytes, *, whole_doubles: bool = False) -> str:
     return text.all()
 
 
-@declare(ColumnType.JSON)
+@declare(ColumnType.JSON, catalog={"json": always(BlobMetadata(4))})
 class Json(ColumnCodec):
     """JSON of MySQL: a :class:`JsonValue`, which keeps the binary form. JSON of MariaDB is LONGTEXT."""
 

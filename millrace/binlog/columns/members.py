@@ -17,6 +17,7 @@ from millrace.binlog.columns.column import Column, Member, PackMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
     AvroType,
+    CatalogColumn,
     ColumnCodec,
     Convert,
     MetadataLayout,
@@ -98,7 +99,7 @@ class _MemberCodec(ColumnCodec):
         return str(value)
 
 
-@declare(ColumnType.ENUM)
+@declare(ColumnType.ENUM, catalog={"enum": lambda column: PackMetadata(1 if column.members < 256 else 2)})
 class Enum(_MemberCodec):
     """ENUM: an int, the member's place from 1."""
 
@@ -138,7 +139,11 @@ class Enum(_MemberCodec):
         return self.members[value - 1] if value else ""
 
 
-@declare(ColumnType.SET)
+def _set_size(column: CatalogColumn) -> PackMetadata:
+    return PackMetadata(8 if column.members > 32 else max(1, (column.members + 7) // 8))
+
+
+@declare(ColumnType.SET, catalog={"set": _set_size})
 class Set(_MemberCodec):
     """SET: an int, one bit per member, the first the lowest."""
 

@@ -29,7 +29,9 @@ from millrace.binlog.fields import pack_lenenc
 
 __all__ = [
     "KINDS_OF_SERVER",
+    "MEMBER_TYPES",
     "DefaultCharset",
+    "MetadataRules",
     "OptionalMetadata",
     "OptionalMetadataType",
     "TableMap",
@@ -313,7 +315,7 @@ _CHARACTER = frozenset(
 _COMPRESSED = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED))
 _CHARACTER_MARIADB = _CHARACTER | _COMPRESSED | {ColumnType.GEOMETRY}
 _TEXT = _CHARACTER_MARIADB - {ColumnType.GEOMETRY, ColumnType.VECTOR}
-_MEMBERS = frozenset((ColumnType.ENUM, ColumnType.SET))
+MEMBER_TYPES = frozenset((ColumnType.ENUM, ColumnType.SET))
 
 
 def _bits(bitmap: bytes) -> Iterator[bool]:
@@ -330,7 +332,7 @@ KINDS_OF_SERVER = ("9.7.4", "8.0.15", "11.4.5-MariaDB")
 """Versions that stand for the ways in which servers count columns in the optional metadata."""
 
 
-class _Rules:
+class MetadataRules:
     """Which columns the fields of the optional metadata count, for the server that wrote them."""
 
     def __init__(self, server_version: str) -> None:
@@ -443,20 +445,22 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
     columns = plain_columns(table_map)
     metadata = decode_optional_metadata(table_map.optional_metadata)
     if server_version is not None:
-        return _described(columns, metadata, _Rules(server_version))
+        return _described(columns, metadata, MetadataRules(server_version))
     if _COMPRESSED.intersection(table_map.column_types):
-        return _described(columns, metadata, _Rules("11.4.5-MariaDB"))
+        return _described(columns, metadata, MetadataRules("11.4.5-MariaDB"))
     first_error = None
     for version in KINDS_OF_SERVER:
         try:
-            return _described(columns, metadata, _Rules(version))
+            return _described(columns, metadata, MetadataRules(version))
         except MalformedError as error:
             first_error = first_error or error
     assert first_error is not None
     raise first_error
 
 
-def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rules) -> tuple[Column, ...]:
+def _described(
+    given: Sequence[Column], metadata: OptionalMetadata, rules: MetadataRules
+) -> tuple[Column, ...]:
     """Enter what the optional metadata says into the columns."""
     columns = list(given)
     if rules.whole_doubles:
@@ -472,7 +476,7 @@ def _described(given: Sequence[Column], metadata: OptionalMetadata, rules: _Rule
     collations = _collations(metadata.default_charset, metadata.column_charset, len(character))
     textual = [columns[ordinal].type in _TEXT for ordinal in character]
     _set_charsets(columns, list(compress(character, textual)), list(compress(collations, textual)))
-    members = _ordinals(columns, _MEMBERS)
+    members = _ordinals(columns, MEMBER_TYPES)
     collations = _collations(
         metadata.enum_and_set_default_charset, metadata.enum_and_set_column_charset, len(members)
     )

@@ -9,16 +9,19 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from millrace.binlog.columns.column import BitMetadata, Column, DecimalMetadata, RealMetadata
+from millrace.binlog.columns.column import BitMetadata, Column, DecimalMetadata, NoMetadata, RealMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
     AvroType,
+    CatalogColumn,
     ColumnCodec,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    always,
     declare,
+    in_catalog,
     one_byte_metadata,
     semantic,
 )
@@ -41,6 +44,10 @@ _WIDTHS = {
     ColumnType.LONG: (4, "i", "int"),
     ColumnType.LONGLONG: (8, "q", "bigint"),
 }
+
+
+for _kind, (_size, _code, _name) in _WIDTHS.items():
+    in_catalog({_name: always(NoMetadata())}, _kind)
 
 
 @declare(ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG)
@@ -191,7 +198,13 @@ class DecimalFormat:
         return bits.to_bytes(self.size, "big")
 
 
-@declare(ColumnType.NEWDECIMAL)
+def _precision(column: CatalogColumn) -> DecimalMetadata:
+    given = column.type.arguments
+    precision, scale, *_ = (*given, *(10, 0)[len(given) :])
+    return DecimalMetadata(precision, scale)
+
+
+@declare(ColumnType.NEWDECIMAL, catalog={"decimal": _precision})
 class NewDecimal(ColumnCodec):
     """DECIMAL: :class:`decimal.Decimal` with the column's scale."""
 
@@ -308,7 +321,10 @@ def format_float(value: float) -> str:
     return format_double(float(f"{value:.5e}"))
 
 
-@declare(ColumnType.FLOAT, ColumnType.DOUBLE)
+in_catalog({"double": always(RealMetadata(8))}, ColumnType.DOUBLE)
+
+
+@declare(ColumnType.FLOAT, ColumnType.DOUBLE, catalog={"float": always(RealMetadata(4))})
 class Real(ColumnCodec):
     """FLOAT and DOUBLE: a float; -0.0 stays -0.0. The servers store neither NaN nor infinity."""
 
@@ -355,7 +371,7 @@ class Real(ColumnCodec):
         return f"{value:.9g}" if self.name == "float" else repr(value)
 
 
-@declare(ColumnType.BIT)
+@declare(ColumnType.BIT, catalog={"bit": lambda column: BitMetadata(column.type.argument(1))})
 class Bit(ColumnCodec):
     """BIT(1) to BIT(64): an int, big-endian in as few bytes as hold the bits."""
 
@@ -416,7 +432,7 @@ class Bit(ColumnCodec):
         return f"b'{value:0{self.bits}b}'"
 
 
-@declare(ColumnType.YEAR)
+@declare(ColumnType.YEAR, catalog={"year": always(NoMetadata())})
 class Year(ColumnCodec):
     """YEAR: an int, 0 or 1901-2155; one byte counted from 1900, 0 for the year 0000."""
 

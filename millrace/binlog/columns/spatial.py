@@ -14,6 +14,7 @@ from millrace.binlog.columns.declaration import (
     Convert,
     Native,
     NativeKind,
+    always,
     declare,
 )
 from millrace.binlog.columns.strings import BLOB_METADATA, VARCHAR_METADATA
@@ -58,7 +59,7 @@ class GeometryValue(NamedTuple):
     wkb: bytes
 
 
-@declare(ColumnType.GEOMETRY)
+@declare(ColumnType.GEOMETRY, catalog=dict.fromkeys(GEOMETRY_NAMES, always(BlobMetadata(4))))
 class Geometry(ColumnCodec):
     """POINT to GEOMETRYCOLLECTION: a :class:`GeometryValue`; bytes where there are not even four."""
 
@@ -155,7 +156,7 @@ class _VectorCodec(ColumnCodec):
         return self.encode(value)
 
 
-@declare(ColumnType.VECTOR)
+@declare(ColumnType.VECTOR, catalog={"vector": always(BlobMetadata(4))})
 class Vector(_VectorCodec):
     """VECTOR of MySQL: a tuple of floats."""
 

@@ -25,11 +25,13 @@ from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata,
 from millrace.binlog.columns.declaration import (
     AvroOptions,
     AvroType,
+    CatalogColumn,
     ColumnCodec,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    always,
     declare,
     one_byte_metadata,
 )
@@ -160,7 +162,12 @@ class _StringCodec(ColumnCodec):
         return name if self.charset is None else f"{name} character set {self.charset.name}"
 
 
-@declare(ColumnType.STRING)
+def _bytes(column: CatalogColumn) -> LengthMetadata:
+    width = max_bytes_per_character(column.charset) if column.charset else 1
+    return LengthMetadata(column.type.argument(1) * width)
+
+
+@declare(ColumnType.STRING, catalog=dict.fromkeys(("char", "binary"), _bytes))
 class Char(_StringCodec):
     """CHAR and BINARY: text or bytes; the spaces, or zero bytes, at the end do not travel."""
 
@@ -180,7 +187,7 @@ class Char(_StringCodec):
         return self._with_charset(f"{name}({self._characters(length)})")
 
 
-@declare(ColumnType.VARCHAR, ColumnType.VAR_STRING)
+@declare(ColumnType.VARCHAR, ColumnType.VAR_STRING, catalog=dict.fromkeys(("varchar", "varbinary"), _bytes))
 class Varchar(_StringCodec):
     """VARCHAR and VARBINARY: text or bytes."""
 
@@ -194,7 +201,17 @@ class Varchar(_StringCodec):
         return self._with_charset(f"{name}({self._characters(length)})")
 
 
-@declare(ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB)
+@declare(
+    ColumnType.BLOB,
+    ColumnType.TINY_BLOB,
+    ColumnType.MEDIUM_BLOB,
+    ColumnType.LONG_BLOB,
+    catalog={
+        f"{size}{kind}": always(BlobMetadata(length_bytes))
+        for length_bytes, size in enumerate(("tiny", "", "medium", "long"), 1)
+        for kind in ("blob", "text")
+    },
+)
 class Blob(_StringCodec):
     """The TEXT and BLOB families: text or bytes; all travel as BLOB."""
 
@@ -382,7 +399,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
         return self.name
 
 
-@declare(ColumnType.STRING, variant="inet4")
+@declare(ColumnType.STRING, variant="inet4", catalog={"inet4": always(LengthMetadata(4))})
 class Inet4(_FixedBytesCodec):
     """INET4 of MariaDB: an address as text; travels as BINARY(4)."""
 
@@ -400,7 +417,7 @@ class Inet4(_FixedBytesCodec):
         return ipaddress.IPv4Address(text).packed
 
 
-@declare(ColumnType.STRING, variant="inet6")
+@declare(ColumnType.STRING, variant="inet6", catalog={"inet6": always(LengthMetadata(16))})
 class Inet6(_FixedBytesCodec):
     """INET6 of MariaDB: an address as text; travels as BINARY(16)."""
 
@@ -422,7 +439,7 @@ class Inet6(_FixedBytesCodec):
         return ipaddress.IPv6Address(text).packed
 
 
-@declare(ColumnType.STRING, variant="uuid")
+@declare(ColumnType.STRING, variant="uuid", catalog={"uuid": always(LengthMetadata(16))})
 class Uuid(_FixedBytesCodec):
     """UUID of MariaDB: its text; travels as BINARY(16), in the order of the text."""
 

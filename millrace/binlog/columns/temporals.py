@@ -17,15 +17,17 @@ from abc import abstractmethod
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from millrace.binlog.columns.column import Column, FractionMetadata
+from millrace.binlog.columns.column import Column, FractionMetadata, NoMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
     AvroType,
+    CatalogColumn,
     ColumnCodec,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    always,
     declare,
     one_byte_metadata,
     semantic,
@@ -42,6 +44,10 @@ _MICRO_TIMESTAMP = "io.debezium.time.MicroTimestamp"
 _CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 _OLD_METADATA = MetadataLayout(0, "none", lambda _: FractionMetadata(0), lambda _: b"")
 _FRACTION_METADATA = one_byte_metadata(FractionMetadata, "digits", "digits of the fraction, 0-6 (uint8)")
+
+
+def _fraction(column: CatalogColumn) -> FractionMetadata:
+    return FractionMetadata(column.type.argument(0))
 
 
 class Date(NamedTuple):
@@ -172,7 +178,7 @@ class _Temporal(ColumnCodec):
         return f"{self.name}({self.digits})" if self.digits else self.name
 
 
-@declare(ColumnType.DATE, ColumnType.NEWDATE)
+@declare(ColumnType.DATE, ColumnType.NEWDATE, catalog={"date": always(NoMetadata())})
 class DateCodec(_Temporal):
     """DATE: a :class:`Date`; 3 bytes, day in bits 0-4, month in bits 5-8, year above."""
 
@@ -247,7 +253,7 @@ class _TimeCodec(_Temporal):
         return time_text(value, self.digits)
 
 
-@declare(ColumnType.TIME2)
+@declare(ColumnType.TIME2, catalog={"time": _fraction})
 class Time2(_TimeCodec):
     """TIME since MySQL 5.6: a timedelta; 3 bytes and 0-3 of fraction, big-endian.
 
@@ -376,7 +382,7 @@ class _DateTimeCodec(_Temporal):
         return value.text(self.digits)
 
 
-@declare(ColumnType.DATETIME2)
+@declare(ColumnType.DATETIME2, catalog={"datetime": _fraction})
 class DateTime2(_DateTimeCodec):
     """DATETIME since MySQL 5.6: a :class:`DateTime`; 5 bytes and 0-3 of fraction, big-endian.
 
@@ -561,7 +567,7 @@ def _timestamp_micros(micros: int) -> int:
     return micros
 
 
-@declare(ColumnType.TIMESTAMP2)
+@declare(ColumnType.TIMESTAMP2, catalog={"timestamp": _fraction})
 class Timestamp2(_TimestampCodec):
     """TIMESTAMP since MySQL 5.6: a :class:`Timestamp`; 4 bytes of seconds and 0-3 of fraction, big-endian."""
 
