@@ -61,6 +61,7 @@ def test_variables_that_are_named_exist(generator: ModuleType) -> None:
         "MILLRACE_SHARED",
         "MILLRACE_DEMO_SOURCE",
         "MILLRACE_FAULT_RUNS",
+        "MILLRACE_FAULT_STEPS",
     }
     for page in PAGES:
         named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z](?![A-Z_])", page.read_text()))
