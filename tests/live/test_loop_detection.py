@@ -137,6 +137,7 @@ def check_the_loop(
     return incident
 
 
+@pytest.mark.slow
 def test_mariadb(
     kafka: Kafka, registry: Registry, source_name: str, mariadb_ring: list[Server], tmp_path: Path
 ) -> None:
