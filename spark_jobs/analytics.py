@@ -270,8 +270,8 @@ def analyse(job: Job, spark: SparkSession, number: int) -> Results:
             "ddl": counted.frame(spark, "ddl"),
         }
         frames = {name: _written(job, spark, name, frame) for name, frame in written.items()}
-        if letters := counted.paths("deadletter"):
-            job.write("deadletter", spark.read.parquet(*letters))
+        if paths := counted.paths("deadletter"):
+            job.write("deadletter", spark.read.parquet(*paths))
     with job.step("report made"):
         results = _results(counted, {**frames, "counts": counts, "transactions": every}, number)
     job.remove("parts")

@@ -67,10 +67,10 @@ class Outcome:
 
     def tell(self, faults: Faults, topic: str) -> None:
         """Count and list what could not be decoded."""
-        letters = [
+        first = [
             Fault(topic, 0, offset, key, f"{kind}: {text}") for offset, key, kind, text in self.dead_letters
         ]
-        faults.add(self.counters["dead_letters"], letters)
+        faults.add(self.counters["dead_letters"], first)
 
     def add(self, other: "Outcome") -> None:
         """Take in what was made of another piece."""

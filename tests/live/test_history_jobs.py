@@ -406,5 +406,5 @@ def test_records_that_cannot_be_read_end_no_job(
     assert listed(summary) == damaged.offsets(topics.events)
     assert summary["transactions"] == whole["transactions"]
     assert summary["verdict"] == "doubt"
-    letters = pq.read_table(output / "deadletter").to_pylist()
-    assert {(row["topic"], row["offset"]) for row in letters} == damaged.offsets(topics.events)
+    dead_letters = pq.read_table(output / "deadletter").to_pylist()
+    assert {(row["topic"], row["offset"]) for row in dead_letters} == damaged.offsets(topics.events)

@@ -109,16 +109,16 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     )
     by_table = itemgetter("database", "table", "operation")
     assert sorted(world.table("rows_per_table"), key=by_table) == sorted(everything, key=by_table)
-    letters = world.table("deadletter")
-    assert [row["raw_offset"] for row in letters] == sorted(row["raw_offset"] for row in letters)
-    assert {row["error_class"] for row in letters} == {"ValueError", "TruncatedError"}
+    dead_letters = world.table("deadletter")
+    assert [row["raw_offset"] for row in dead_letters] == sorted(row["raw_offset"] for row in dead_letters)
+    assert {row["error_class"] for row in dead_letters} == {"ValueError", "TruncatedError"}
     page = (world.folder / "report.html").read_text()
-    assert all(f">{row['raw_offset']:,}<" in page for row in letters)
+    assert all(f">{row['raw_offset']:,}<" in page for row in dead_letters)
 
     # A part of the log that begins within the transaction of 5,000 rows: it has those that begin there.
     big = next(t for t in transactions if t["rows"] == 5_000)
     middle = (big["first_offset"] + big["last_offset"]) // 2
-    world.job("analytics", "--from", str(middle), "--to", str(letters[0]["raw_offset"]))
+    world.job("analytics", "--from", str(middle), "--to", str(dead_letters[0]["raw_offset"]))
     behind = {
         row["operation"]: row["rows"] for row in world.table("rows_per_table") if row["table"] == "keyed"
     }
