@@ -26,7 +26,7 @@ from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Job, TableJobSettings, job_command, persisted
 from spark_jobs.common.kafka import resolve_slice, scan
@@ -45,7 +45,6 @@ _RECORD_SCHEMA: Final = f"{_SIDE_SCHEMA}, {FAULT_SCHEMA}"
 """A change of a row, or a record that cannot be read."""
 
 _NO_CHANGE: Final = (None,) * len(_SIDE_SCHEMA.split(", "))
-_NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 
 _PLACE: Final = ("kind", "epoch", "number", "pos", "sub_index", "row")
 _DIFFERENCE_SCHEMA: Final = (
@@ -150,7 +149,7 @@ def _record_reader(
             if fields is None:  # one of those that were read with it cannot be read
                 (fields,) = fields_of([value])
             logged = fields["source"]["snapshot"] in (None, "false")
-            return (*_line("rows", fields), *_NO_FAULT) if logged else None
+            return (*_line("rows", fields), *NO_FAULT) if logged else None
 
         def faulty(*record: Any) -> Line:
             *place, _, reason = record
@@ -267,7 +266,7 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
         topic = Topics(source).table(*selection.topic_of(database, table))
         part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
         if part.count:
-            records = scan(spark, job.kafka, part).where("value is not null").select(*FAULT_COLUMNS[:-1])
+            records = scan(spark, job.kafka, part).where("value is not null").select(*RECORD_COLUMNS)
             schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))
             read = _record_reader(*schemas)
             frames.append(records.mapInArrow(read, _RECORD_SCHEMA))

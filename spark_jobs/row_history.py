@@ -18,7 +18,7 @@ from millrace.contract import unescape_name
 from millrace.runtime.errors import SettingsError
 from millrace.verify.tables import Folder
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.job import Job, job_command, moment, persisted
 from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
@@ -49,7 +49,6 @@ _HISTORY_SCHEMA: Final = (
 _SHOWN: Final = 500
 _FOUND_SCHEMA: Final = f"{_HISTORY_SCHEMA}, {FAULT_SCHEMA}"
 _NO_CHANGE: Final = (None,) * len(_HISTORY_SCHEMA.split(", "))
-_NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 
 _OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate"}
 
@@ -99,11 +98,11 @@ def _finder(
                     return None
             elif change["op"] != "t":
                 return None  # it had no key then
-            return *_line(change, records.read(change["value"])), *_NO_FAULT
+            return *_line(change, records.read(change["value"])), *NO_FAULT
 
         def faulty(*values: Any) -> Line:
             change = dict(zip(names, values[:-1], strict=True))
-            return *_NO_CHANGE, *(change[name] for name in FAULT_COLUMNS[:-1]), values[-1]
+            return *_NO_CHANGE, *(change[name] for name in RECORD_COLUMNS), values[-1]
 
         for batch in batches:
             yield read_lines(rows_of(batch), layout, line, faulty)

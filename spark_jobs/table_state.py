@@ -31,7 +31,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
 from millrace.verify.tables import Folder, Row
-from spark_jobs.common.faults import FAULT_COLUMNS, Fault
+from spark_jobs.common.faults import RECORD_COLUMNS, Fault
 from spark_jobs.common.files import ParquetFiles, WrittenFile
 from spark_jobs.common.job import Input, Job, job_command
 from spark_jobs.common.lines import reason_of
@@ -177,7 +177,7 @@ def _folded(
 ) -> DataFrame:
     """Fold changes into files; return what each executor made."""
     number = min(_MOST_BUCKETS, 1 + counts.bytes // _BUCKET_BYTES)
-    columns = [*PLACE, "era", *FAULT_COLUMNS[:-1]]
+    columns = [*PLACE, "era", *RECORD_COLUMNS]
     write = _writer(table, f"{job.folder}/{table}")
     if counts.keyed:
         bucket = sf.expr("substring(key, 6)") if has_one_key(schemas, counts) else sf.lit(0)
@@ -203,7 +203,7 @@ def _new_folder(table: Table) -> Folder:
 
 def _fold(folder: Folder, records: Any, batch: pa.RecordBatch) -> Iterator[str]:
     """Fold the records of a batch; give those that are none of the table, as :class:`Fault` in JSON."""
-    parts = [batch.column(name).to_pylist() for name in ("era", *FAULT_COLUMNS[:-1])]
+    parts = [batch.column(name).to_pylist() for name in ("era", *RECORD_COLUMNS)]
     for era, topic, partition, offset, key, value in zip(*parts, strict=True):
         try:
             folder.add(None if key is None else records.read(key), records.read(value), era)

@@ -122,6 +122,11 @@ class Broker:
             self.epochs[transactional_id] += 1
             self.expired.append(transactional_id)
 
+    @property
+    def undecided(self) -> set[int]:
+        """Numbers of the open transactions."""
+        return {number for number, _ in self.open.values()}
+
     def time_passes(self, topics: Iterable[str]) -> bool:
         """End transactions for which readers of ``topics`` wait; tell whether there were any."""
         late = [name for name, (_, written) in self.open.items() if written & set(topics)]
@@ -363,7 +368,7 @@ class FakeConsumer:
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "offset out of range")
             return [FakeMessage(name, None, error, start)]
         found: list[FakeMessage] = []
-        undecided = {number for number, _ in broker.open.values()}
+        undecided = broker.undecided
         for entry in topic.entries:
             if entry.offset < start or len(found) >= count:
                 continue
@@ -432,7 +437,7 @@ class FakeAdmin:
             topic = self._broker.topics[partition.topic]
             offset = topic.start if type(spec).__name__ == "EarliestSpec" else topic.end
             if isolation_level == IsolationLevel.READ_COMMITTED:
-                undecided = {number for number, _ in self._broker.open.values()}
+                undecided = self._broker.undecided
                 offset = next((one.offset for one in topic.entries if one.transaction in undecided), offset)
             found[partition] = done(SimpleNamespace(offset=offset))
         return found

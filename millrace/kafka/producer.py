@@ -175,17 +175,16 @@ class TransactionalProducer:
         _LOG.info("aborting what is open in topics", topics=undecided)
         self._abort_in(undecided, self._producer)
         deadline = time.monotonic() + _OPEN_S
-        for rival, taken in rivals.items():
-            producer, done = taken, False
-            while not done:
-                try:
-                    self._abort_in(undecided, producer)
-                    done = True
-                except FencedError:
-                    # Another service that starts now has taken the id of ``run`` as well.
-                    if time.monotonic() > deadline:
-                        raise
-                    producer = self._take_id(rival)
+        left = dict(rivals)
+        while left:
+            rival, producer = left.popitem()
+            try:
+                self._abort_in(undecided, producer)
+            except FencedError:
+                # Another service that starts now has taken the id of ``run`` as well.
+                if time.monotonic() > deadline:
+                    raise
+                left[rival] = self._take_id(rival)
 
     def _abort_in(self, topics: Sequence[str], producer: client.Producer) -> None:
         """Begin a transaction in topics and abort it."""

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from millrace.avro.service_state import ReaderState, Rebuilt
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.search import first_reaching, records_between
-from millrace.kafka.state import last_record, newest_offset, oldest_offset
+from millrace.kafka.search import first_reaching, last_before, records_between
+from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -85,7 +85,7 @@ class _Rebuild:
         )
 
     def _last_key(self, end: int) -> RawKey | None:
-        record = last_record(self._settings, self._topic, lambda found: found.offset < end)
+        record = last_before(self._settings, self._topic, end)
         return None if record is None or record.key is None else RawKey.parse(record.key)
 
     def _first_of(self, order: tuple[int, int, int], end: int) -> int:

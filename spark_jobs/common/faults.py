@@ -20,12 +20,27 @@ if TYPE_CHECKING:
 
     from spark_jobs.common.job import Job
 
-__all__ = ["DEAD_LETTERS", "FAULT_COLUMNS", "FAULT_SCHEMA", "Fault", "Faults", "read_each"]
+__all__ = [
+    "DEAD_LETTERS",
+    "FAULT_COLUMNS",
+    "FAULT_SCHEMA",
+    "NO_FAULT",
+    "RECORD_COLUMNS",
+    "Fault",
+    "Faults",
+    "read_each",
+]
 
 FAULT_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, value binary, fault string"
 """A record that cannot be read: its place, its bytes, and why; ``fault`` is null in lines of others."""
 
 FAULT_COLUMNS: Final = tuple(column.split()[0] for column in FAULT_SCHEMA.split(", "))
+
+RECORD_COLUMNS: Final = FAULT_COLUMNS[:-1]
+"""What of these a record has: its place and its bytes."""
+
+NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
+"""What the line of a record that can be read has in them."""
 
 DEAD_LETTERS: Final = "deadletter"
 """The table that has all of them."""

@@ -36,7 +36,7 @@ from millrace.verify.conversions import Untold
 from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, read_each
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS, read_each
 from spark_jobs.common.job import Input, Job, TableJobSettings, moment, schemas_of
 from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
 from spark_jobs.common.lines import Line, read_lines, rows_of
@@ -247,21 +247,19 @@ def _units(job: Job, spark: SparkSession, one: Input, gtids: Gtids | None) -> Da
 
         def line(*record: Any) -> Line | None:
             unit = _unit(records, record[-1], gtids)
-            return None if unit is None else (*unit, *_NO_FAULT)
+            return None if unit is None else (*unit, *NO_FAULT)
 
         for batch in batches:
             yield read_lines(rows_of(batch), layout, line, lambda *record: (*_NO_UNIT, *record))
 
-    found = scan(spark, job.kafka, one.part).select(*_OF_RECORDS)
+    found = scan(spark, job.kafka, one.part).select(*RECORD_COLUMNS)
     statements = resolve_slice(spark, job.kafka, topics.ddl, missing_is_empty=True)
     if statements.count:
-        found = found.union(scan(spark, job.kafka, statements).select(*_OF_RECORDS))
+        found = found.union(scan(spark, job.kafka, statements).select(*RECORD_COLUMNS))
     return found.mapInArrow(read, _UNIT_OR_FAULT)
 
 
-_OF_RECORDS: Final = FAULT_COLUMNS[:-1]
 _NO_UNIT: Final = (None,) * len(_UNIT_SCHEMA.split(", "))
-_NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 
 
 def _unit(records: Records, value: bytes | None, gtids: Gtids | None) -> tuple[Any, ...] | None:
@@ -536,7 +534,7 @@ def changes_of(
             records = scan(spark, job.kafka, part).where("value is not null")
             places = frozenset(wanted) | ({-1} if before and not number else set())
             read = _reader(schemas, eras, places)
-            found = records.select(*_OF_RECORDS).mapInArrow(read, CHANGE_SCHEMA)
+            found = records.select(*RECORD_COLUMNS).mapInArrow(read, CHANGE_SCHEMA)
             frames.append(found)
     if not frames:
         return None, schemas
