@@ -7,6 +7,7 @@ before which something happens: :meth:`Broker.at_call`.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -369,9 +370,10 @@ class FakeConsumer:
             return [FakeMessage(name, None, error, start)]
         found: list[FakeMessage] = []
         undecided = broker.undecided
-        for entry in topic.entries:
-            if entry.offset < start or len(found) >= count:
-                continue
+        first = bisect_left(topic.entries, start, key=lambda entry: entry.offset)
+        for entry in itertools.islice(topic.entries, first, None):
+            if len(found) >= count:
+                break
             if self._committed_only and entry.transaction in undecided:
                 break
             self._at[name] = entry.offset + 1

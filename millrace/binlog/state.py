@@ -16,6 +16,7 @@ continue in the middle of a log.
 import copy
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from millrace.binlog.declaration import EVENTS, Event
@@ -74,29 +75,8 @@ class LogFormat:
                 raise UnsupportedError(f"START_EVENT_V3 in a log of version {self.binlog_version}")
             self.header_length = V1_HEADER_LENGTH if self.binlog_version == 1 else HEADER_LENGTH
             self.checksum = ChecksumAlgorithm.OFF
-        renumbered = _DROP_TYPES if _DROP.match(origin.version) else {}
-        self.codecs: list[Codec] = [
-            self._codec(code, renumbered.get(code, code), declared) for code in range(256)
-        ]
-
-    def _codec(self, code: int, event_type: int, declared: bytes | None) -> Codec:
-        declaration = EVENTS.get(event_type)
-        if declaration is None:
-            return UnknownEvent.decode_fields, 0, 0, False
-        observed = issubclass(declaration.event_class, _OBSERVED)
-        if declared is None:
-            old = {EventType.QUERY_EVENT: 11, EventType.ROTATE_EVENT: 8 if self.binlog_version > 1 else 0}
-            known = old.get(declaration.event_type, declaration.post_header_lengths[-1])
-            return declaration.decode, known, 0, observed
-        if event_type == EventType.ROTATE_EVENT:  # read without a format description too, so never changed
-            return declaration.decode, declaration.post_header_lengths[-1], 0, observed
-        length = declared[code - 1] if 0 < code <= len(declared) else 0
-        try:
-            known = declaration.known_post_header(length)
-        except UnsupportedError as unsupported:
-            return _refuse(unsupported), 0, 0, False
-        excess = max(length - known, 0) if declaration.extensible else 0
-        return declaration.decode, known, excess, observed
+        renumbered = _DROP.match(origin.version) is not None
+        self.codecs = _codecs(self.binlog_version, declared, renumbered)
 
     def end_of(self, header: EventHeader) -> int | None:
         """Give the end of an event in the log for which it was first written, None where that is not said.
@@ -122,6 +102,33 @@ class LogFormat:
         if type_code in _NO_EXTRA_HEADERS and self.header_length > HEADER_LENGTH:
             return HEADER_LENGTH
         return self.header_length
+
+
+@lru_cache(maxsize=16)
+def _codecs(binlog_version: int, declared: bytes | None, renumbered: bool) -> tuple[Codec, ...]:
+    """Give how each type code is read; ``declared`` are the post-header lengths of a format description."""
+    types = _DROP_TYPES if renumbered else {}
+    return tuple(_codec(code, types.get(code, code), binlog_version, declared) for code in range(256))
+
+
+def _codec(code: int, event_type: int, binlog_version: int, declared: bytes | None) -> Codec:
+    declaration = EVENTS.get(event_type)
+    if declaration is None:
+        return UnknownEvent.decode_fields, 0, 0, False
+    observed = issubclass(declaration.event_class, _OBSERVED)
+    if declared is None:
+        old = {EventType.QUERY_EVENT: 11, EventType.ROTATE_EVENT: 8 if binlog_version > 1 else 0}
+        known = old.get(declaration.event_type, declaration.post_header_lengths[-1])
+        return declaration.decode, known, 0, observed
+    if event_type == EventType.ROTATE_EVENT:  # read without a format description too, so never changed
+        return declaration.decode, declaration.post_header_lengths[-1], 0, observed
+    length = declared[code - 1] if 0 < code <= len(declared) else 0
+    try:
+        known = declaration.known_post_header(length)
+    except UnsupportedError as unsupported:
+        return _refuse(unsupported), 0, 0, False
+    excess = max(length - known, 0) if declaration.extensible else 0
+    return declaration.decode, known, excess, observed
 
 
 def _refuse(error: BinlogError) -> Callable[[bytes, int, int, int], Event]:
