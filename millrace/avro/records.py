@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
@@ -156,7 +157,13 @@ def deserialize(registry: SchemaStore, data: bytes) -> Any:
     Raises ValueError where it is none, and RegistryError where the registry does not give the schema.
     """
     schema_id, body = split_wire_format(data)
-    return read_record(body, registry.schema(schema_id))
+    return read_record(body, _parsed(registry, schema_id))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(registry: SchemaStore, schema_id: int) -> Any:
+    """Parse a schema once for all of its records, which takes longer than reading one."""
+    return fastavro.parse_schema(registry.schema(schema_id))
 
 
 def read_record(body: bytes, schema: Any) -> Any:

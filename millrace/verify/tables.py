@@ -20,10 +20,8 @@ from decimal import Decimal
 from functools import cache, partial
 from typing import Any, Final, cast
 
-import fastavro
-
-from millrace.avro.records import read_record
-from millrace.avro.registry import SchemaStore, split_wire_format
+from millrace.avro.records import deserialize
+from millrace.avro.registry import SchemaStore
 from millrace.binlog.columns.declaration import AvroOptions
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -278,20 +276,16 @@ def _unreadable(message: Message, error: ValueError) -> UserError:
 
 
 class Records:
-    """Reads Avro records in Confluent's wire format, each schema parsed once."""
+    """Reads Avro records in Confluent's wire format."""
 
     def __init__(self, registry: SchemaStore) -> None:
         self._registry = registry
-        self._parsed: dict[int, Any] = {}
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Return the record in ``data``; raises ValueError where it is none."""
         if data.startswith(b"{"):
             raise ValueError("it is JSON, and this reads Avro: see MILLRACE_ROWS_FORMAT")
-        schema_id, body = split_wire_format(data)
-        if (schema := self._parsed.get(schema_id)) is None:
-            schema = self._parsed[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))
-        record = read_record(body, schema)
+        record = deserialize(self._registry, data)
         assert isinstance(record, dict)
         return record
 

@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import fastavro
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millrace.avro.records import is_dead_letter_of, read_record
-from millrace.avro.registry import split_wire_format
+from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
 from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
@@ -191,7 +189,6 @@ class World:
         self.registry = registry
         self._settings = settings_for(folder)
         self._read: dict[bytes, Any] = {}
-        self._parsed: dict[int, Any] = {}
 
     def run(self, name: str) -> None:
         """Run a service until it has nothing left to do, or what it stops with is raised."""
@@ -249,10 +246,7 @@ class World:
         value = entry.value
         if topic != TOPICS.raw and value is not None and value[:1] == b"\0":
             if value not in self._read:
-                schema_id, body = split_wire_format(value)
-                if schema_id not in self._parsed:
-                    self._parsed[schema_id] = fastavro.parse_schema(self.registry.schema(schema_id))
-                self._read[value] = _timeless(read_record(body, self._parsed[schema_id]))
+                self._read[value] = _timeless(deserialize(self.registry, value))
             value = self._read[value]
         return entry.key, value, entry.headers, entry.timestamp_ms
 
