@@ -22,7 +22,7 @@ from millrace.binlog.columns.column import ABSENT, Absent, Column
 from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, Convert, codec_of
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.columns.strings import claimed_size
-from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.errors import (
     EncodeError,
     InvalidValueError,
@@ -52,7 +52,6 @@ _SHORT = 32
 """Rows up to this size are looked for again right after themselves: an event may hold millions of them."""
 _ALIKE = 1024
 """How many of them are compared at once."""
-_PACKED = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
 
@@ -117,7 +116,7 @@ class _Image:
         self.ordinals = present_ordinals(bitmap, len(codecs))
         self.null_size = (len(self.ordinals) + 7) // 8
         self.packed = frozenset(
-            ordinal for ordinal in self.ordinals if codecs[ordinal].column.type in _PACKED
+            ordinal for ordinal in self.ordinals if codecs[ordinal].column.type in COMPRESSED_TYPES
         )
         self.options = options
         self.plans: dict[bytes, _Plan] = {}
@@ -314,7 +313,7 @@ class RowImages:
     ) -> None:
         if before is None and after is None:
             raise InvalidValueError("rows have a before image, an after image or both")
-        if partial_json and any(column.type in _PACKED for column in columns):
+        if partial_json and any(column.type in COMPRESSED_TYPES for column in columns):
             raise InvalidValueError("partial JSON, of MySQL, in a table with compressed columns, of MariaDB")
         options = options or AvroOptions()
         self.columns = tuple(columns)
@@ -326,7 +325,7 @@ class RowImages:
         self._options = options
         self._max_unpacked = max_unpacked
         # Values of MariaDB's compressed columns are counted as they are unpacked, each of them.
-        self._short = 0 if any(column.type in _PACKED for column in columns) else _SHORT
+        self._short = 0 if any(column.type in COMPRESSED_TYPES for column in columns) else _SHORT
 
     @classmethod
     def of_event(

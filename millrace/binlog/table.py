@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from millrace.binlog.columns.charsets import BINARY
+from millrace.binlog.columns.charsets import BINARY, current_name
 from millrace.binlog.columns.column import (
     BitMetadata,
     BlobMetadata,
@@ -220,7 +220,6 @@ def _fits(column: Column, definition: ColumnDefinition) -> bool:
 
 _OLD_TEMPORALS = {"time": ColumnType.TIME, "datetime": ColumnType.DATETIME, "timestamp": ColumnType.TIMESTAMP}
 _WITHOUT_CHARSET = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
-_ALIASES = {"utf8": "utf8mb3"}
 
 
 def _shown(column: Column) -> str:
@@ -253,8 +252,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
             f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
             f" but {_shown(column)} in the table map"
         )
-    charset = definition.charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
-    charset = _ALIASES.get(charset or "", charset)
+    charset = _charset(definition) or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
     members = definition.members if column.members is None else column.members
     if column.charset is not None and definition.charset is not None and column.charset != charset:
         raise SchemaMismatchError(
@@ -327,8 +325,12 @@ def _columns(
     return columns_of(table_map, server_version=server_version)
 
 
+def _charset(definition: ColumnDefinition) -> str | None:
+    return None if definition.charset is None else current_name(definition.charset)
+
+
 def _agrees(column: Column, definition: ColumnDefinition) -> bool:
-    charset = _ALIASES.get(definition.charset or "", definition.charset)
+    charset = _charset(definition)
     same_sign = column.unsigned == definition.unsigned or column.type is ColumnType.YEAR
     return same_sign and (column.charset is None or charset is None or column.charset == charset)
 

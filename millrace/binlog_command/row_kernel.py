@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millrace import kernel
 from millrace.binlog.columns.declaration import AvroOptions, ColumnCodec, NativeKind
-from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.columns.types import COMPRESSED_TYPES
 from millrace.binlog.row_images import present_ordinals
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ __all__ = [
 ]
 
 _ENOUGH: Final = 1 << 20
-_NOT_OURS: Final = frozenset({ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED})
-"""Columns of which an event may unpack so much and no more, which the reference keeps count of."""
 
 NO_ESCAPES: Final = (b"",) * 256
 
@@ -154,7 +152,8 @@ def rows_by_kernel(
     lack, and ``around`` is what stands around these images; ``escapes`` has what stands for each byte of a
     string, nothing where that is the byte. With ``only_check`` nothing is written.
     """
-    if not kernel.has("text") or any(codec.column.type in _NOT_OURS for codec in codecs):
+    # What columns of one event may unpack is bounded, which the reference keeps count of.
+    if not kernel.has("text") or any(codec.column.type in COMPRESSED_TYPES for codec in codecs):
         return None
     present = [None if bitmap is None else present_ordinals(bitmap, len(codecs)) for bitmap in bitmaps]
     if not any(present):

@@ -24,6 +24,7 @@ from millrace.binlog.columns.charsets import (
     BINARY,
     charset,
     collation_of_charset,
+    current_name,
 )
 from millrace.binlog.columns.column import (
     Column,
@@ -42,7 +43,7 @@ from millrace.binlog.columns.metadata import (
 from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
-from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.errors import EncodeError, InvalidValueError, UnsupportedError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -68,8 +69,6 @@ _INTEGERS: Final = (
     ColumnType.LONGLONG,
 )
 _DECIMAL_TEXT: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?")
-_ALIASES: Final = {"utf8": "utf8mb3"}
-_COMPRESSED: Final = (ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED)
 _FULL: Final = {False: MetadataRules("9.7.4"), True: MetadataRules("11.4.5-MariaDB")}
 """By whether it is MariaDB, how its servers describe columns with binlog_row_metadata=FULL."""
 
@@ -172,7 +171,7 @@ def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
     if found is None:
         raise UnsupportedError(f"column {definition.name}: the type {definition.column_type} is not known")
     kind, metadata = found
-    named = _ALIASES.get(definition.charset or "", definition.charset)
+    named = definition.charset and current_name(definition.charset)
     character_set = named or (BINARY if kind in _FULL[True].character | MEMBER_TYPES else None)
     return Column(
         definition.ordinal,
@@ -278,7 +277,7 @@ def _writer(column: Column) -> _Write:
 def _is_string(column: Column) -> bool:
     """Tell whether values travel as they are selected, after their length."""
     named = SqlType.parse(column.sql_type or "").name
-    of_bytes = codec_of(column).length_bytes and column.type not in (ColumnType.JSON, *_COMPRESSED)
+    of_bytes = codec_of(column).length_bytes and column.type not in (ColumnType.JSON, *COMPRESSED_TYPES)
     return bool(of_bytes) and named not in ("inet4", "inet6", "uuid")
 
 

@@ -26,13 +26,12 @@ __all__ = [
     "charset_of_collation",
     "collation_of_charset",
     "collation_servers",
+    "current_name",
     "max_bytes_per_character",
 ]
 
 BINARY = "binary"
 BINARY_COLLATION = 63
-
-_ALIASES = {"utf8": "utf8mb3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +193,11 @@ def _facts() -> dict[str, Any]:
     return facts
 
 
+def current_name(name: str) -> str:
+    """Give the name that servers have for a character set since MySQL 8.0.28: ``utf8`` is utf8mb3."""
+    return "utf8mb3" if name == "utf8" else name
+
+
 @cache
 def charset(name: str) -> Charset:
     """Find a character set by MySQL's name, in lower case; ``utf8`` means utf8mb3.
@@ -201,7 +205,7 @@ def charset(name: str) -> Charset:
     Raise :class:`UnsupportedError` for a name that no server of the tables has, and for ``binary``, which
     is no character set but the lack of one.
     """
-    name = _ALIASES.get(name, name)
+    name = current_name(name)
     if name in _FORMULAS:
         return _FORMULAS[name]
     facts = _facts()
@@ -240,7 +244,7 @@ def charset_of_collation(collation_id: int) -> str:
 @cache
 def collation_of_charset(name: str) -> int:
     """Give the lowest id among the collations of a character set; raise as :func:`charset_of_collation`."""
-    name = _ALIASES.get(name, name)
+    name = current_name(name)
     ids = [collation_id for collation_id, owner in _collations().items() if owner == name]
     if not ids:
         raise UnsupportedError(f"no collation of a character set {name!r} is known")
@@ -273,4 +277,4 @@ _MAX_BYTES_PER_CHARACTER = {
 
 def max_bytes_per_character(name: str) -> int:
     """Give the length of a set's longest code, by which the servers reckon a column's length in bytes."""
-    return _MAX_BYTES_PER_CHARACTER.get(_ALIASES.get(name, name), 1)
+    return _MAX_BYTES_PER_CHARACTER.get(current_name(name), 1)

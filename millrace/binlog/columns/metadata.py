@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 from millrace.binlog.columns.charsets import BINARY, charset, charset_of_collation
 from millrace.binlog.columns.column import Column, Member, Metadata, PackMetadata
 from millrace.binlog.columns.declaration import COLUMNS
-from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import InvalidValueError, MalformedError, UnsupportedError
 from millrace.binlog.fields import pack_lenenc
@@ -312,8 +312,7 @@ _NUMERIC = frozenset(
 _CHARACTER = frozenset(
     (ColumnType.STRING, ColumnType.VAR_STRING, ColumnType.VARCHAR, ColumnType.BLOB, ColumnType.VECTOR)
 )
-_COMPRESSED = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED))
-_CHARACTER_MARIADB = _CHARACTER | _COMPRESSED | {ColumnType.GEOMETRY}
+_CHARACTER_MARIADB = _CHARACTER | COMPRESSED_TYPES | {ColumnType.GEOMETRY}
 _TEXT = _CHARACTER_MARIADB - {ColumnType.GEOMETRY, ColumnType.VECTOR}
 MEMBER_TYPES = frozenset((ColumnType.ENUM, ColumnType.SET))
 
@@ -446,7 +445,7 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
     metadata = decode_optional_metadata(table_map.optional_metadata)
     if server_version is not None:
         return _described(columns, metadata, MetadataRules(server_version))
-    if _COMPRESSED.intersection(table_map.column_types):
+    if COMPRESSED_TYPES.intersection(table_map.column_types):
         return _described(columns, metadata, MetadataRules("11.4.5-MariaDB"))
     first_error = None
     for version in KINDS_OF_SERVER:

@@ -6,8 +6,9 @@ without their prefix ``MYSQL_TYPE_``.
 """
 
 from enum import IntEnum
+from typing import Final
 
-__all__ = ["ColumnType"]
+__all__ = ["COMPRESSED_TYPES", "ColumnType"]
 
 
 class ColumnType(IntEnum):
@@ -50,3 +51,7 @@ class ColumnType(IntEnum):
     VAR_STRING = 253
     STRING = 254
     GEOMETRY = 255
+
+
+COMPRESSED_TYPES: Final = frozenset({ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED})
+"""Those of MariaDB's column compression: each value says how it is packed."""
