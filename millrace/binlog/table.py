@@ -48,7 +48,8 @@ class ColumnDefinition:
     catalog. ``members`` are those of an ENUM or SET. ``key_position`` counts from 0 in the primary key;
     ``key_prefix`` is the length of the indexed prefix, 0 for the whole column. ``generated`` is VIRTUAL,
     STORED or None: a virtual column (MySQL) is in the row images too. ``hidden`` marks what SELECT * does
-    not show.
+    not show. ``default`` is the text of a literal DEFAULT, a BIT's as ``b'101'``; None without one, and for
+    NULL and what the server computes.
     """
 
     ordinal: int
@@ -63,6 +64,7 @@ class ColumnDefinition:
     key_prefix: int = 0
     generated: Literal["VIRTUAL", "STORED"] | None = None
     hidden: bool = False
+    default: str | None = None
 
     def travels_as(self, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
         """Give what a table map has of the column; None where its type is not known."""
@@ -84,6 +86,7 @@ class ColumnDefinition:
             "key_prefix": self.key_prefix,
             "generated": self.generated,
             "hidden": self.hidden,
+            "default": self.default,
         }
 
     @classmethod
@@ -272,6 +275,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
         key_prefix=definition.key_prefix,
         visible=not definition.hidden,
         sql_type=definition.column_type,
+        default=definition.default,
     )
 
 
@@ -303,6 +307,7 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
             sql_type=theirs.sql_type,
             charset=theirs.charset,
             members=theirs.members,
+            default=theirs.default,
         )
         for mine, theirs in zip(columns, merged, strict=True)
     )

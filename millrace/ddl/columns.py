@@ -69,6 +69,7 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
         members=spec.members,
         generated=spec.generated,
         hidden=spec.hidden,
+        default=spec.default,
     )
     name = spec.type
     if name in ("nchar", "nvarchar"):

@@ -326,6 +326,8 @@ class _Table:
             elif isinstance(each, ddl.SetHidden):
                 at = self._at(each.column)
                 self._columns[at] = replace(self._columns[at], hidden=each.hidden)
+            elif isinstance(each, ddl.SetDefault) and (found := self._find(each.column)) is not None:
+                self._columns[found] = replace(self._columns[found], default=each.default)
         for each in operations:
             if isinstance(each, ddl.AddIndex):
                 self.add_index(each.index)
