@@ -8,6 +8,7 @@ import pytest
 
 from millrace.avro.column_attributes import with_attributes
 from millrace.avro.column_values import ColumnValues
+from millrace.avro.columnar import arrow_type
 from millrace.avro.connect import connect_schema
 from millrace.avro.row_records import table_schemas
 from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
@@ -184,6 +185,13 @@ def test_the_schema_of_a_table() -> None:
     for name in ("one", "two", "secret"):
         assert found[name] == plain[name]
     assert all(field["default"] is None for field in found.values())
+
+
+def test_columns_of_arrow_are_the_same() -> None:
+    envelopes = [
+        table_schemas("s", ORDERS, options, MASKED).envelope for options in (AvroOptions(), DEBEZIUM)
+    ]
+    assert arrow_type(envelopes[0]) == arrow_type(envelopes[1])
 
 
 def test_parameters_alone_are_no_default_of_connect() -> None:
