@@ -6,7 +6,7 @@ was told to write them (``binlog_row_metadata``). What is missing comes from a :
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from millrace.binlog.columns.charsets import BINARY
 from millrace.binlog.columns.column import (
@@ -26,16 +26,27 @@ from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
 
 __all__ = [
+    "LONGEST_DEFAULT",
     "ColumnDefinition",
     "IndexDefinition",
     "ResolvedTable",
     "SchemaMismatchError",
     "SchemaSource",
     "TableDefinition",
+    "kept_default",
     "resolve_columns",
 ]
 
 SchemaSource = Literal["table_map", "catalog", "positional"]
+
+
+LONGEST_DEFAULT: Final = 1000
+"""Characters of a literal DEFAULT that a definition keeps: a TEXT of MariaDB may have a very long one."""
+
+
+def kept_default(literal: str | None) -> str | None:
+    """Give a literal DEFAULT as a definition has it: none that is too long."""
+    return None if literal is None or len(literal) > LONGEST_DEFAULT else literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class ColumnDefinition:
     ``key_prefix`` is the length of the indexed prefix, 0 for the whole column. ``generated`` is VIRTUAL,
     STORED or None: a virtual column (MySQL) is in the row images too. ``hidden`` marks what SELECT * does
     not show. ``default`` is the text of a literal DEFAULT, a BIT's as ``b'101'``; None without one, and for
-    NULL and what the server computes.
+    NULL, what the server computes, and more than :data:`LONGEST_DEFAULT` characters (:func:`kept_default`).
     """
 
     ordinal: int

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal
 
-from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
+from millrace.binlog.table import (
+    LONGEST_DEFAULT,
+    ColumnDefinition,
+    IndexDefinition,
+    TableDefinition,
+    kept_default,
+)
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError, SourceError
 from millrace.mysql.status import LogStatus, log_status
@@ -68,11 +74,14 @@ _TABLES = f"""
     FROM information_schema.TABLES
     WHERE TABLE_TYPE NOT IN ('VIEW', 'SYSTEM VIEW') AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
+_LONGEST_SHOWN = (
+    2 * LONGEST_DEFAULT + 3
+)  # with an escape for each character, and quotes, it is still too long
 _COLUMNS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ORDINAL_POSITION AS ordinal,
            COLUMN_NAME AS name, COLUMN_TYPE AS column_type, IS_NULLABLE AS nullable,
            CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra,
-           CONCAT('=', COLUMN_DEFAULT) AS preset
+           CONCAT('=', LEFT(COLUMN_DEFAULT, {_LONGEST_SHOWN})) AS preset
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
@@ -452,9 +461,11 @@ def literal_default(preset: str, *, mariadb: bool) -> str | None:
         return None
     text = preset[1:]
     if not mariadb or _UNQUOTED.fullmatch(text):
-        return text
+        return kept_default(text)
+    if len(text) >= _LONGEST_SHOWN:
+        return None
     texts = (enum_members(f"enum({text})") or ()) if text.startswith("'") and text.endswith("'") else ()
-    return texts[0] if len(texts) == 1 else None
+    return kept_default(texts[0]) if len(texts) == 1 else None
 
 
 def enum_members(column_type: str) -> tuple[str, ...] | None:

@@ -113,6 +113,8 @@ def test_one_statement(statement: str, expected: str | None) -> None:
         ("DATETIME DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP", None),
         ("DATETIME DEFAULT NOW()", None),
         ("INT DEFAULT 1 COMMENT 'DEFAULT 2'", "1"),
+        (f"VARCHAR(2000) DEFAULT '{1000 * 'x'}'", 1000 * "x"),
+        (f"VARCHAR(2000) DEFAULT '{1001 * 'x'}'", None),
     ],
 )
 def test_defaults(attributes: str, default: str | None) -> None:

@@ -37,6 +37,9 @@ def test_members(column_type: str, members: tuple[str, ...] | None) -> None:
         ("=NULL", "NULL", None),
         ("=current_timestamp()", "current_timestamp()", None),
         ("='a' + 'b'", "'a' + 'b'", None),
+        (f"='{998 * 'x'}'", f"'{998 * 'x'}'", 998 * "x"),
+        ("='" + 2000 * "'" + "'", None, 1000 * "'"),
+        ("='" + 2002 * "'", None, None),
     ],
 )
 def test_defaults(shown: str, of_mysql: str | None, of_mariadb: str | None) -> None:
