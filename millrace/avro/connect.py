@@ -91,6 +91,9 @@ def _connect_schema(avro: Any, known: dict[str, dict[str, Any]], namespace: str)
         found["version"] = avro["connect.version"]
     if parameters:
         found["parameters"] = parameters
+    if "connect.default" in avro:
+        default = avro["connect.default"]
+        found["default"] = _base64(default.encode("latin-1")) if avro["type"] == "bytes" else default
     return found
 
 

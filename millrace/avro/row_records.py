@@ -25,6 +25,7 @@ import fastavro
 from millrace import kernel
 from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
+from millrace.avro.column_attributes import with_attributes
 from millrace.avro.column_values import ColumnValues
 from millrace.avro.connect import json_text, plain_schema
 from millrace.avro.registry import wire_prefix, without_prefix
@@ -132,11 +133,11 @@ def table_schemas(
     ruled = ruled or {}
     types = _avro_types(table.columns, options, ruled)
     namespace = ".".join(escape_name(part) for part in (source, table.database, table.table))
-    fields = [
-        _field(column.name, {"type": ["null", avro], "default": None})
-        for column, avro in zip(table.columns, types, strict=True)
-        if avro is not None
-    ]
+    fields = []
+    for column, avro in zip(table.columns, types, strict=True):
+        if avro is not None:
+            shown = avro if column.ordinal in ruled else with_attributes(avro, column, options)
+            fields.append(_field(column.name, {"type": ["null", shown], "default": None}))
     envelope = load_schema("Envelope")
     envelope["namespace"] = namespace
     before, after, source_block, *others = envelope["fields"]

@@ -36,22 +36,30 @@ def _fingerprint(schema: Schema) -> bytes:
 
 @cache
 def _before_additions(name: str) -> dict[bytes, Any]:
-    """Give the schema as it was before the fields that say ``"added": true``, parsed, by its fingerprint.
+    """Give the schema as it was before fields were added, parsed, by its fingerprint.
 
-    Records by it are read with the defaults of those fields. A field whose type was widened since has the
-    earlier one in ``before``.
+    A field says in ``added`` with which addition it came, from 1, which may be written ``true``; of several
+    additions there is a schema before each. Records by these are read with the defaults of the fields. A
+    field whose type was widened with the first addition has the earlier one in ``before``.
     """
+    additions: set[int] = set()
 
-    def without(schema: Any) -> Any:
+    def without(schema: Any, since: int) -> Any:
         if isinstance(schema, list):
-            return [without(each) for each in schema if not (isinstance(each, dict) and each.get("added"))]
+            additions.update(int(each.get("added", 0)) for each in schema if isinstance(each, dict))
+            return [
+                without(each, since)
+                for each in schema
+                if not (isinstance(each, dict) and each.get("added", 0) >= since)
+            ]
         if isinstance(schema, dict):
             earlier = {"type": schema["before"]} if "before" in schema else {}
-            return {key: without(value) for key, value in {**schema, **earlier}.items()}
+            return {key: without(value, since) for key, value in {**schema, **earlier}.items()}
         return schema
 
-    schema = without(load_schema(name))
-    return {_fingerprint(schema): fastavro.parse_schema(schema)}
+    without(load_schema(name), 1 << 31)
+    earlier = [without(load_schema(name), since) for since in sorted(additions - {0}) or [1]]
+    return {_fingerprint(schema): fastavro.parse_schema(schema) for schema in earlier}
 
 
 def encode(name: str, record: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ was told to write them (``binlog_row_metadata``). What is missing comes from a :
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from millrace.binlog.columns.charsets import BINARY, current_name
 from millrace.binlog.columns.column import (
@@ -26,16 +26,27 @@ from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
 
 __all__ = [
+    "LONGEST_DEFAULT",
     "ColumnDefinition",
     "IndexDefinition",
     "ResolvedTable",
     "SchemaMismatchError",
     "SchemaSource",
     "TableDefinition",
+    "kept_default",
     "resolve_columns",
 ]
 
 SchemaSource = Literal["table_map", "catalog", "positional"]
+
+
+LONGEST_DEFAULT: Final = 1000
+"""Characters of a literal DEFAULT that a definition keeps: a TEXT of MariaDB may have a very long one."""
+
+
+def kept_default(literal: str | None) -> str | None:
+    """Give a literal DEFAULT as a definition has it: none that is too long."""
+    return None if literal is None or len(literal) > LONGEST_DEFAULT else literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,8 @@ class ColumnDefinition:
     catalog. ``members`` are those of an ENUM or SET. ``key_position`` counts from 0 in the primary key;
     ``key_prefix`` is the length of the indexed prefix, 0 for the whole column. ``generated`` is VIRTUAL,
     STORED or None: a virtual column (MySQL) is in the row images too. ``hidden`` marks what SELECT * does
-    not show.
+    not show. ``default`` is the text of a literal DEFAULT, a BIT's as ``b'101'``; None without one, and for
+    NULL, what the server computes, and more than :data:`LONGEST_DEFAULT` characters (:func:`kept_default`).
     """
 
     ordinal: int
@@ -63,6 +75,7 @@ class ColumnDefinition:
     key_prefix: int = 0
     generated: Literal["VIRTUAL", "STORED"] | None = None
     hidden: bool = False
+    default: str | None = None
 
     def travels_as(self, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
         """Give what a table map has of the column; None where its type is not known."""
@@ -84,6 +97,7 @@ class ColumnDefinition:
             "key_prefix": self.key_prefix,
             "generated": self.generated,
             "hidden": self.hidden,
+            "default": self.default,
         }
 
     @classmethod
@@ -270,6 +284,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
         key_prefix=definition.key_prefix,
         visible=not definition.hidden,
         sql_type=definition.column_type,
+        default=definition.default,
     )
 
 
@@ -301,6 +316,7 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
             sql_type=theirs.sql_type,
             charset=theirs.charset,
             members=theirs.members,
+            default=theirs.default,
         )
         for mine, theirs in zip(columns, merged, strict=True)
     )

@@ -10,7 +10,7 @@ from typing import Final
 from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.table import ColumnDefinition
+from millrace.binlog.table import ColumnDefinition, kept_default
 from millrace.ddl.statements import ColumnSpec
 from millrace.ddl.tokens import NotUnderstoodError, Server, Session
 
@@ -69,6 +69,7 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
         members=spec.members,
         generated=spec.generated,
         hidden=spec.hidden,
+        default=kept_default(spec.default),
     )
     name = spec.type
     if name in ("nchar", "nvarchar"):

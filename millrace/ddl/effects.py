@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.statement import classify
-from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
+from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition, kept_default
 from millrace.ddl import statements as ddl
 from millrace.ddl.columns import charset_named, charset_of, column_definition, converted, has_charset
 from millrace.ddl.statements import ColumnSpec, IndexSpec, Name, TableOptions
@@ -326,6 +326,8 @@ class _Table:
             elif isinstance(each, ddl.SetHidden):
                 at = self._at(each.column)
                 self._columns[at] = replace(self._columns[at], hidden=each.hidden)
+            elif isinstance(each, ddl.SetDefault) and (found := self._find(each.column)) is not None:
+                self._columns[found] = replace(self._columns[found], default=kept_default(each.default))
         for each in operations:
             if isinstance(each, ddl.AddIndex):
                 self.add_index(each.index)

@@ -35,6 +35,7 @@ __all__ = [
     "RenameColumn",
     "RenameIndex",
     "RenameTables",
+    "SetDefault",
     "SetHidden",
     "SetOptions",
     "TableOptions",
@@ -159,6 +160,14 @@ class DropColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDefault:
+    """ALTER COLUMN … SET DEFAULT or DROP DEFAULT; ``default`` as a :class:`ColumnSpec` has it."""
+
+    column: str
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class SetHidden:
     """ALTER COLUMN … SET INVISIBLE or VISIBLE."""
 
@@ -236,6 +245,7 @@ Operation = (
     | ChangeColumn
     | RenameColumn
     | DropColumn
+    | SetDefault
     | SetHidden
     | AddIndex
     | DropIndex
@@ -695,10 +705,11 @@ def _alter_column(tokens: Tokens, operations: list[Operation]) -> None:
     column = tokens.name()
     if tokens.accept("DROP"):
         tokens.expect("DEFAULT")
+        operations.append(SetDefault(column, None))
         return
     tokens.expect("SET")
     if tokens.accept("DEFAULT"):
-        _skip_default(tokens)
+        operations.append(SetDefault(column, _literal(tokens)[0]))
     elif word := tokens.accept_one("VISIBLE", "INVISIBLE"):
         operations.append(SetHidden(column, word == "INVISIBLE"))
     else:
@@ -992,21 +1003,27 @@ def _not(tokens: Tokens, column: ColumnSpec) -> None:
         raise NotUnderstoodError(f"NULL is expected {tokens.here}")
 
 
+_BITS: Final = re.compile("[01]+", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def _default(tokens: Tokens, column: ColumnSpec) -> None:
+def _literal(tokens: Tokens) -> tuple[str | None, bool]:
+    """Take a default: the text of a literal, None for NULL, and whether it is computed instead."""
     taken = tokens.taken(_skip_default)
     *signs, last = taken
     sign = "".join(token.text for token in signs)
-    if sign in ("", "+", "-") and last.upper in ("NULL", "TRUE", "FALSE"):
-        column.default = {"NULL": None, "TRUE": "1", "FALSE": "0"}[last.upper]
-    elif last.kind == "string" and not signs:
-        column.default = last.text
-    elif _NUMBER.fullmatch("".join(token.text for token in taken)):
-        column.default = "".join(token.text for token in taken)
-    else:
-        column.computed = True
+    text = "".join(token.text for token in taken)
+    if sign in ("", "+", "-") and last.kind == "word" and last.upper in ("NULL", "TRUE", "FALSE"):
+        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[last.upper], False
+    if last.kind == "string" and not signs:
+        return last.text, False
+    if last.kind == "string" and sign.upper() == "B" and _BITS.fullmatch(last.text):
+        return f"b'{last.text}'", False
+    return (text, False) if _NUMBER.fullmatch(text) else (None, True)
+
+
+def _default(tokens: Tokens, column: ColumnSpec) -> None:
+    column.default, column.computed = _literal(tokens)
 
 
 def _on(tokens: Tokens, _column: ColumnSpec) -> None:

@@ -8,14 +8,21 @@ its definition, packed: 10,000 tables of 100 columns take some 40 MiB. What woul
 import hashlib
 import itertools
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal
 
-from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
-from millrace.mysql.connection import MysqlConnection
+from millrace.binlog.table import (
+    LONGEST_DEFAULT,
+    ColumnDefinition,
+    IndexDefinition,
+    TableDefinition,
+    kept_default,
+)
+from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError, SourceError
 from millrace.mysql.status import LogStatus, log_status
 from millrace.text import shortened
@@ -67,10 +74,14 @@ _TABLES = f"""
     FROM information_schema.TABLES
     WHERE TABLE_TYPE NOT IN ('VIEW', 'SYSTEM VIEW') AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
+_LONGEST_SHOWN = (
+    2 * LONGEST_DEFAULT + 3
+)  # with an escape for each character, and quotes, it is still too long
 _COLUMNS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ORDINAL_POSITION AS ordinal,
            COLUMN_NAME AS name, COLUMN_TYPE AS column_type, IS_NULLABLE AS nullable,
-           CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra
+           CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra,
+           CONCAT('=', LEFT(COLUMN_DEFAULT, {_LONGEST_SHOWN})) AS preset
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
@@ -96,6 +107,7 @@ _COLLATIONS = """
 
 _DOING = "read the catalogue"
 _VERSIONED = "SYSTEM VERSIONED"
+_UNQUOTED = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?|b'[01]+'")
 _UNESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 _TableName = tuple[str, str]
@@ -303,7 +315,7 @@ class _Reader:
 
         A table dropped or created between the queries is left out, and comes with the next reading.
         """
-        for name, rows in groupby(self._rows(_COLUMNS, 9), key=_name_of):
+        for name, rows in groupby(self._rows(_COLUMNS, 10), key=_name_of):
             table = self._tables.get(name)
             if table is None:
                 continue
@@ -318,7 +330,7 @@ class _Reader:
             yield name, columns
 
     def _column(self, row: Sequence[str], keys: Mapping[str, tuple[int, int]]) -> ColumnDefinition:
-        _, _, ordinal, name, column_type, nullable, charset, collation, extra = row
+        _, _, ordinal, name, column_type, nullable, charset, collation, extra, preset = row
         extra = extra.upper()
         generated: Literal["VIRTUAL", "STORED"] | None = None
         if "STORED GENERATED" in extra or "PERSISTENT" in extra:
@@ -341,6 +353,9 @@ class _Reader:
             key_prefix=prefix,
             generated=generated,
             hidden="INVISIBLE" in extra,
+            default=None
+            if generated or "DEFAULT_GENERATED" in extra
+            else literal_default(preset, mariadb=self._connection.flavour is Flavour.MARIADB),
         )
 
     def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
@@ -434,6 +449,23 @@ def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:
         for index, name in enumerate(("row_start", "row_end"))
     )
     return [start, end]
+
+
+def literal_default(preset: str, *, mariadb: bool) -> str | None:
+    """Return the text of a literal DEFAULT, which the catalogue has after a ``=``; None for anything else.
+
+    MariaDB shows literals as SQL has them. MySQL shows their text alone; before 8.0 a function stands there
+    as well, which only dates and times have, and which is no text of these.
+    """
+    if not preset:
+        return None
+    text = preset[1:]
+    if not mariadb or _UNQUOTED.fullmatch(text):
+        return kept_default(text)
+    if len(text) >= _LONGEST_SHOWN:
+        return None
+    texts = (enum_members(f"enum({text})") or ()) if text.startswith("'") and text.endswith("'") else ()
+    return kept_default(texts[0]) if len(texts) == 1 else None
 
 
 def enum_members(column_type: str) -> tuple[str, ...] | None:

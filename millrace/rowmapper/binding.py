@@ -367,13 +367,17 @@ class Binder:
         bound = self._bound.get(_content(table_map, version))
         if bound is None or self._known.get(bound.topic) != bound.known:
             return None
-        if bound.table.schema_source == "table_map":
+        if self._tells_all(bound):
             return bound, True
         self._look()
         if bound.found != self._find(table_map, place, version):
             return None
         since = self._catalog.since(table_map.database, table_map.table, place)
         return bound, not any(found.later for found in since)
+
+    def _tells_all(self, bound: BoundTable) -> bool:
+        """Tell whether a table map says all of its columns that is needed; it never says their defaults."""
+        return bound.table.schema_source == "table_map" and self._avro.column_attributes == "none"
 
     def bind(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> BoundTable:
         """Return the table of a table map; raises BinlogError where it cannot be bound.
@@ -383,7 +387,7 @@ class Binder:
         content = _content(table_map, version)
         bound = self._bound.get(content)
         if bound is not None:
-            if bound.table.schema_source == "table_map":
+            if self._tells_all(bound):
                 return bound
             self._look()
             if bound.found == self._find(table_map, place, version):

@@ -54,6 +54,12 @@ class RowsSettings(SettingsGroup):
     binary: Literal["bytes", "base64", "hex"] = Field(
         "bytes", description="BINARY, VARBINARY and BLOB as bytes, or as string of base64 or hex"
     )
+    column_attributes: Literal["none", "parameters", "debezium"] = Field(
+        "none",
+        description="NOT NULL and literal DEFAULTs in schemas: none, parameters (millrace.nullable, "
+        "millrace.default) or debezium (also as the default of Kafka Connect, whose readers may put it in "
+        "place of NULL)",
+    )
     connector: str = Field(
         "millrace",
         min_length=1,
@@ -122,6 +128,7 @@ class RowsSettings(SettingsGroup):
             temporal=self.temporal,
             bit=self.bit,
             binary=self.binary,
+            column_attributes=self.column_attributes,
         )
 
 

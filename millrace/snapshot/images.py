@@ -188,6 +188,7 @@ def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
         dimensions=sql_type.argument(2048) if kind is ColumnType.VECTOR else None,
         visible=not definition.hidden,
         sql_type=definition.column_type,
+        default=definition.default,
     )
 
 

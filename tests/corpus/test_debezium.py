@@ -22,6 +22,7 @@ LIKE_DEBEZIUM = {
     "wide_decimal": "decimal",
     "temporal": "debezium",
     "bit": "debezium",
+    "column_attributes": "debezium",
     "connector": "mysql",
     "include_query": True,
     "tombstones": "always",
@@ -32,7 +33,8 @@ TABLES = ("numbers", "times", "texts", "composite", "keyless", "uniq", "altered"
 PAGE = PROJECT / "docs" / "types.md"
 
 DIFFERENCES = {
-    r".value.schema.fields.(before|after).fields.\w+.(optional|default)": "NOT NULL and DEFAULT",
+    r".value.schema.fields.(before|after).fields.\w+.optional": "NOT NULL",
+    r".value.schema.fields.(before|after).fields.\w+.parameters(.millrace.\w+)?": "Parameters of our own",
     r"numbers.1 .value.payload.after.d": "NULL in a column with a DEFAULT",
     r"numbers.0 .value.payload.after.gu": "BIGINT UNSIGNED of 2^63 and more",
     r"texts.0 .value.payload.after.e": "ENUM member with a comma",

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from millrace.avro.records import deserialize
+from millrace.avro.registry import split_wire_format
 from millrace.local import MariaDB
 from millrace.mysql.connection import MysqlConnection
 from millrace.verify.tables import compare_tables, table_names
@@ -241,6 +242,87 @@ def test_a_column_that_gets_another_name(world):
                 rows = world.wait_for_row("plain", 3)
         assert [list(row["after"])[1] for row in rows] == ["note", "text", "text"]
         assert [row["source"]["schema_source"] for row in rows][:2] == ["catalog", "history"]
+
+
+DECLARED = """
+CREATE TABLE {name} (id INT PRIMARY KEY, n INT NOT NULL DEFAULT '7',
+  big BIGINT UNSIGNED DEFAULT 18446744073709551615, yes BOOLEAN NOT NULL DEFAULT TRUE,
+  price DECIMAL(10,2) DEFAULT 1.5, f FLOAT DEFAULT 1.1, b BIT(12) DEFAULT b'101', y YEAR DEFAULT 2026,
+  day DATE NOT NULL DEFAULT '2026-01-31', at DATETIME(3) DEFAULT '2026-01-31 10:11:12.5',
+  t TIME DEFAULT '-01:02:03', changed DATETIME DEFAULT CURRENT_TIMESTAMP,
+  word VARCHAR(20) NOT NULL DEFAULT 'it''s ü', blank VARCHAR(5) NOT NULL DEFAULT '',
+  kind ENUM('a','b,c') NOT NULL DEFAULT 'b,c', flags SET('x','y','z') DEFAULT 'z,x',
+  zero DATE NOT NULL DEFAULT '0000-00-00', nothing INT DEFAULT NULL, plain VARCHAR(5) NOT NULL)
+  CHARACTER SET utf8mb4
+"""
+TOLD = {
+    "n": ("7", 7),
+    "big": ("18446744073709551615", "\0" + 8 * "\xff"),
+    "yes": ("1", 1),
+    "price": ("1.50", "\0\x96"),
+    "f": ("1.1", 1.1),
+    "b": ("0x0005", "\0\x05"),
+    "y": ("2026", 2026),
+    "day": ("2026-01-31", 20_484),
+    "at": ("2026-01-31 10:11:12.500", 1_769_854_272_500_000),
+    "t": ("-01:02:03", -3_723_000_000),
+    "word": ("it's ü", "it's ü"),
+    "blank": ("", ""),
+    "kind": ("b,c", "b,c"),
+    "flags": ("x,z", "x,z"),
+}
+
+
+def declared(world, table):
+    """Texts and defaults of the columns, and those that are NOT NULL, by each of the topic's schemas."""
+    messages = world.messages(world.topics.table(world.database, table))
+    ids = {split_wire_format(message.value())[0]: None for message in messages}
+    for schema_id in ids:
+        fields = world.registry.schema(schema_id)["fields"][0]["type"][1]["fields"]
+        types = {field["name"]: field["type"][1] for field in fields if isinstance(field["type"][1], dict)}
+        parameters = {name: avro.get("connect.parameters", {}) for name, avro in types.items()}
+        assert all(each.get("millrace.nullable", "false") == "false" for each in parameters.values())
+        yield (
+            {
+                name: (each["millrace.default"], types[name]["connect.default"])
+                for name, each in parameters.items()
+                if "millrace.default" in each
+            },
+            {name for name, each in parameters.items() if "millrace.nullable" in each},
+        )
+
+
+def test_not_null_and_defaults(world):
+    """From the catalogue and from statements the same; rows that lack a column, and another default."""
+    world.environment["MILLRACE_ROWS_COLUMN_ATTRIBUTES"] = "debezium"
+    run(world, "SET sql_mode = '';" + DECLARED.format(name="of_catalog"))
+    with world.services("run"):
+        world.wait_for_start()
+        run(world, "SET sql_mode = '';" + DECLARED.format(name="of_statement"))
+        for table in ("of_catalog", "of_statement"):
+            run(
+                world,
+                f"SET sql_mode = ''; INSERT INTO {table} (id, flags) VALUES (1, NULL);"
+                f"SET SESSION binlog_row_image = MINIMAL; UPDATE {table} SET word = 'other';"
+                "SET SESSION binlog_row_image = FULL;"
+                f"ALTER TABLE {table} ALTER COLUMN n SET DEFAULT 8; INSERT INTO {table} (id) VALUES (2);"
+                f"ALTER TABLE {table} MODIFY n INT; INSERT INTO {table} (id) VALUES (3)",
+            )
+        rows = {table: world.wait_for_row(table, 4) for table in ("of_catalog", "of_statement")}
+    assert world.messages(world.topics.deadletter) == []
+    assert differences(world) == {}
+    not_null = {"id", "n", "yes", "day", "word", "blank", "kind", "zero", "plain"}
+    eight = {**TOLD, "n": ("8", 8)}
+    none = {name: told for name, told in TOLD.items() if name != "n"}
+    for table, (first, second, third, last) in rows.items():
+        assert list(declared(world, table)) == [(TOLD, not_null), (eight, not_null), (none, not_null - {"n"})]
+        assert (first["after"]["n"], third["after"]["n"], last["after"]["n"]) == (7, 8, None)
+        # NULL in a column with a default, a date that is none, and an image without columns: null, and said.
+        assert first["after"]["flags"] is None
+        assert first["after"]["zero"] is None
+        assert [note["text"] for note in first["unrepresentable"]] == ["0000-00-00"]
+        assert (second["after"]["word"], second["after"]["n"]) == ("other", None)
+        assert "n" in second["after_missing"]
 
 
 def test_definition_that_is_out_of_date_sets_the_table_aside(world):

@@ -18,8 +18,10 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from millrace.avro.column_attributes import with_attributes
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
+from millrace.binlog.columns import AvroOptions, codec_of
 from millrace.binlog.table import TableDefinition
 from millrace.ddl import MISSING, State, Unknown
 from millrace.kafka.producer import TransactionalProducer
@@ -27,6 +29,7 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.mysql.catalog import read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.runtime.settings import RegistrySettings
+from millrace.snapshot.images import column_of
 from millrace.verify.tables import compare_tables
 from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
@@ -38,6 +41,7 @@ from .rows_world import SERVICES, RowsWorld, without_column_names
 
 pytestmark = pytest.mark.live
 
+ATTRIBUTES = AvroOptions(column_attributes="parameters")
 DATABASES = ("ddl", "ddl_other", "ddl_third", "ddl_fourth", "ddl_fifth")
 
 
@@ -48,12 +52,27 @@ def server(request: pytest.FixtureRequest) -> Iterator[MySQL | MariaDB]:
         yield database
 
 
-def definitions(connection: MysqlConnection) -> dict[tuple[str, str], str]:
+Truth = dict[tuple[str, str], TableDefinition]
+
+
+def definitions(connection: MysqlConnection) -> Truth:
     return {
-        (each.database, each.table): brief(each)
+        (each.database, each.table): each
         for each in read_definitions(connection)
         if each.database in DATABASES and each.table
     }
+
+
+def defaults(table: TableDefinition, *, mariadb: bool) -> dict[str, str]:
+    """The literal defaults of columns, as schemas have them."""
+    found = {}
+    for definition in table.columns:
+        column = column_of(definition, mariadb=mariadb)
+        avro = with_attributes(codec_of(column).avro_type(ATTRIBUTES), column, ATTRIBUTES)
+        parameters = avro.get("connect.parameters", {}) if isinstance(avro, dict) else {}
+        if "millrace.default" in parameters:
+            found[definition.name] = parameters["millrace.default"]
+    return found
 
 
 def test_definitions_equal_those_of_the_server_after_each_statement(
@@ -71,7 +90,7 @@ def test_definitions_equal_those_of_the_server_after_each_statement(
         cursor.execute("CREATE TABLE steady (id INT UNSIGNED PRIMARY KEY, e ENUM('x','y'), v VARCHAR(20))")
         with world.service("reader"), world.service("decoder"), world.service("rowmapper"):
             world.wait_for_start()
-            truth: list[tuple[tuple[str, int], str, dict[tuple[str, str], str]]] = []
+            truth: list[tuple[tuple[str, int], str, Truth]] = []
             for number, statement in enumerate(STATEMENTS[name]):
                 cursor.execute(statement)
                 where = position(server)
@@ -81,7 +100,7 @@ def test_definitions_equal_those_of_the_server_after_each_statement(
         assert [row["after"] for row in rows] == [
             {"id": 4_000_000_000 + number, "e": "y", "v": f"ä{number}"} for number in range(len(truth))
         ]
-        compare(world, truth)
+        assert compare(world, truth) > 20
 
 
 def position(server: MySQL | MariaDB) -> tuple[str, int]:
@@ -97,9 +116,13 @@ def wait_for(world: RowsWorld, table: str, count: int) -> list[dict[str, object]
 
 def compare(
     world: RowsWorld,
-    truth: list[tuple[tuple[str, int], str, dict[tuple[str, str], str]]],
-) -> None:
-    """Go through the versions in order, and compare what holds after each statement."""
+    truth: list[tuple[tuple[str, int], str, Truth]],
+) -> int:
+    """Go through the versions in order, and compare what holds after each statement.
+
+    A statement may tell no default, and never another than the server's; gives how often one was told.
+    """
+    mariadb, told = isinstance(world.server, MariaDB), 0
     versions = [SchemaVersion.from_bytes(m.value() or b"") for m in world.messages(world.topics.schemas)]
     assert versions
     known: dict[tuple[str, str], State] = {}
@@ -117,15 +140,21 @@ def compare(
                 found_unknown.add(statement)
             version = next(waiting)
         now = {
-            key: brief(state)
+            key: state
             for key, state in known.items()
             if key[1] and state is not MISSING and key not in unknown and isinstance(state, TableDefinition)
         }
-        assert now == {key: text for key, text in expected.items() if key in now}, statement
+        shown = {key: brief(state) for key, state in expected.items() if key in now}
+        assert {key: brief(state) for key, state in now.items()} == shown, statement
+        for key, state in now.items():
+            ours, theirs = defaults(state, mariadb=mariadb), defaults(expected[key], mariadb=mariadb)
+            assert ours.items() <= theirs.items(), statement
+            told += len(ours)
         assert expected.keys() - now.keys() - unknown.keys() <= {("ddl", "steady")}, statement
     assert found_unknown <= NOT_UNDERSTOOD | {
         "ALTER TABLE texts DROP added2, CONVERT TO CHARSET utf8mb4, ALGORITHM=COPY"
     }
+    return told
 
 
 ORDERS = """

@@ -133,7 +133,8 @@ class Column:
     is not known, for want of the character set or because it is invalid in that. ``key_position`` is the
     column's place in the primary key, from 0, and ``key_prefix`` the number of characters (or bytes) of it
     in the key, 0 for all. ``sql_type`` is the type as the catalog writes it (``uuid``, ``tinyint(1)
-    unsigned``), where there was one. ``whole_doubles`` says of JSON that a double without a fraction is
+    unsigned``), where there was one. ``default`` is the text of its literal DEFAULT, None where none is
+    known. ``whole_doubles`` says of JSON that a double without a fraction is
     written as an integer is, by MySQL 5.7.
     """
 
@@ -152,4 +153,5 @@ class Column:
     dimensions: int | None = None
     visible: bool = True
     sql_type: str | None = None
+    default: str | None = None
     whole_doubles: bool = False

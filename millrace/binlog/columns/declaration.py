@@ -60,6 +60,8 @@ class AvroOptions:
     microseconds (``logical``), as Debezium has them (``debezium``) or with the types of Kafka Connect, in
     milliseconds (``connect``). ``bit``: BIT as the bytes that the server has, or as ``debezium`` has it.
     ``binary``: BINARY, VARBINARY and BLOB as ``bytes``, or as a string of ``base64`` or ``hex`` digits.
+    ``column_attributes``: NOT NULL and DEFAULT not at all (``none``), as ``parameters`` of the types, or as
+    these with the default where Debezium has it (``debezium``); no value changes by it.
     """
 
     bigint_unsigned: Literal["decimal", "long", "string"] = "decimal"
@@ -68,6 +70,7 @@ class AvroOptions:
     temporal: Literal["logical", "debezium", "connect"] = "logical"
     bit: Literal["bytes", "debezium"] = "bytes"
     binary: Literal["bytes", "base64", "hex"] = "bytes"
+    column_attributes: Literal["none", "parameters", "debezium"] = "none"
 
 
 def semantic(avro: str, name: str, *, logical: str | None = None, **parameters: str) -> AvroType:
@@ -205,6 +208,13 @@ class ColumnCodec(ABC):
     @abstractmethod
     def sql_type(self) -> str:
         """Write the column's type in SQL, as far as it is known."""
+
+    def from_default(self, text: str) -> Any:
+        """Make the natural value of a literal DEFAULT; raise ValueError where that is not certain.
+
+        The server may convert a literal. Declarations take those that it keeps as they are.
+        """
+        raise ValueError(f"a default of {self.sql_type()} is not told: {text}")
 
     def sql_literal(self, value: Any) -> str:
         """Write a natural value as a literal that SQL accepts for this type."""

@@ -132,6 +132,10 @@ class Enum(_MemberCodec):
         texts = self._texts()
         return None if texts is None else Native(NativeKind.MEMBER, texts=(b"", *texts))
 
+    def from_default(self, text: str) -> int:
+        """Take a member as the type has it; raise ValueError for one in other letters."""
+        return 1 + (self.members or ()).index(text)
+
     def text(self, value: int) -> str | bytes:
         """Give the member, or its bytes; its number where it has no name."""
         if self.members is None or value > len(self.members):
@@ -184,6 +188,11 @@ class Set(_MemberCodec):
             return Native(NativeKind.UNSIGNED)
         texts = self._texts()
         return None if texts is None else Native(NativeKind.MEMBERS, texts=tuple(texts))
+
+    def from_default(self, text: str) -> int:
+        """Take members as the type has them, with commas between them."""
+        members = self.members or ()
+        return sum(1 << members.index(one) for one in set(text.split(","))) if text else 0
 
     def text(self, value: int) -> str | bytes:
         """Give the members with commas between them, as bytes if one is; the number where one has no name."""

@@ -6,6 +6,7 @@ as hold it; the first bit is inverted, and all bits of a negative number.
 """
 
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -111,6 +112,14 @@ class Integer(ColumnCodec):
         }
         return Native(kinds[options.bigint_unsigned])
 
+    def from_default(self, text: str) -> int:
+        """Take decimal digits in the range of the type."""
+        value = int(_matched(_INTEGER, text)[1])
+        bits = 8 * self.size
+        if not (-(1 << bits - 1) <= value < 1 << bits - 1 if self.signed else 0 <= value < 1 << bits):
+            raise ValueError(f"{text} is out of range for {self.sql_type()}")
+        return value
+
     def text(self, value: int) -> str:
         """Write decimal digits, with zeros in front where the catalog says ZEROFILL."""
         return str(value).zfill(self.zerofill)
@@ -128,6 +137,20 @@ def _as_long(value: int) -> int:
     if value >= 1 << 63:
         raise UnrepresentableError(f"{value} is too large for a long")
     return value
+
+
+_INTEGER = re.compile(r"([+-]?\d{1,20})(?:\.0*)?", re.ASCII)
+_DECIMAL = re.compile(r"([+-]?\d{0,65})(?:\.(\d{0,65}))?(?<=\d)", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_BITS = re.compile(r"b'([01]{1,64})'|\d{1,20}", re.ASCII)
+_YEAR = re.compile(r"\d{4}", re.ASCII)
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text} is no such number")
+    return found
 
 
 _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -269,6 +292,13 @@ class NewDecimal(ColumnCodec):
         kind = NativeKind.DECIMAL_TEXT if self._is_string(options) else NativeKind.DECIMAL
         return Native(kind, self.format.precision, self.format.scale)
 
+    def from_default(self, text: str) -> Decimal:
+        """Take a number of no more digits after the point than the type has."""
+        whole, fraction = _matched(_DECIMAL, text).groups(default="")
+        if len(fraction.rstrip("0")) > self.format.scale:
+            raise ValueError(f"{text} is rounded to {self.sql_type()}")
+        return Decimal(f"{whole}.{fraction}")
+
     def text(self, value: Decimal) -> str:
         """Write all digits of the scale."""
         return f"{value:f}"
@@ -356,6 +386,13 @@ class Real(ColumnCodec):
         """Take the bytes."""
         return Native(NativeKind.REAL)
 
+    def from_default(self, text: str) -> float:
+        """Take a number, unless it is rounded as in FLOAT(M,D)."""
+        value = float(_matched(_NUMBER, text)[0])
+        if self.decimals is not None or not math.isfinite(value):
+            raise ValueError(f"{text} is rounded to {self.sql_type()}")
+        return value
+
     def text(self, value: float) -> str:
         """Write the number as the server shows it, FLOAT(M,D) with D digits after the point."""
         if self.decimals is not None:
@@ -419,6 +456,14 @@ class Bit(ColumnCodec):
         """Take the bytes."""
         return Native(NativeKind.BYTES) if options.bit == "bytes" else None
 
+    def from_default(self, text: str) -> int:
+        """Take b'101', or decimal digits."""
+        bits = _matched(_BITS, text)
+        value = int(bits[1], 2) if bits[1] else int(text)
+        if value >> self.bits:
+            raise ValueError(f"{text} is out of range for {self.sql_type()}")
+        return value
+
     def text(self, value: int) -> bytes:
         """Give the bytes that the server sends."""
         return self.encode(value)
@@ -459,6 +504,10 @@ class Year(ColumnCodec):
     def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
         """Count from 1900."""
         return Native(NativeKind.YEAR)
+
+    def from_default(self, text: str) -> int:
+        """Take four digits."""
+        return int(_matched(_YEAR, text)[0])
 
     def text(self, value: int) -> str:
         """Write four digits, or the two of YEAR(2), which MySQL 5.5 and older had."""

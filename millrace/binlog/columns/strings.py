@@ -148,6 +148,10 @@ class _StringCodec(ColumnCodec):
         is_ascii = self.charset.texts[:128] == _ASCII
         return Native(NativeKind.CODES, int(is_ascii), texts=self.charset.texts)
 
+    def from_default(self, text: str) -> str | bytes:
+        """Take text; how a literal of bytes is written differs among servers."""
+        return super().from_default(text) if self.charset is None else text
+
     def text(self, value: str | bytes) -> str | bytes:
         """Give the text, or the bytes."""
         return value.ljust(self.pad, b"\0") if self.pad and isinstance(value, bytes) else value
@@ -389,6 +393,10 @@ class _FixedBytesCodec(ColumnCodec, ABC):
             return text_of(payload.ljust(size, b"\0"))
 
         return convert
+
+    def from_default(self, text: str) -> str:
+        """Take the text."""
+        return text
 
     def text(self, value: str | bytes) -> str | bytes:
         """Give the text."""

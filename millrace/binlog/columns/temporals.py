@@ -13,6 +13,7 @@ than those of :mod:`datetime`. TIME is a :class:`datetime.timedelta`.
 """
 
 import datetime as dt
+import re
 from abc import abstractmethod
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -164,6 +165,10 @@ def _to_bytes(value: int, size: int, what: object) -> bytes:
         raise EncodeError(f"{what} does not fit its type") from error
 
 
+_MOMENT = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(?P<fraction>\d{0,6}))?)?", re.ASCII)
+_CLOCK = re.compile(r"(\d{2,3}):(\d\d):(\d\d)(?:\.(?P<fraction>\d{0,6}))?", re.ASCII)
+
+
 class _Temporal(ColumnCodec):
     """What all dates and times share: digits of the fraction, and text in quotes."""
 
@@ -172,6 +177,14 @@ class _Temporal(ColumnCodec):
     def __init__(self, column: Column) -> None:
         super().__init__(column)
         self.digits = _digits(column) if isinstance(column.metadata, FractionMetadata) else 0
+
+    def _parts(self, pattern: re.Pattern[str], text: str) -> tuple[list[int], int]:
+        """Split the literal of a default into its numbers, and the microseconds."""
+        found = pattern.fullmatch(text)
+        if found is None or len((found["fraction"] or "").rstrip("0")) > self.digits:
+            raise ValueError(f"{text} is no {self.sql_type()}, or is rounded to one")
+        numbers = [int(part or 0) for part in found.groups()[:-1]]
+        return numbers, int((found["fraction"] or "").ljust(6, "0"))
 
     def sql_type(self) -> str:
         """Write the type with the digits of its fraction."""
@@ -216,6 +229,13 @@ class DateCodec(_Temporal):
         """Count the days."""
         return Native(NativeKind.DATE)
 
+    def from_default(self, text: str) -> Date:
+        """Take a date without a time."""
+        (year, month, day, *time), micros = self._parts(_MOMENT, text)
+        if any(time) or micros:
+            raise ValueError(f"{text} is cut to a date")
+        return Date(year, month, day)
+
     def text(self, value: Date) -> str:
         """Write year, month and day."""
         return str(value)
@@ -247,6 +267,14 @@ class _TimeCodec(_Temporal):
             return found // 1000
 
         return convert
+
+    def from_default(self, text: str) -> dt.timedelta:
+        """Take hours, minutes and seconds."""
+        (hours, minutes, seconds), micros = self._parts(_CLOCK, text.removeprefix("-"))
+        if hours > 838 or minutes > 59 or seconds > 59:
+            raise ValueError(f"{text} is no TIME")
+        found = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
+        return -found if text.startswith("-") else found
 
     def text(self, value: dt.timedelta) -> str:
         """Write hours, minutes, seconds and the fraction."""
@@ -376,6 +404,11 @@ class _DateTimeCodec(_Temporal):
         """Convert to microseconds or milliseconds."""
         micros = self.to_micros()
         return (lambda payload: micros(payload) // 1000) if self._ms(options) else micros
+
+    def from_default(self, text: str) -> DateTime:
+        """Take a date, or a date and time."""
+        (year, month, day, hour, minute, second), micros = self._parts(_MOMENT, text)
+        return DateTime(year, month, day, hour, minute, second, micros)
 
     def text(self, value: DateTime) -> str:
         """Write date, time and fraction."""

@@ -94,6 +94,68 @@ def test_one_statement(statement: str, expected: str | None) -> None:
     assert expected in parts if expected else tables.brief("t") == before
 
 
+@pytest.mark.parametrize(
+    ("attributes", "default"),
+    [
+        ("INT", None),
+        ("INT DEFAULT NULL", None),
+        ("INT DEFAULT -7", "-7"),
+        ("DECIMAL(4,2) DEFAULT 1.5", "1.5"),
+        ("BOOLEAN NOT NULL DEFAULT TRUE", "1"),
+        ("VARCHAR(9) DEFAULT 'it''s'", "it's"),
+        ("VARCHAR(9) DEFAULT 'NULL'", "NULL"),
+        ("VARCHAR(9) DEFAULT ''", ""),
+        ("BIT(4) DEFAULT b'101'", "b'101'"),
+        ("BIT(4) DEFAULT B'101'", "b'101'"),
+        ("BINARY(4) DEFAULT x'41'", None),
+        ("VARCHAR(9) DEFAULT _latin1'x'", None),
+        ("VARCHAR(9) DEFAULT ('x')", None),
+        ("DATETIME DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP", None),
+        ("DATETIME DEFAULT NOW()", None),
+        ("INT DEFAULT 1 COMMENT 'DEFAULT 2'", "1"),
+        (f"VARCHAR(2000) DEFAULT '{1000 * 'x'}'", 1000 * "x"),
+        (f"VARCHAR(2000) DEFAULT '{1001 * 'x'}'", None),
+    ],
+)
+def test_defaults(attributes: str, default: str | None) -> None:
+    """In each statement that can have one, and after statements that leave it or take it away."""
+    tables = Tables()
+
+    def now(statement: str, name: str = "c") -> str | None:
+        tables.run(statement, SESSION)
+        state = tables["d", "t"]
+        assert isinstance(state, TableDefinition), state
+        return next(column.default for column in state.columns if column.name == name)
+
+    assert now(f"CREATE TABLE t (id INT PRIMARY KEY, c {attributes}) CHARSET utf8mb4") == default
+    assert now("ALTER TABLE t RENAME COLUMN c TO e, ADD f INT", "e") == default
+    assert now("ALTER TABLE t CHANGE e c INT", "c") is None
+    assert now(f"ALTER TABLE t MODIFY c {attributes} FIRST") == default
+    assert now("ALTER TABLE t ALTER COLUMN c DROP DEFAULT") is None
+    assert now(f"ALTER TABLE t DROP c, ADD COLUMN g {attributes}", "g") == default
+    tables.run("CREATE TABLE u LIKE t", SESSION)
+    copy = tables["d", "u"]
+    assert isinstance(copy, TableDefinition)
+    assert copy.columns[-1].default == default
+
+
+def test_defaults_that_are_set() -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE t (a INT, b VARCHAR(5) CHARSET latin1, c BIT(3), d INT DEFAULT 4)", SESSION)
+    tables.run(
+        "ALTER TABLE t ALTER a SET DEFAULT 5, ALTER COLUMN b SET DEFAULT 'x', ALTER c SET DEFAULT b'1'",
+        SESSION,
+    )
+    state = tables["d", "t"]
+    assert isinstance(state, TableDefinition)
+    assert [column.default for column in state.columns] == ["5", "x", "b'1'", "4"]
+    # What is set to an expression is none of a literal, and a column that is not there changes nothing.
+    tables.run("ALTER TABLE t ALTER a SET DEFAULT (1 + 1), ALTER COLUMN IF EXISTS z SET DEFAULT 1", MARIADB)
+    state = tables["d", "t"]
+    assert isinstance(state, TableDefinition)
+    assert [column.default for column in state.columns] == [None, "x", "b'1'", "4"]
+
+
 def test_a_comment_of_mariadb_is_code_to_mariadb_alone() -> None:
     tables = Tables()
     tables.run("CREATE TABLE t (a INT /*M!100100 UNSIGNED */)", MARIADB)

@@ -1,8 +1,8 @@
-"""Members of ENUM and SET as servers print them."""
+"""Members of ENUM and SET, and literals of defaults, as servers print them."""
 
 import pytest
 
-from millrace.mysql.catalog import enum_members
+from millrace.mysql.catalog import enum_members, literal_default
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,29 @@ from millrace.mysql.catalog import enum_members
 )
 def test_members(column_type: str, members: tuple[str, ...] | None) -> None:
     assert enum_members(column_type) == members
+
+
+@pytest.mark.parametrize(
+    ("shown", "of_mysql", "of_mariadb"),
+    [
+        ("", None, None),
+        ("=", "", None),
+        ("=7", "7", "7"),
+        ("=-1.50", "-1.50", "-1.50"),
+        ("=b'101'", "b'101'", "b'101'"),
+        ("=''", "''", ""),
+        ("='it''s'", "'it''s'", "it's"),
+        (r"='a\\b\n'", r"'a\\b\n'", "a\\b\n"),
+        ("=x", "x", None),
+        ("=NULL", "NULL", None),
+        ("=current_timestamp()", "current_timestamp()", None),
+        ("='a' + 'b'", "'a' + 'b'", None),
+        (f"='{998 * 'x'}'", f"'{998 * 'x'}'", 998 * "x"),
+        ("='" + 2000 * "'" + "'", None, 1000 * "'"),
+        ("='" + 2002 * "'", None, None),
+    ],
+)
+def test_defaults(shown: str, of_mysql: str | None, of_mariadb: str | None) -> None:
+    """MySQL says of an expression elsewhere that it is one."""
+    assert literal_default(shown, mariadb=False) == of_mysql
+    assert literal_default(shown, mariadb=True) == of_mariadb

@@ -104,7 +104,7 @@ class Changing(StubConnection):
             return [Row({**table, "type": "BASE TABLE", "engine": "InnoDB", "collation": None})]
         if "information_schema.COLUMNS" in sql and "ORDINAL_POSITION" in sql:
             column = {"ordinal": "1", "name": f"c{self.looks}", "column_type": "int", "nullable": "YES"}
-            return [Row({**table, **column, "charset": None, "collation": None, "extra": ""})]
+            return [Row({**table, **column, "charset": None, "collation": None, "extra": "", "preset": ""})]
         return []
 
     def first_of(self, *statements: str, doing: str) -> list[Row]:

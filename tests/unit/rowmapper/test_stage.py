@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.records import deserialize
+from millrace.avro.registry import split_wire_format
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import Progress, RowsContext
 from millrace.binlog.events import FormatDescriptionEvent
@@ -547,6 +548,31 @@ def test_names_that_a_statement_has_changed():
     stored = SchemaVersion.from_bytes(result.ledger.topics["t.schemas"][-1][2])
     assert (stored.database, stored.table, stored.position) == ("shop", "a", where)
     assert [column.name for column in stored.state.columns] == ["id", "text"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_defaults_that_a_statement_has_changed(named):
+    """No table map says a default, so a table is bound anew when the history has another one."""
+    made = log(named=named).begin().insert("a", (1, "x")).commit()
+    insert_again(made, 2, "ALTER TABLE a ALTER COLUMN note SET DEFAULT 'none'")
+    insert_again(made, 3, "ALTER TABLE a ALTER COLUMN note DROP DEFAULT")
+    insert_again(made, 4)
+    plain = world(made, catalog=[definition("a", "id", "note")])
+    result = world(made, catalog=[definition("a", "id", "note")], column_attributes="parameters")
+    written = [value for _, value, _ in result.records("t.shop.a")]
+    fields = [
+        result.registry.schema(split_wire_format(value)[0])["fields"][0]["type"][1]["fields"]
+        for value in written
+    ]
+    not_null = {"type": "int", "connect.parameters": {"millrace.nullable": "false"}}
+    assert [id_["type"][1] for id_, _ in fields] == [not_null] * 4
+    with_default = {"type": "string", "connect.parameters": {"millrace.default": "none"}}
+    assert [note["type"][1] for _, note in fields] == ["string", with_default, "string", "string"]
+    bodies = [
+        [split_wire_format(value)[1] for _, value, _ in one.records("t.shop.a")] for one in (plain, result)
+    ]
+    assert bodies[0] == bodies[1]
+    assert [key for key, *_ in plain.records("t.shop.a")] == [key for key, *_ in result.records("t.shop.a")]
 
 
 def test_the_history_outlasts_a_restart_and_does_not_read_what_is_to_come():
