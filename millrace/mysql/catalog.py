@@ -74,9 +74,8 @@ _TABLES = f"""
     FROM information_schema.TABLES
     WHERE TABLE_TYPE NOT IN ('VIEW', 'SYSTEM VIEW') AND TABLE_SCHEMA NOT IN {_NOT_LOGGED}
 """  # noqa: S608 - constants only
-_LONGEST_SHOWN = (
-    2 * LONGEST_DEFAULT + 3
-)  # with an escape for each character, and quotes, it is still too long
+# With an escape for each character, and quotes, it is still too long.
+_LONGEST_SHOWN = 2 * LONGEST_DEFAULT + 3
 _COLUMNS = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ORDINAL_POSITION AS ordinal,
            COLUMN_NAME AS name, COLUMN_TYPE AS column_type, IS_NULLABLE AS nullable,
