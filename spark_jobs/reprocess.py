@@ -32,7 +32,7 @@ from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.faults import read_each
 from spark_jobs.common.files import WrittenFile
 from spark_jobs.common.iceberg import EVENTS, IcebergTables, Slice, open_catalog
-from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter, records_of
 from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
 from spark_jobs.common.report import Bytes, Report
@@ -300,7 +300,7 @@ def main(  # noqa: PLR0917 - click calls it by names
     """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
     opened = None
     if table_format == "iceberg":
-        _check(job, gtids, catalog, warehouse)
+        _check(job.settings, gtids, catalog, warehouse)
         opened = open_catalog(spark, catalog, warehouse or f"{job.folder.rpartition('/')[0]}/warehouse")
     elif catalog or warehouse:
         raise SettingsError(["--catalog and --warehouse go with --format iceberg"])
@@ -308,7 +308,7 @@ def main(  # noqa: PLR0917 - click calls it by names
     job.finish(summary(outcomes), report(job, outcomes))
 
 
-def _check(job: Job, gtids: str | None, catalog: str | None, warehouse: str | None) -> None:
+def _check(settings: RawJobSettings, gtids: str | None, catalog: str | None, warehouse: str | None) -> None:
     """Refuse what tables of Iceberg cannot be made by."""
     problems = []
     if gtids is not None:
@@ -317,7 +317,7 @@ def _check(job: Job, gtids: str | None, catalog: str | None, warehouse: str | No
         )
     if catalog is not None and warehouse is not None:
         problems.append("--warehouse does not go with --catalog: the catalog has its own")
-    if job.settings.rows.wide_decimal == "decimal":
+    if settings.rows.wide_decimal == "decimal":
         problems.append("MILLRACE_ROWS_WIDE_DECIMAL is decimal, and Iceberg has 38 digits: set it to string")
     if problems:
         raise SettingsError(problems)

@@ -13,7 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -78,7 +80,9 @@ def open_catalog(spark: SparkSession, name: str | None, warehouse: str) -> str:
     """Give the name of a catalog that works: that of Spark's settings, else one of files in a folder."""
     if name is None:
         name = _DEFAULT_CATALOG
-        settings = {"": _SPARK_CATALOG, ".type": "hadoop", ".warehouse": warehouse}
+        # The tables hold the whole paths of their files.
+        folder = warehouse if urlsplit(warehouse).scheme else str(Path(warehouse).absolute())
+        settings = {"": _SPARK_CATALOG, ".type": "hadoop", ".warehouse": folder}
         for key, value in settings.items():
             spark.conf.set(f"{_CATALOG}{name}{key}", value)
     elif spark.conf.get(f"{_CATALOG}{name}", None) is None:

@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.settings import load_settings
 from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog, united
+from spark_jobs.common.job import RawJobSettings
 from spark_jobs.common.outcome import Outcome, PieceWriter
 from spark_jobs.common.pieces import _BEGINS, _DESCRIBES, _ENDS
-from spark_jobs.reprocess import stage
+from spark_jobs.reprocess import _check, stage
 from tests.spark_session import SPARK
 from tests.unit.rowmapper.harness import SOURCE
 from tests.unit.spark.test_decoding import LOGS, code_of, decode, log, published, raw, rows
@@ -236,6 +238,19 @@ def test_events_of_all_types_are_one_table(warehouse: Warehouse, tmp_path: Path)
     found = warehouse.rows("events")
     assert len(found) >= end
     assert sorted(plain(found), key=str) == sorted(map(without_nulls, expected), key=str)
+
+
+def test_options_that_do_not_go_together() -> None:
+    given = {"source": "t", "kafka": {"bootstrap_servers": "localhost:1"}}
+    settings = load_settings(RawJobSettings, **given, rows={"wide_decimal": "decimal"})
+    with pytest.raises(SettingsError) as refused:
+        _check(settings, "0-1-5", "lake", "folder")
+    assert refused.value.lines == [
+        "--gtids does not go with --format iceberg, which replaces a slice: give --from and --to",
+        "--warehouse does not go with --catalog: the catalog has its own",
+        "MILLRACE_ROWS_WIDE_DECIMAL is decimal, and Iceberg has 38 digits: set it to string",
+    ]
+    _check(load_settings(RawJobSettings, **given), None, None, "folder")
 
 
 def test_tables_and_catalogs_that_are_not_ours(warehouse: Warehouse) -> None:
