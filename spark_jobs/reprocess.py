@@ -1,13 +1,15 @@
-"""Decode ``{source}.raw`` again, as Parquet: rows as the row mapper publishes them, or typed events.
+"""Decode ``{source}.raw`` again, into Parquet or Iceberg: rows as the row mapper has them, or typed events.
 
     millrace job reprocess --source shop
+    millrace job reprocess --source shop --from 24h --format iceberg
     spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
 
 The raw topic is one partition, and much of what is in it can be read only from where a transaction begins. So
 a first pass looks at the heads of the events alone and finds where transactions begin and log files describe
 their format (:mod:`spark_jobs.common.pieces`). Then each piece is decoded by itself, by the same code as in
 the services (:mod:`spark_jobs.common.decoding`), into columns and into files: no row is an object of Python,
-and none passes the JVM. What comes out does not depend on where the pieces lie.
+and none passes the JVM. What comes out does not depend on where the pieces lie. For Iceberg these files are
+staged: Spark appends them to tables (:mod:`spark_jobs.common.iceberg`).
 """
 
 import time
@@ -28,7 +30,9 @@ from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import configure_logging
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.faults import read_each
-from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.files import WrittenFile
+from spark_jobs.common.iceberg import EVENTS, IcebergTables, Slice, open_catalog
+from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter, records_of
 from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
 from spark_jobs.common.report import Bytes, Report
@@ -38,15 +42,40 @@ __all__ = ["main"]
 _PIECE_BYTES: Final = 64 << 20
 
 
-def reprocess(
-    job: Job, spark: SparkSession, into: Literal["rows", "events"], pieces: int | None, gtids: Gtids | None
+def reprocess(  # noqa: PLR0917 - the options of the command
+    job: Job,
+    spark: SparkSession,
+    into: Literal["rows", "events"],
+    pieces: int | None,
+    gtids: Gtids | None,
+    catalog: str | None = None,
 ) -> dict[str, Outcome]:
-    """Decode the raw events of each source into files; return what was made of them."""
-    return {one.source: _reprocess(job, spark, one, into, pieces, gtids) for one in job.inputs}
+    """Decode the raw events of each source into files or tables of a catalog; return what came of it."""
+    tables = {} if catalog is None else {
+        one.source: IcebergTables(spark, catalog, one.source, job.run) for one in job.inputs
+    }  # fmt: skip
+    try:
+        outcomes = {
+            one.source: _reprocess(job, spark, one, into, pieces, gtids, tables.get(one.source))
+            for one in job.inputs
+        }
+        for source, of_source in tables.items():
+            outcomes[source].snapshots = of_source.publish()
+    except BaseException:
+        for of_source in tables.values():
+            of_source.discard()
+        raise
+    return outcomes
 
 
 def _reprocess(  # noqa: PLR0917 - the options of the command
-    job: Job, spark: SparkSession, one: Input, into: str, number: int | None, gtids: Gtids | None
+    job: Job,
+    spark: SparkSession,
+    one: Input,
+    into: str,
+    number: int | None,
+    gtids: Gtids | None,
+    tables: IcebergTables | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
         # As many as keep all cores at work to the end, and no more than a plan should have.
@@ -65,7 +94,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     if cuts:
         folder = f"{job.folder}/{one.source}" if len(job.inputs) > 1 else job.folder
         with job.step(f"{one.part.topic}: {len(cuts)} pieces decoded into {into}"):
-            decode = _decoder(decoding, folder, cuts, gtids)
+            decode = _decoder(decoding, folder, cuts, gtids, placed=tables is not None)
             records = read_pieces(spark, job.kafka, one.part, cuts)
             # To sort in Spark would decode everything twice: it looks first where to cut.
             found = records.mapInArrow(decode, "piece int, outcome string").collect()
@@ -74,7 +103,28 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
                 outcome = Outcome.from_json(told[piece])
                 outcome.tell(job.faults, one.part.topic)
                 whole.add(outcome)
+        if tables is not None:
+            with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
+                # Rows before the first are of a transaction that the slice may have only the end of.
+                begins = cuts[0].start == one.first or into == "events"
+                start = cuts[0].start if begins else whole.first_offset
+                part = Slice(cuts[-1].end if start is None else start, cuts[-1].end, whole.unfinished)
+                stage(tables, part, into, folder, whole.files)
+            job.remove(f"{folder.removeprefix(job.folder)}/{into}".lstrip("/"))
     return whole
+
+
+def stage(tables: IcebergTables, part: Slice, into: str, folder: str, files: Iterable[WrittenFile]) -> None:
+    """Replace a slice of tables by what executors have left in the files of a folder."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for file in files:
+        kind, _, name = file.table.partition("/")
+        if kind == into:
+            table, _, group = (EVENTS, "", name) if into == "events" else name.partition("/")
+            groups.setdefault(table, {}).setdefault(group, []).append(f"{folder}/{file.path}")
+    for table in sorted(groups):
+        tables.stage(table, groups[table], part)
+    tables.clear(part, events=into == "events", but=list(groups))
 
 
 def _values(job: Job, topic: str, check: Callable[[bytes], None]) -> list[bytes]:
@@ -96,7 +146,7 @@ def _check_version(value: bytes) -> None:
 
 
 def _decoder(
-    decoding: Decoding, folder: str, pieces: list[Piece], gtids: Gtids | None
+    decoding: Decoding, folder: str, pieces: list[Piece], gtids: Gtids | None, *, placed: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make what executors do with the records of a Spark partition: those of one piece or of several."""
 
@@ -110,7 +160,7 @@ def _decoder(
             if writer is None or of != number:
                 if writer is not None:
                     yield _told(number, writer)
-                number, writer = of, PieceWriter(decoding, folder, f"{of:05}", gtids)
+                number, writer = of, PieceWriter(decoding, folder, f"{of:05}", gtids, placed=placed)
                 described = pieces[of].described
                 if described is not None:
                     writer.begin(described)
@@ -128,7 +178,7 @@ def _told(piece: int, writer: PieceWriter) -> pa.RecordBatch:
 
 
 def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:
-    """Return the figures for ``summary.json``."""
+    """Return the figures for ``summary.json``; of tables of Iceberg they have no files, but snapshots."""
     return {
         source: {
             "raw_events": one.events,
@@ -138,10 +188,18 @@ def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:
                 name: {"rows": rows, "bytes": size, "files": files}
                 for name, rows, size, files in _tables(one)
             },
-            "files": [file.path for file in one.files],
+            "files": [file.path for file in _left(one)],
+            "snapshots": one.snapshots,
         }
         for source, one in outcomes.items()
     }
+
+
+def _left(outcome: Outcome) -> list[WrittenFile]:
+    """Give the files that are results: not those that tables of Iceberg have taken in."""
+    if not outcome.snapshots:
+        return outcome.files
+    return [file for file in outcome.files if not file.table.startswith(("rows/", "events/"))]
 
 
 def _tables(outcome: Outcome) -> list[tuple[str, int, int, int]]:
@@ -175,6 +233,11 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
             ["table", "rows", "files", "bytes"],
             [(name, rows, files, Bytes(size)) for name, rows, size, files in _tables(one)],
         )
+        if one.snapshots:
+            page.text("In Iceberg, each with the rows of this slice in place of those that it had of it:")
+            page.table(
+                ["table of Iceberg", "snapshot"], [(name, str(at)) for name, at in one.snapshots.items()]
+            )
     return page
 
 
@@ -208,12 +271,56 @@ def _gtids(text: str | None) -> Gtids | None:
     type=click.IntRange(1, MOST_PIECES),
     help="How many pieces to decode at the same time or one after the other; by default by size.",
 )
-def main(
-    job: Job, spark: SparkSession, into: Literal["rows", "events"], gtids: str | None, pieces: int | None
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(["parquet", "iceberg"]),
+    default="parquet",
+    show_default=True,
+    help="Parquet files in the folder of the results, or Iceberg tables, in which the slice is replaced.",
+)
+@click.option(
+    "--catalog",
+    help="Catalog of the Iceberg tables, that of Spark's settings spark.sql.catalog.NAME; by default a "
+    "Hadoop catalog in the warehouse.",
+)
+@click.option(
+    "--warehouse", help="Folder of the Iceberg tables, without --catalog. [warehouse in the output folder]"
+)
+def main(  # noqa: PLR0917 - click calls it by names
+    job: Job,
+    spark: SparkSession,
+    into: Literal["rows", "events"],
+    gtids: str | None,
+    pieces: int | None,
+    table_format: str,
+    catalog: str | None,
+    warehouse: str | None,
 ) -> None:
-    """Decode raw events again, into rows or typed events, as Parquet."""
-    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids))
+    """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
+    opened = None
+    if table_format == "iceberg":
+        _check(job.settings, gtids, catalog, warehouse)
+        opened = open_catalog(spark, catalog, warehouse or f"{job.folder.rpartition('/')[0]}/warehouse")
+    elif catalog or warehouse:
+        raise SettingsError(["--catalog and --warehouse go with --format iceberg"])
+    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids), opened)
     job.finish(summary(outcomes), report(job, outcomes))
+
+
+def _check(settings: RawJobSettings, gtids: str | None, catalog: str | None, warehouse: str | None) -> None:
+    """Refuse what tables of Iceberg cannot be made by."""
+    problems = []
+    if gtids is not None:
+        problems.append(
+            "--gtids does not go with --format iceberg, which replaces a slice: give --from and --to"
+        )
+    if catalog is not None and warehouse is not None:
+        problems.append("--warehouse does not go with --catalog: the catalog has its own")
+    if settings.rows.wide_decimal == "decimal":
+        problems.append("MILLRACE_ROWS_WIDE_DECIMAL is decimal, and Iceberg has 38 digits: set it to string")
+    if problems:
+        raise SettingsError(problems)
 
 
 if __name__ == "__main__":

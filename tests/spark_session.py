@@ -25,9 +25,9 @@ QUICK = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with the Kafka connector; the JVM, and with it its jars, lives as long as the process."""
+    """A session with the connectors; the JVM, and with it its jars, lives as long as the process."""
     os.environ.update(spark_environment())
-    with spark_session("tests", "local[2]", SparkSettings(jars=connector_jars())) as session:
+    with spark_session("tests", "local[2]", SparkSettings(jars=connector_jars(iceberg=True))) as session:
         for name, value in QUICK.items():
             session.conf.set(name, value)
         session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("kept")))

@@ -93,10 +93,11 @@ def job() -> None:
 
 
 @job.command("jars")
-def jars() -> None:
+@click.option("--iceberg", is_flag=True, help="Also that of Iceberg, for reprocess --format iceberg.")
+def jars(*, iceberg: bool) -> None:
     """Print the jars that spark-submit needs for the jobs, for its option --jars."""
     try:
-        click.echo(connector_jars())
+        click.echo(connector_jars(iceberg=iceberg))
     except LocalError as error:
         _fail(str(error))
 
@@ -109,7 +110,8 @@ def _prepared(callback: Callable[..., Any]) -> Callable[..., Any]:
         try:
             environment = spark_environment()
             if _JARS_VARIABLE not in os.environ:
-                environment[_JARS_VARIABLE] = connector_jars()
+                iceberg = options.get("table_format") == "iceberg"
+                environment[_JARS_VARIABLE] = connector_jars(iceberg=iceberg)
         except LocalError as error:
             _fail(str(error))
         os.environ.update(environment)
@@ -118,9 +120,10 @@ def _prepared(callback: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def connector_jars() -> str:
-    """Return the paths of the connector's jars, separated by commas, fetched if need be."""
-    return ",".join(str(path) for path in sorted(fetch("spark").glob("*.jar")))
+def connector_jars(*, iceberg: bool = False) -> str:
+    """Return the paths of the connectors' jars, separated by commas, fetched if need be."""
+    bundles = ["spark", "iceberg"] if iceberg else ["spark"]
+    return ",".join(str(path) for name in bundles for path in sorted(fetch(name).glob("*.jar")))
 
 
 def _fail(message: str) -> NoReturn:

@@ -259,6 +259,23 @@ class RawDecoder:
         """Events that were decoded of those taken."""
         return self._decoder.events - self._begun_with
 
+    def unfinished(self) -> list[tuple[int, int]]:
+        """Give first and last raw offset of each transaction that has begun, of those taken, and not ended.
+
+        That is the last one, and each XA transaction that is prepared. Without a row mapper there is none.
+        """
+        if self._mapper is None:
+            return []
+        state = self._mapper.state()
+        begun = [(xa.start, xa.end) for xa in state.pending_xa]
+        begun += [(state.input_offset, self._events.end)] if state.input_offset < self._events.end else []
+        return [
+            (first.timestamp_ms, last.timestamp_ms)
+            for start, stop in begun
+            for first in self._events.read(start, start + 1)
+            for last in self._events.read(stop - 1, stop)
+        ]
+
     def begin(self, described: Record) -> None:
         """Take the format description of the log at hand, which lies before the first record."""
         for _ in self.take([described]):

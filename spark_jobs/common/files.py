@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-__all__ = ["ParquetFiles", "WrittenFile", "file_system"]
+__all__ = ["ParquetFiles", "WrittenFile", "days", "file_system"]
 
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
@@ -44,6 +44,11 @@ def file_system(place: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), place.removeprefix("file:")
     found, path = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
     return found, path
+
+
+def days(times: pa.Array) -> pa.Array:
+    """Give the days since 1970, in UTC, of times in milliseconds; those before are the first."""
+    return pc.divide(pc.max_element_wise(times, 0), _DAY_MS)
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
@@ -76,10 +81,10 @@ class ParquetFiles:
         if times is None:
             self._append(table, table, batch)
             return
-        days = pc.divide(pc.max_element_wise(times, 0), _DAY_MS)
-        found = sorted(pc.unique(days).to_pylist())
+        of_each = days(times)
+        found = sorted(pc.unique(of_each).to_pylist())
         for day in found:
-            part = batch if len(found) == 1 else batch.filter(pc.equal(days, day))
+            part = batch if len(found) == 1 else batch.filter(pc.equal(of_each, day))
             self._append(table, f"{table}/day={_EPOCH + timedelta(days=day):%Y-%m-%d}", part)
 
     def _append(self, table: str, folder: str, batch: pa.RecordBatch) -> None:

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Final, Self
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.stage import OutputRecord, Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
-from spark_jobs.common.files import ParquetFiles, WrittenFile
+from spark_jobs.common.files import ParquetFiles, WrittenFile, days
 
 __all__ = ["Gtids", "Outcome", "PieceWriter", "records_of", "write_dead_letters"]
 
@@ -34,6 +34,9 @@ _PREFIX: Final = 5
 """Bytes in front of a record: those of its schema's id."""
 
 _EVENT: Final = "event"
+
+_MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
+"""When a row was made."""
 
 Gtids = GtidSet | MariadbGtidPosition
 
@@ -51,6 +54,15 @@ class Outcome:
     counters: Counter[str] = field(default_factory=Counter)
     dead_letters: list[tuple[int, str, str, str]] = field(default_factory=list)
     """Raw offset, key, class of the error, its text."""
+
+    first_offset: int | None = None
+    """The first raw offset that a record of rows, transactions or DDL is made of."""
+
+    unfinished: list[tuple[int, int]] = field(default_factory=list)
+    """First and last raw offset of each transaction of which the piece has the begin and not the end."""
+
+    snapshots: dict[str, int] = field(default_factory=dict)
+    """Snapshots of tables of Iceberg, by name."""
 
     def to_json(self) -> str:
         """Write this as text."""
@@ -79,6 +91,17 @@ class Outcome:
         self.files += other.files
         self.counters += other.counters
         self.dead_letters += other.dead_letters
+        self.unfinished += other.unfinished
+        if other.first_offset is not None:
+            self._begin_at(other.first_offset)
+
+    def made_of(self, offsets: Sequence[int]) -> None:
+        """Take note of the raw offsets that records are made of."""
+        self._begin_at(min(offsets))
+
+    def _begin_at(self, offset: int) -> None:
+        if self.first_offset is None or offset < self.first_offset:
+            self.first_offset = offset
 
 
 def records_of(batch: pa.RecordBatch) -> list[Record]:
@@ -95,30 +118,51 @@ class _Waiting:
     """Records of one schema that become rows of a table together."""
 
     def __init__(
-        self, table: str, columns: AvroColumns, gtid: Sequence[str], time: _Time | None = None
+        self,
+        table: str,
+        columns: AvroColumns,
+        gtid: Sequence[str],
+        time: _Time | None = None,
+        key: Sequence[str] = (),
     ) -> None:
         self.table = table
         self.columns = columns
         self.time = time
         self.gtid = gtid
+        self.key = key
         self.values: list[bytes] = []
+        self.offsets: list[int] = []
         self.size = 0
 
-    def take(self) -> pa.RecordBatch:
-        """Give what waits as columns."""
-        values, self.values, self.size = self.values, [], 0
-        return self.columns.read(values)
+    def take(self) -> tuple[pa.RecordBatch, list[int]]:
+        """Give what waits as columns, and the raw offsets that it is made of."""
+        values, offsets = self.values, self.offsets
+        self.values, self.offsets, self.size = [], [], 0
+        return self.columns.read(values), offsets
 
 
 class PieceWriter:
-    """Decodes the records of a piece into files in a folder; with ``gtids`` only transactions of these."""
+    """Decodes the records of a piece into files in a folder; with ``gtids`` only transactions of these.
 
-    def __init__(self, decoding: Decoding, folder: str, prefix: str, gtids: Gtids | None = None) -> None:
+    With ``placed``, rows and events have their raw offset, their day and, as ``key``, the columns of the
+    primary key, and not when they were made: what is made twice is the same.
+    """
+
+    def __init__(
+        self,
+        decoding: Decoding,
+        folder: str,
+        prefix: str,
+        gtids: Gtids | None = None,
+        *,
+        placed: bool = False,
+    ) -> None:
         self._decoder = RawDecoder(decoding)
         self._files = ParquetFiles(folder, prefix)
         self._gtids = gtids
+        self._placed = placed
         self._outcome = Outcome()
-        self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self._waiting: dict[tuple[str, bytes], _Waiting] = {}
         self._events: dict[int, _Waiting] = {}
         self._heads: AvroColumns | None = None
         self._all = 0
@@ -153,6 +197,7 @@ class PieceWriter:
         outcome.events = self._decoder.raw_events
         outcome.files = list(self._files.close())
         outcome.counters += self._decoder.counters
+        outcome.unfinished = self._decoder.unfinished()
         if self._dead_letters:
             outcome.counters["dead_letters"] = len(self._dead_letters)
         return outcome
@@ -161,28 +206,43 @@ class PieceWriter:
 
     def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
-        prefixes = {value[:_PREFIX] for value in values}
-        for prefix in sorted(prefixes):
-            schema_id, _ = split_wire_format(prefix)
-            waiting = self._waiting.get((topic, schema_id))
+        prefixes = [value[:_PREFIX] for value in values]
+        if self._placed and topic not in self._kinds:
+            prefixes = [
+                one + (record[0] or b"")[:_PREFIX] for one, record in zip(prefixes, records, strict=True)
+            ]
+        offsets = [record[2] for record in records]
+        self._outcome.made_of(offsets)
+        found = sorted(set(prefixes))
+        for prefix in found:
+            waiting = self._waiting.get((topic, prefix))
             if waiting is None:
-                waiting = self._waiting[topic, schema_id] = self._table_of(topic, schema_id)
-            same = values if len(prefixes) == 1 else [value for value in values if value[:_PREFIX] == prefix]
-            self._wait(waiting, same)
+                waiting = self._waiting[topic, prefix] = self._table_of(topic, prefix)
+            if len(found) == 1:
+                self._wait(waiting, values, offsets)
+            else:
+                same = [one == prefix for one in prefixes]
+                self._wait(waiting, list(compress(values, same)), list(compress(offsets, same)))
 
-    def _table_of(self, topic: str, schema_id: int) -> _Waiting:
-        schema = self._decoder.schema(schema_id)
+    def _table_of(self, topic: str, prefix: bytes) -> _Waiting:
+        """Give the table of records whose values, and keys where these count, begin with ``prefix``."""
+        schema = self._decoder.schema(split_wire_format(prefix[:_PREFIX])[0])
         kind = self._kinds.get(topic)
         if kind is not None:
             return _Waiting(kind, AvroColumns(schema), ["id" if kind == "transactions" else "gtid"])
-        fingerprint = hashlib.sha256(json.dumps(schema, sort_keys=True).encode()).hexdigest()[:8]
+        key = prefix[_PREFIX:]
+        key_fields = self._decoder.schema(split_wire_format(key)[0])["fields"] if key else []
+        key_names = [column["name"] for column in key_fields]
+        whole = json.dumps([schema, key_names] if self._placed else schema, sort_keys=True)
+        fingerprint = hashlib.sha256(whole.encode()).hexdigest()[:8]
         name = topic.removeprefix(f"{self._decoder.topics.source}.")
         table = f"rows/{name}/schema={fingerprint}"
-        return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", 1))
+        return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", 1), key_names)
 
-    def _wait(self, waiting: _Waiting, values: list[bytes]) -> None:
+    def _wait(self, waiting: _Waiting, values: list[bytes], offsets: list[int]) -> None:
         size = sum([len(value) for value in values])
         waiting.values += values
+        waiting.offsets += offsets
         waiting.size += size
         self._all += size
         if waiting.size >= _BYTES or len(waiting.values) >= _ROWS:
@@ -194,11 +254,13 @@ class PieceWriter:
         self._all -= waiting.size
         if not waiting.values:
             return
-        batch = self._chosen(waiting.take(), waiting.gtid)
-        times = None
-        if waiting.time is not None:
-            column, name, unit = waiting.time
-            times = pc.multiply(pc.struct_field(batch.column(column), name), unit)
+        batch, offsets = waiting.take()
+        if self._placed and waiting.time is not None:
+            batch = _with_place(batch, waiting, offsets)
+            self._files.write(waiting.table, self._chosen(batch, waiting.gtid))
+            return
+        batch = self._chosen(batch, waiting.gtid)
+        times = None if waiting.time is None else _times(batch, waiting.time)
         self._files.write(waiting.table, batch, times)
 
     def _chosen(self, batch: pa.RecordBatch, path: Sequence[str]) -> pa.RecordBatch:
@@ -224,10 +286,12 @@ class PieceWriter:
             head = {**schema, "fields": [*parts[:-1], {"name": _EVENT, "type": "long"}]}
             self._heads = AvroColumns(head, whole=False)
         branches = self._heads.read(values).column(_EVENT).to_pylist()
-        by_branch: dict[int, list[bytes]] = {}
-        for branch, value in zip(branches, values, strict=True):
-            by_branch.setdefault(branch, []).append(value)
-        for branch, same in by_branch.items():
+        by_branch: dict[int, tuple[list[bytes], list[int]]] = {}
+        for branch, value, record in zip(branches, values, records, strict=True):
+            same, offsets = by_branch.setdefault(branch, ([], []))
+            same.append(value)
+            offsets.append(record[2])
+        for branch, (same, offsets) in by_branch.items():
             waiting = self._events.get(branch)
             if waiting is None:
                 one = {**parts[-1], "type": chosen(parts[-1]["type"], branch)}
@@ -236,7 +300,33 @@ class PieceWriter:
                 waiting = self._events[branch] = _Waiting(
                     name, columns, ["context", "transaction"], ("header", "timestamp", 1000)
                 )
-            self._wait(waiting, same)
+            self._wait(waiting, same, offsets)
+
+
+def _times(batch: pa.RecordBatch, time: _Time) -> pa.Array:
+    """Give the times of records, milliseconds since 1970."""
+    column, name, unit = time
+    return pc.multiply(pc.struct_field(batch.column(column), name), unit)
+
+
+def _with_place(batch: pa.RecordBatch, waiting: _Waiting, offsets: Sequence[int]) -> pa.RecordBatch:
+    """Add raw offset, day and key; events, which are of one type here, stand under the name of it."""
+    assert waiting.time is not None
+    columns = {
+        "raw_offset": pa.array(offsets, pa.int64()),
+        "day": days(_times(batch, waiting.time)).cast(pa.int32()).cast(pa.date32()),
+    }
+    if waiting.key:
+        sides = [batch.column(side) for side in ("after", "before")]
+        parts = [pc.coalesce(*(pc.struct_field(side, name) for side in sides)) for name in waiting.key]
+        columns["key"] = pa.StructArray.from_arrays(parts, waiting.key)
+    kept = [name for name in batch.schema.names if name not in _MADE]
+    columns |= {name: batch.column(name) for name in kept}
+    if _EVENT in columns:
+        columns[_EVENT] = pa.StructArray.from_arrays(
+            [columns[_EVENT]], [waiting.table.removeprefix("events/")]
+        )
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def write_dead_letters(

@@ -78,10 +78,12 @@ def decode(
     decoding: Decoding,
     batch: int = 10_000,
     gtids: GtidSet | None = None,
+    *,
+    placed: bool = False,
 ) -> Outcome:
     whole = Outcome()
     for index, piece in enumerate(pieces(records, number)):
-        writer = PieceWriter(decoding, str(folder), f"{index:05}", gtids)
+        writer = PieceWriter(decoding, str(folder), f"{index:05}", gtids, placed=placed)
         if piece.described is not None:
             writer.begin(piece.described)
         for at in range(piece.start, piece.end, batch):

@@ -1,0 +1,208 @@
+"""The job reprocess into Iceberg across DDL, and the mirror of a table by the recipe of docs/jobs.md."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.local import Kafka, MySQL, Registry
+from millrace.runtime.settings import load_settings
+from spark_jobs.common.iceberg import open_catalog
+from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.kafka import kafka_options, parse_bound
+from spark_jobs.common.session import Steps
+from spark_jobs.reprocess import report, reprocess, summary
+from tests.live.reader_world import wait_for
+from tests.live.rows_world import RowsWorld
+from tests.shared import PROJECT, run_python
+from tests.spark_session import SPARK, spark
+
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+FIRST = (
+    "CREATE TABLE orders (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), amount INT, gone INT)",
+    "INSERT INTO orders VALUES (1, 'before', 1, 1, 1)",
+    "TRUNCATE orders",
+    """INSERT INTO orders WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 300)
+    SELECT n, CONCAT('order ', n), n / 4, n, 0 FROM s""",
+    "CREATE TABLE log (text TEXT, at TIMESTAMP(6), day DATE)",
+    "INSERT INTO log VALUES ('é', '2026-01-31 10:00:00.123456', '0001-01-01'), (NULL, NULL, NULL)",
+    "UPDATE orders SET price = price + 1 WHERE id BETWEEN 100 AND 150",
+    "ALTER TABLE orders ADD COLUMN note VARCHAR(10) AFTER id",
+    "UPDATE orders SET note = 'noted' WHERE id < 20",
+    "DELETE FROM orders WHERE id BETWEEN 10 AND 15",
+)
+THEN = (
+    "ALTER TABLE orders MODIFY amount BIGINT, DROP COLUMN gone",
+    "UPDATE orders SET amount = 5000000000 + id WHERE id BETWEEN 140 AND 160",
+    "UPDATE orders SET id = id + 1000 WHERE id BETWEEN 30 AND 33",
+    "ALTER TABLE orders CHANGE name label VARCHAR(80), MODIFY price DECIMAL(12,4)",
+    "INSERT INTO orders VALUES (10, 'back', 'again', 1.2345, 10)",
+    "BEGIN",
+    "UPDATE orders SET price = price / 3, label = 'renamed' WHERE id BETWEEN 150 AND 170",
+    "DELETE FROM orders WHERE id = 299",
+    "COMMIT",
+    "XA START 'one'",
+    "UPDATE orders SET note = 'xa' WHERE id = 298",
+    "XA END 'one'",
+    "XA PREPARE 'one'",
+)
+LAST = ("INSERT INTO orders VALUES (2000, NULL, NULL, NULL, NULL)", "XA COMMIT 'one'")
+
+
+@pytest.fixture(scope="module")
+def world(
+    kafka: Kafka, registry: Registry, mysql: MySQL, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RowsWorld]:
+    world = RowsWorld(kafka, registry, mysql, "reprocess-iceberg", tmp_path_factory.mktemp("services"))
+    with world.with_database(), world.services("reader"):
+        world.wait_for_start()
+        yield world
+
+
+def write(world: RowsWorld, *statements: str) -> int:
+    """Run statements; give the offset after what they have logged."""
+    world.server.execute(
+        f"USE {world.database}", *statements, f"CREATE TABLE done_{len(statements)} (id INT)"
+    )
+    wait_for(
+        lambda: any(b"done_%d" % len(statements) in (one.value() or b"") for one in raw(world)), None, "done"
+    )
+    return int(raw(world)[-1].offset()) + 1
+
+
+def raw(world: RowsWorld) -> list[Any]:
+    return world.messages(world.topics.raw)
+
+
+class Runs:
+    """Runs of the job in one session, and the catalog that they write to."""
+
+    def __init__(self, spark: SparkSession, world: RowsWorld, folder: Path) -> None:
+        self.spark, self.world, self.folder = spark, world, folder
+        self.catalog = "mirrored"
+        name = f"spark.sql.catalog.{self.catalog}"
+        spark.conf.set(name, "org.apache.iceberg.spark.SparkCatalog")
+        spark.conf.set(f"{name}.type", "hadoop")
+        spark.conf.set(f"{name}.warehouse", str(folder / "warehouse"))
+        open_catalog(spark, self.catalog, "")
+
+    def run(
+        self, start: int, end: int, *, catalog: str | None = None, pieces: int = 3, into: Any = "rows"
+    ) -> Job:
+        """Make a slice of the log."""
+        options = kafka_options(self.world.settings)
+        bounds = parse_bound(f"offset:{start}"), parse_bound(f"offset:{end}")
+        inputs = list(_inputs(self.spark, options, {self.world.source: {}}, bounds, "raw"))
+        settings = load_settings(
+            RawJobSettings, source=self.world.source, kafka=self.world.settings.model_dump()
+        )
+        steps = Steps(self.spark, "reprocess")
+        job = Job("reprocess", str(self.folder), options, inputs, steps, self.spark, settings)
+        outcomes = reprocess(job, self.spark, into, pieces, None, catalog)
+        job.finish(summary(outcomes), report(job, outcomes))
+        assert not outcomes[self.world.source].dead_letters
+        return job
+
+    def name(self, table: str) -> str:
+        return f"{self.catalog}.`{self.world.source}`.{self.world.database}__{table}"
+
+    def rows(self, table: str) -> list[Any]:
+        """Read the changes of a table, in their order."""
+        order = "ORDER BY raw_offset, source.sub_index, source.row"
+        return self.spark.sql(f"SELECT * FROM {self.name(table)} {order}").toArrow().to_pylist()
+
+    def files(self, job: Job, table: str) -> list[Any]:
+        """Read the changes of a table that a run has left as Parquet, in the order of the log."""
+        folder = Path(job.folder) / "rows" / f"{self.world.database}.{table}"
+        found = [row for file in folder.rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+        return sorted(
+            found, key=lambda row: [row["source"][n] for n in ("epoch", "file", "pos", "sub_index", "row")]
+        )
+
+
+NEW_NAMES = {"price__decimal_12_4": "price"}
+
+
+def comparable(value: Any) -> Any:
+    """Leave out what one side alone has: columns of other times, places in Iceberg, times of runs."""
+    if isinstance(value, dict):
+        own = {"raw_offset", "day", "key"} if "source" in value else set()
+        own |= {"ts_ms", "ts_us", "ts_ns"} if "op" in value else set()
+        return {
+            NEW_NAMES.get(name, name): comparable(inner)
+            for name, inner in value.items()
+            if inner is not None and name not in own
+        }
+    return [comparable(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_across_ddl_and_into_a_mirror(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> None:
+    middle = write(world, *FIRST)
+    runs = Runs(spark, world, tmp_path)
+    done = run_python(
+        "-m", "millrace.cli", "job", "reprocess", "--source", world.source, "--master", "local[2]",
+        "--output", str(tmp_path), "--format", "iceberg", "--to", f"offset:{middle}",
+        settings=world.environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.glob("latest/rows"))
+    fold(runs, since=0)
+    assert mirror(runs) == world.server.query(
+        f"SELECT id, note, name, price, amount FROM {world.database}.orders ORDER BY id"
+    )
+
+    world.server.execute(f"USE {world.database}", *THEN)
+    end = write(world, *LAST)
+    parquet = runs.run(0, end)
+    expected = {table: list(map(comparable, runs.files(parquet, table))) for table in ("orders", "log")}
+    for start in (middle, middle // 2, 0):  # the rest; some and all of it again
+        runs.run(start, end, catalog=runs.catalog, pieces=3 if start else 1)
+        for table, changes in expected.items():
+            rows = runs.rows(table)
+            assert list(map(comparable, rows)) == changes, start
+            places = {(row["raw_offset"], row["source"]["sub_index"], row["source"]["row"]) for row in rows}
+            assert len(places) == len(rows)
+    runs.run(0, middle - 5, catalog=runs.catalog)
+    assert list(map(comparable, runs.rows("orders"))) == expected["orders"]
+
+    after = spark.table(runs.name("orders")).select("after.*")
+    assert dict(after.dtypes) == {
+        "id": "int", "name": "string", "price": "decimal(10,2)", "amount": "bigint", "gone": "int",
+        "note": "string", "label": "string", "price__decimal_12_4": "decimal(12,4)",
+    }  # fmt: skip
+    partitions = spark.table(f"{runs.name('orders')}.partitions").select("partition.day").collect()
+    assert {row.day for row in partitions} == {row["day"] for row in runs.rows("orders")}
+    fold(
+        runs,
+        since=middle,
+        name="coalesce(after.label, after.name)",
+        price="coalesce(after.price__decimal_12_4, after.price)",
+    )
+    assert mirror(runs) == world.server.query(
+        f"SELECT id, note, label, price, amount FROM {world.database}.orders ORDER BY id"
+    )
+
+
+def fold(runs: Runs, since: int, **columns: str) -> None:
+    """Do what docs/jobs.md says, with ``columns`` in place of some of its own."""
+    text = (PROJECT / "docs" / "jobs.md").read_text()
+    (recipe,) = re.findall(r"^```sql\n(CREATE TABLE IF NOT EXISTS .*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for name, column in columns.items():
+        assert f" after.{name}," in recipe
+        recipe = recipe.replace(f" after.{name},", f" {column} AS {name},")
+    recipe = recipe.replace("lake.shop.shop__orders", runs.name("orders"))
+    for statement in recipe.replace("lake.shop.orders_now", runs.name("now")).split(";"):
+        if statement.strip():
+            runs.spark.sql(statement, {"since": since} if ":since" in statement else None)
+
+
+def mirror(runs: Runs) -> list[tuple[Any, ...]]:
+    columns = ["id", "note", "name", "price", "amount"]
+    return [tuple(row) for row in runs.spark.table(runs.name("now")).orderBy("id").select(columns).collect()]
