@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from millrace.binlog.values import value
 from millrace.ddl.tokens import NotUnderstoodError, Session, Tokens, tokenize
 
 __all__ = [
@@ -75,7 +76,7 @@ class ColumnSpec:
     """Whether each row gets a value of its own, or one that depends on the session."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IndexSpec:
     """An index; in ``parts`` an expression is an empty name. ``kind``: PRIMARY, UNIQUE, INDEX, FOREIGN."""
 
@@ -100,7 +101,7 @@ class TableOptions:
         return self.charset is not None or self.collation is not None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateTable:
     """CREATE TABLE; ``like`` is the table whose definition it takes."""
 
@@ -113,7 +114,7 @@ class CreateTable:
     or_replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateSequence:
     """CREATE SEQUENCE, which makes a table."""
 
@@ -122,7 +123,7 @@ class CreateSequence:
     or_replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddColumn:
     """ADD COLUMN; ``after`` is a column, empty for the first place, None for the last."""
 
@@ -131,7 +132,7 @@ class AddColumn:
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChangeColumn:
     """CHANGE and MODIFY COLUMN; ``after`` is None where the column stays in its place."""
 
@@ -141,7 +142,7 @@ class ChangeColumn:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenameColumn:
     """RENAME COLUMN."""
 
@@ -150,7 +151,7 @@ class RenameColumn:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropColumn:
     """DROP COLUMN."""
 
@@ -158,7 +159,7 @@ class DropColumn:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetHidden:
     """ALTER COLUMN … SET INVISIBLE or VISIBLE."""
 
@@ -166,14 +167,14 @@ class SetHidden:
     hidden: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddIndex:
     """ADD INDEX, PRIMARY KEY and the like."""
 
     index: IndexSpec
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropIndex:
     """DROP INDEX or, of the name PRIMARY, DROP PRIMARY KEY; a ``constraint`` may be no index."""
 
@@ -182,7 +183,7 @@ class DropIndex:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenameIndex:
     """RENAME INDEX."""
 
@@ -190,7 +191,7 @@ class RenameIndex:
     new: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConvertTo:
     """CONVERT TO CHARACTER SET; both are None for DEFAULT."""
 
@@ -198,21 +199,21 @@ class ConvertTo:
     collation: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetOptions:
     """Options of the table."""
 
     options: TableOptions
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddVersioning:
     """ADD SYSTEM VERSIONING, or DROP."""
 
     add: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConvertPartition:
     """CONVERT PARTITION … TO TABLE (``creates``), which makes a table, or CONVERT TABLE … TO PARTITION."""
 
@@ -220,7 +221,7 @@ class ConvertPartition:
     creates: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MovePartitions:
     """Work on partitions or tablespaces that moves rows out of the table, or in, such as DROP PARTITION.
 
@@ -248,7 +249,7 @@ Operation = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterTable:
     """ALTER TABLE, and CREATE and DROP INDEX; ``rename`` is the table's new name."""
 
@@ -258,21 +259,21 @@ class AlterTable:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenameTables:
     """RENAME TABLE, one pair after the other."""
 
     pairs: tuple[tuple[Name, Name], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropTables:
     """DROP TABLE and DROP SEQUENCE."""
 
     tables: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateDatabase:
     """CREATE DATABASE."""
 
@@ -282,7 +283,7 @@ class CreateDatabase:
     or_replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterDatabase:
     """ALTER DATABASE; the database is empty for the session's."""
 
@@ -290,7 +291,7 @@ class AlterDatabase:
     options: TableOptions
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropDatabase:
     """DROP DATABASE."""
 
@@ -970,8 +971,8 @@ _Attribute = Callable[[Tokens, ColumnSpec], None]
 
 def _set(**values: object) -> _Attribute:
     def take(_tokens: Tokens, column: ColumnSpec) -> None:
-        for name, value in values.items():
-            setattr(column, name, value)
+        for name, given in values.items():
+            setattr(column, name, given)
 
     return take
 
