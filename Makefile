@@ -7,6 +7,8 @@ READY := $(VENV)/.installed
 KERNEL := $(VENV)/.kernel
 PEERS := $(VENV)/.peers
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where it is set, each of the hundreds of processes of the tests would compile all of Millrace anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 define PINS_HEAD
 # The packages that are known to work together: what make installs. Written by "make pins"; which packages are

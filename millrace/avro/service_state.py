@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Generic, Self, TypeVar
 
 from millrace.avro import single_object
+from millrace.binlog.values import value
 from millrace.contract import log_number
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -47,7 +48,7 @@ TABLE_TOPIC_PREFIX: Final = b"rowmapper:"
 """How the keys of :class:`TableTopic` begin in the state topic."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InputRecord:
     """A record of the input topic; ``leader_epoch`` is that of its batch, -1 where it is not known."""
 
@@ -56,7 +57,7 @@ class InputRecord:
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OutputRecord:
     """A record of the service's own topic, by its key and the CRC-32 of its value."""
 
@@ -64,7 +65,7 @@ class OutputRecord:
     crc32: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Since:
     """What a service has written last to a topic from ``offset`` on, which was its end some time before."""
 
@@ -77,7 +78,7 @@ class Since:
         return cls(record["offset"], _output_record(record["last_output"]))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Continuity:
     """What shows that the topics are still those that a state speaks of, and hold what they held."""
 
@@ -102,7 +103,7 @@ def _output_record(record: Mapping[str, Any] | None) -> OutputRecord | None:
     return None if record is None else OutputRecord(**record)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogIdentity:
     """What tells one server's log from another's of the same name."""
 
@@ -115,7 +116,7 @@ class LogIdentity:
     previous_gtids: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReaderState:
     """Where the reader stands."""
 
@@ -161,7 +162,7 @@ class ReaderState:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogScope:
     """What is remembered of a log file: what the codec's own ``save()`` returns."""
 
@@ -171,7 +172,7 @@ class LogScope:
     tracker: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DecoderState:
     """Where the decoder stands."""
 
@@ -234,7 +235,7 @@ class DecoderState:
         return cls(logs=logs, continuity=Continuity.of(record.pop("continuity")), **record)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetRange:
     """Offsets in the events topic from ``start`` to before ``end``."""
 
@@ -242,7 +243,7 @@ class OffsetRange:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PendingXa:
     """A prepared XA transaction, and the ranges in it that ROLLBACK TO SAVEPOINT undid."""
 
@@ -252,7 +253,7 @@ class PendingXa:
     undone: tuple[OffsetRange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Progress:
     """How much of a transaction's output is published: all made of what lies before (offset, row, part).
 
@@ -283,7 +284,7 @@ PAUSED: Final = "Paused"
 """In place of the class of an error, where a table was set aside by command."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QuarantinedTable:
     """A table whose rows wait in the dead letter topic, from the event ``key`` on.
 
@@ -322,7 +323,7 @@ class QuarantinedTable:
         return f"{self.database}.{self.table}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowsContext:
     """What must be known beside a rows event that waits in the dead letter topic, to map its rows later."""
 
@@ -347,7 +348,7 @@ class RowsContext:
         return cls(**{**record, "before": tuple(record["before"])})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowMapperState:
     """Where the row mapper stands."""
 
@@ -403,7 +404,7 @@ class RowMapperState:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TableTopic:
     """What the row mapper knows of a table's topic; a record of ``{source}.state`` by itself."""
 

@@ -4,9 +4,14 @@ A frozen dataclass sets each field through ``object.__setattr__``, and with a do
 time that decoding an event takes. :func:`value` builds two classes with the same slots: a plain dataclass
 that is filled in the ordinary way, and the class that everybody sees, which allows no change. A new object
 is filled as the first and then turned into the second by one assignment to ``__class__``.
+
+Equality, hash and repr are the same functions for all classes. A dataclass has its own compiled, which takes
+longest when a process starts and declares all event types.
 """
 
 import functools
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform
 
@@ -31,8 +36,30 @@ def _refuse(self: object, name: str, *_value: object) -> NoReturn:
     raise AttributeError(f"{type(self).__name__} cannot be changed; {name} stays what it is")
 
 
+def _contents(names: list[str]) -> Callable[[object], tuple[Any, ...]]:
+    """Give the function from an object to the values of its fields."""
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda made: tuple(getattr(made, name) for name in names)
+
+
+def _equal(self: Any, other: Any) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    return self._contents(self) == self._contents(other)
+
+
+def _hash(self: Any) -> int:
+    return hash(self._contents(self))
+
+
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self))
+    return f"{type(self).__qualname__}({shown})"
+
+
 def _reduce(self: Any) -> tuple[Any, tuple[Any, ...]]:
-    return type(self), tuple(getattr(self, each.name) for each in fields(self))
+    return type(self), self._contents(self)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -40,7 +67,7 @@ def value(declared: type[C]) -> type[C]:
     """Make a class with annotated fields an immutable value: slots, equality, hash and repr by its fields."""
     declared.__setattr__ = object.__setattr__  # type: ignore[method-assign]  # undoes an ancestor's refusal
     declared.__delattr__ = object.__delattr__  # type: ignore[method-assign]  # likewise
-    mutable = dataclass(slots=True, unsafe_hash=True)(declared)
+    mutable = dataclass(slots=True, eq=False, repr=False)(declared)
     namespace = {
         "__slots__": (),
         "__doc__": declared.__doc__,
@@ -48,7 +75,11 @@ def value(declared: type[C]) -> type[C]:
         "__qualname__": declared.__qualname__,
         "__setattr__": _refuse,
         "__delattr__": _refuse,
+        "__eq__": _equal,
+        "__hash__": _hash,
+        "__repr__": _repr,
         "__reduce__": _reduce,
+        "_contents": staticmethod(_contents([each.name for each in fields(mutable)])),  # type: ignore[arg-type]  # a dataclass
         "_make": functools.partial(type.__call__, mutable),
     }
     made: Any = ValueType(declared.__name__, (mutable,), namespace)

@@ -18,6 +18,7 @@ import click
 from millrace import __version__, kernel
 from millrace.installation import install_command
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.imports import uncollected
 
 __all__ = ["main"]
 
@@ -96,7 +97,8 @@ class _LazyGroup(click.Group):
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
         try:
-            command = getattr(importlib.import_module(module), name)
+            with uncollected():
+                command = getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("millrace"):
                 raise

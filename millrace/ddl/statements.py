@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from millrace.binlog.values import value
 from millrace.ddl.tokens import NotUnderstoodError, Session, Tokens, tokenize
 
 __all__ = [
@@ -76,7 +77,7 @@ class ColumnSpec:
     """Whether each row gets a value of its own, or one that depends on the session."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IndexSpec:
     """An index; in ``parts`` an expression is an empty name. ``kind``: PRIMARY, UNIQUE, INDEX, FOREIGN."""
 
@@ -101,7 +102,7 @@ class TableOptions:
         return self.charset is not None or self.collation is not None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateTable:
     """CREATE TABLE; ``like`` is the table whose definition it takes."""
 
@@ -114,7 +115,7 @@ class CreateTable:
     or_replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateSequence:
     """CREATE SEQUENCE, which makes a table."""
 
@@ -123,7 +124,7 @@ class CreateSequence:
     or_replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddColumn:
     """ADD COLUMN; ``after`` is a column, empty for the first place, None for the last."""
 
@@ -132,7 +133,7 @@ class AddColumn:
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChangeColumn:
     """CHANGE and MODIFY COLUMN; ``after`` is None where the column stays in its place."""
 
@@ -142,7 +143,7 @@ class ChangeColumn:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenameColumn:
     """RENAME COLUMN."""
 
@@ -151,7 +152,7 @@ class RenameColumn:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropColumn:
     """DROP COLUMN."""
 
@@ -159,7 +160,7 @@ class DropColumn:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetDefault:
     """ALTER COLUMN … SET DEFAULT or DROP DEFAULT; ``default`` as a :class:`ColumnSpec` has it."""
 
@@ -167,7 +168,7 @@ class SetDefault:
     default: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetHidden:
     """ALTER COLUMN … SET INVISIBLE or VISIBLE."""
 
@@ -175,14 +176,14 @@ class SetHidden:
     hidden: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddIndex:
     """ADD INDEX, PRIMARY KEY and the like."""
 
     index: IndexSpec
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropIndex:
     """DROP INDEX or, of the name PRIMARY, DROP PRIMARY KEY; a ``constraint`` may be no index."""
 
@@ -191,7 +192,7 @@ class DropIndex:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenameIndex:
     """RENAME INDEX."""
 
@@ -199,7 +200,7 @@ class RenameIndex:
     new: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConvertTo:
     """CONVERT TO CHARACTER SET; both are None for DEFAULT."""
 
@@ -207,21 +208,21 @@ class ConvertTo:
     collation: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetOptions:
     """Options of the table."""
 
     options: TableOptions
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddVersioning:
     """ADD SYSTEM VERSIONING, or DROP."""
 
     add: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConvertPartition:
     """CONVERT PARTITION … TO TABLE (``creates``), which makes a table, or CONVERT TABLE … TO PARTITION."""
 
@@ -229,7 +230,7 @@ class ConvertPartition:
     creates: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MovePartitions:
     """Work on partitions or tablespaces that moves rows out of the table, or in, such as DROP PARTITION.
 
@@ -258,7 +259,7 @@ Operation = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterTable:
     """ALTER TABLE, and CREATE and DROP INDEX; ``rename`` is the table's new name."""
 
@@ -268,21 +269,21 @@ class AlterTable:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenameTables:
     """RENAME TABLE, one pair after the other."""
 
     pairs: tuple[tuple[Name, Name], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropTables:
     """DROP TABLE and DROP SEQUENCE."""
 
     tables: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateDatabase:
     """CREATE DATABASE."""
 
@@ -292,7 +293,7 @@ class CreateDatabase:
     or_replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterDatabase:
     """ALTER DATABASE; the database is empty for the session's."""
 
@@ -300,7 +301,7 @@ class AlterDatabase:
     options: TableOptions
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropDatabase:
     """DROP DATABASE."""
 
@@ -981,8 +982,8 @@ _Attribute = Callable[[Tokens, ColumnSpec], None]
 
 def _set(**values: object) -> _Attribute:
     def take(_tokens: Tokens, column: ColumnSpec) -> None:
-        for name, value in values.items():
-            setattr(column, name, value)
+        for name, given in values.items():
+            setattr(column, name, given)
 
     return take
 

@@ -10,14 +10,17 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-import structlog
-
+from millrace.runtime.imports import without
 from millrace.text import printable_json
+
+with without("rich"):  # where it is there, structlog loads it for terminals alone: a tenth of a start
+    import structlog
+    from structlog.contextvars import bind_contextvars, clear_contextvars
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
-__all__ = ["Logger", "configure_logging", "get_logger"]
+__all__ = ["Logger", "bind_contextvars", "clear_contextvars", "configure_logging", "get_logger"]
 
 Logger = structlog.stdlib.BoundLogger
 

