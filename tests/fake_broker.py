@@ -163,6 +163,7 @@ class Broker:
             patch("millrace.kafka.client.Consumer", lambda config, **_: FakeConsumer(self, config)),
             patch("millrace.kafka.client.AdminClient", lambda *_, **__: FakeAdmin(self)),
             patch("millrace.kafka.producer.ThreadPoolExecutor", SomeTimeExecutor),
+            patch("millrace.kafka.producer._ENDING_S", 0.0),
         ):
             yield
 

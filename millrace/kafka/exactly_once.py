@@ -38,7 +38,7 @@ __all__ = ["Committer", "Started", "announce", "begin", "committed_state", "run_
 
 S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
 
-_PAUSE_S: Final = 0.005
+_PAUSE_S: Final = 0.001
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
 
 _LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024

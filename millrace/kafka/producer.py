@@ -60,6 +60,10 @@ _LAST_COMMIT_S: Final = 10.0
 _WONDER_S: Final = 2.0
 """After how long a commit that still waits asks why, and how long until it asks again."""
 
+_ENDING_S: Final = 0.003
+"""How soon after a commit the next transaction begins: until the end of the one before is in each partition,
+the coordinator takes no partition into another, and librdkafka asks again after 20 ms."""
+
 _FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
 
 _UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT)
@@ -116,7 +120,7 @@ class TransactionalProducer:
                 producer_config(settings, transactional_id(service, source))
             )
         self._in_transaction = False
-        self._began = 0.0
+        self._began = self._ended = 0.0
         self._given_up = False
         # Since when something was sent that is in no commit, and how much.
         self._since: float | None = None
@@ -230,6 +234,7 @@ class TransactionalProducer:
         if self._in_transaction and self._given_up:
             raise StopRequestedError
         if not self._in_transaction:
+            time.sleep(max(0.0, self._ended + _ENDING_S - time.monotonic()))
             try:
                 self._producer.begin_transaction()
             except KafkaException as exception:
@@ -358,6 +363,7 @@ class TransactionalProducer:
         check()
         self._writer.wait(round(_STEP_S * 1000))
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
+        self._ended = time.monotonic()
 
     def _note_committed(self) -> None:
         self._in_transaction = False
