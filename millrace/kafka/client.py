@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import confluent_kafka
@@ -37,6 +37,7 @@ TRANSACTION_TIMEOUT_S: Final = 30.0
 
 _POLL_S = 0.2
 _END_MS: Final = 10
+_CONNECT_S: Final = 2.0
 
 
 @contextmanager
@@ -148,8 +149,14 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
 
 
 def admin_client(settings: KafkaSettings) -> AdminClient:
-    """Make a client that asks; it connects when it is first used."""
-    return AdminClient(client_config(settings), logger=KAFKA_LOG)
+    """Make a client that asks, and let it connect.
+
+    What needs the leaders of partitions is asked for again only after 3 s where no broker was connected yet.
+    """
+    admin = AdminClient(client_config(settings), logger=KAFKA_LOG)
+    with suppress(KafkaException):  # what is asked for then says why
+        answer_of(admin.describe_cluster(request_timeout=_CONNECT_S), _CONNECT_S)
+    return admin
 
 
 def connect(settings: KafkaSettings, stop: threading.Event | None = None) -> AdminClient:

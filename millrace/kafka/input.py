@@ -24,6 +24,7 @@ _LAG_EVERY_S: Final = 0.5
 _REREAD_BATCH: Final = 100
 """Few, since what is read again is mostly large."""
 _BATCH: Final = 5000
+_CONNECT_S: Final = 2.0
 _SILENCE_S: Final = 60.0
 
 
@@ -82,6 +83,9 @@ class InputReader:
                 self._consumer.unassign()
             self._close()
             self._messages = self._open()
+            # It asks for the leader of what it is assigned when it connects, and after that once a second.
+            with contextlib.suppress(KafkaException):  # reading then says why
+                self._consumer.list_topics(self.topic, timeout=_CONNECT_S)
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
     def rest(self) -> None:

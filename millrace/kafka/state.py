@@ -104,13 +104,17 @@ def last_records(
     ``undecided`` what lies before the first open transaction is all that is looked at. Partitions are read
     backwards in growing strides, so that their length does not matter.
     """
-    found: dict[Target, Record] = {}
     config = consumer_config(settings, "millrace-read", follow=False) | {"enable.partition.eof": True}
+    with translated("reading the ends of topics"):
+        found_now = held_offsets(admin_client(settings), topics, undecided=undecided)
+    left = {at: held for at, held in found_now.items() if held}
+    found: dict[Target, Record] = {}
+    if not left:
+        return found
+    # It asks for the leaders of what it is assigned when it connects, and after that once a second.
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated("reading the ends of topics"):
-            found_now = held_offsets(admin_client(settings), topics, undecided=undecided)
-            left = {at: held for at, held in found_now.items() if held}
             stride = _FIRST_STRIDE
             while left:
                 starts = {at: max(held.start, held.stop - stride) for at, held in left.items()}
