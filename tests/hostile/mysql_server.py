@@ -355,7 +355,7 @@ class MysqlServer:
 
     def catalogue_columns(self, peer: Peer) -> None:
         names = ("database", "table", "ordinal", "name", "column_type", "nullable", "charset")
-        peer.result((*names, "collation", "extra"), self.column_rows)
+        peer.result((*names, "collation", "extra", "preset"), self.column_rows)
 
     def dump(self, peer: Peer, wait: bool) -> None:
         """Send the log, with a made-up ROTATE before it; then wait, or end."""

@@ -104,9 +104,9 @@ def endless_tables(self: MysqlServer, peer: Peer) -> None:
 
 
 def endless_columns(self: MysqlServer, peer: Peer) -> None:
-    peer.columns((*NAMES, "nullable", "charset", "collation", "extra"))
+    peer.columns((*NAMES, "nullable", "charset", "collation", "extra", "preset"))
     while True:
-        peer.row("shop", "t", "1", "c", "int", "YES", None, None, "")
+        peer.row("shop", "t", "1", "c", "int", "YES", None, None, "", None)
 
 
 def endless_heads(self: MysqlServer, peer: Peer, wait: bool) -> None:
@@ -165,7 +165,7 @@ def test_a_server_that_behaves(kafka: Kafka, source_name: str) -> None:
     """So that what the others show is not the tests' own doing; its names are as bad as names may be."""
     server = MysqlServer()
     server.tables = [("sh\x1b[2Jop", "t\u202ext", "BASE TABLE", "InnoDB", "utf8mb4_0900_ai_ci")]
-    server.column_rows = [("sh\x1b[2Jop", "t\u202ext", "1", "c\x07", "int", "NO", None, None, "")]
+    server.column_rows = [("sh\x1b[2Jop", "t\u202ext", "1", "c\x07", "int", "NO", None, None, "", None)]
     with server:
         running = reader(settings(kafka, source_name, server))
         assert server.step("idle").wait(60), running.end(1)
