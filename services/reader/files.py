@@ -190,6 +190,8 @@ class FileSource:
         """Cut a block into events; keep what is not whole, unless it never would be in a block."""
         pieces: list[EventPiece] = []
         at, end = 0, len(data)
+        # The position is already after an event whose rest this is.
+        counted = min(self._part_left, end)
         while at < end:
             if self._part_left:
                 size = min(self._part_left, end - at)
@@ -201,9 +203,10 @@ class FileSource:
                 break
             size = int.from_bytes(data[at + 9 : at + 13], "little")
             if size < _HEADER_SIZE:
+                place = self._placer.position - counted + at
                 raise GapError(
-                    f"{self._path} at {self._placer.position + at}: an event of {size} bytes cannot be, its "
-                    "header has 19: the file is damaged there"
+                    f"{self._path} at {place}: an event of {size} bytes cannot be, its header has 19: the "
+                    "file is damaged there"
                 )
             if size <= end - at:
                 pieces.append(EventPiece(data[at : at + size], True, True, size))

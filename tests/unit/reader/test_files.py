@@ -188,11 +188,12 @@ def test_a_file_that_ends_in_the_middle_of_an_event(tmp_path: Path) -> None:
     assert written(kafka) == {"log.1": MAGIC + b"".join(log.events[:-1]), "log.2": content(second)}
 
 
-def test_an_impossible_length(tmp_path: Path) -> None:
-    log = log_file(tmp_path, "log.1", 10)
+@pytest.mark.parametrize("sizes", [(10,), (10, 3_000_000), (10, 3_000_000, 5)])
+def test_an_impossible_length(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    log = log_file(tmp_path, "log.1", *sizes)
     (tmp_path / "log.1").write_bytes(content(log) + bytes(40))
     writer = make(Recorder())
-    with pytest.raises(GapError, match="an event of 0 bytes cannot be"):
+    with pytest.raises(GapError, match=rf"log\.1 at {len(content(log))}: an event of 0 bytes cannot be"):
         read(source(writer, str(tmp_path / "log.1")), writer)
 
 
