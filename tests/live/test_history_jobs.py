@@ -352,8 +352,10 @@ def test_records_that_cannot_be_read_end_no_job(
     assert listed(summary) == damaged.offsets(topics.raw)
     assert by_table(folder) == by_table(clean)
 
-    whole, clean = jobs.run(reprocess, "raw", world.source, into="rows", gtids=None, pieces=3)
-    summary, folder = jobs.run(reprocess, "raw", damaged.source, into="rows", gtids=None, pieces=3)
+    options = {"into": "rows", "gtids": None, "pieces": 3}
+    options |= {"table_format": "parquet", "catalog": None, "warehouse": None}
+    whole, clean = jobs.run(reprocess, "raw", world.source, **options)
+    summary, folder = jobs.run(reprocess, "raw", damaged.source, **options)
     assert listed(summary) == damaged.offsets(topics.raw, *catalog)
     rows = [
         sorted((name.partition("/schema=")[0], told["rows"]) for name, told in one["tables"].items())
