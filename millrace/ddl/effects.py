@@ -327,7 +327,9 @@ class _Table:
                 at = self._at(each.column)
                 self._columns[at] = replace(self._columns[at], hidden=each.hidden)
             elif isinstance(each, ddl.SetDefault) and (found := self._find(each.column)) is not None:
-                self._columns[found] = replace(self._columns[found], default=kept_default(each.default))
+                column = self._columns[found]
+                told = not ddl.is_bits(each.default) or column.column_type.startswith("bit")
+                self._columns[found] = replace(column, default=kept_default(each.default) if told else None)
         for each in operations:
             if isinstance(each, ddl.AddIndex):
                 self.add_index(each.index)

@@ -40,6 +40,7 @@ __all__ = [
     "SetHidden",
     "SetOptions",
     "TableOptions",
+    "is_bits",
     "parse",
 ]
 
@@ -1008,6 +1009,11 @@ _BITS: Final = re.compile("[01]+", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
+def is_bits(default: str | None) -> bool:
+    """Tell whether a default is written b'101'."""
+    return default is not None and default.startswith("b'")
+
+
 def _literal(tokens: Tokens) -> tuple[str | None, bool]:
     """Take a default: the text of a literal, None for NULL, and whether it is computed instead."""
     taken = tokens.taken(_skip_default)
@@ -1018,13 +1024,20 @@ def _literal(tokens: Tokens) -> tuple[str | None, bool]:
         return {"NULL": None, "TRUE": "1", "FALSE": "0"}[last.upper], False
     if last.kind == "string" and not signs:
         return last.text, False
-    if last.kind == "string" and sign.upper() == "B" and _BITS.fullmatch(last.text):
+    if (
+        last.kind == "string"
+        and [token.kind for token in signs] == ["word"]
+        and sign.upper() == "B"
+        and _BITS.fullmatch(last.text)
+    ):
         return f"b'{last.text}'", False
     return (text, False) if _NUMBER.fullmatch(text) else (None, True)
 
 
 def _default(tokens: Tokens, column: ColumnSpec) -> None:
     column.default, column.computed = _literal(tokens)
+    if is_bits(column.default) and column.type != "bit":
+        column.default, column.computed = None, True  # the bytes that the bits are
 
 
 def _on(tokens: Tokens, _column: ColumnSpec) -> None:

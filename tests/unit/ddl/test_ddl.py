@@ -107,6 +107,7 @@ def test_one_statement(statement: str, expected: str | None) -> None:
         ("VARCHAR(9) DEFAULT ''", ""),
         ("BIT(4) DEFAULT b'101'", "b'101'"),
         ("BIT(4) DEFAULT B'101'", "b'101'"),
+        ("VARCHAR(9) DEFAULT b'1100001'", None),
         ("BINARY(4) DEFAULT x'41'", None),
         ("VARCHAR(9) DEFAULT _latin1'x'", None),
         ("VARCHAR(9) DEFAULT ('x')", None),
