@@ -105,9 +105,9 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
                 whole.add(outcome)
         if tables is not None:
             with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
-                # Rows before the first are of a transaction that the slice may have only the end of.
-                begins = cuts[0].start == one.first or into == "events"
-                start = cuts[0].start if begins else whole.first_offset
+                # What lies before the first record may need what lies before the slice, or is no longer held:
+                # the head of a transaction, or the format description of a log.
+                start = whole.first_offset if cuts[0].start else 0
                 part = Slice(cuts[-1].end if start is None else start, cuts[-1].end, whole.unfinished)
                 stage(tables, part, into, folder, whole.files)
             job.remove(f"{folder.removeprefix(job.folder)}/{into}".lstrip("/"))

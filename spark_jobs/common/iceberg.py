@@ -54,6 +54,9 @@ _PROPERTIES: Final = {
     "write.spark.fanout.enabled": "true",
 }
 _BRANCH: Final = "millrace_"
+_KEPT_MS: Final = 7 * 24 * 3600 * 1000
+"""How old the last snapshot of a branch must be for Iceberg's expire_snapshots to remove it."""
+
 _WIDENS: Final = {(IntegerType(), LongType()), (FloatType(), DoubleType())}
 
 
@@ -165,9 +168,8 @@ class IcebergTables:
             self._staged.remove(name)
             table.refresh()
             snapshots[_shown(name)] = int(table.currentSnapshot().snapshotId())
-            # Those of runs that were killed: main has left them behind, so that they lead nowhere.
-            for branch in [one for one in table.refs().keySet() if one.startswith(_BRANCH)]:
-                table.manageSnapshots().removeBranch(branch).commit()
+            # No other: it may be that of a run at work.
+            table.manageSnapshots().removeBranch(self._branch).commit()
         return snapshots
 
     def discard(self) -> None:
@@ -214,7 +216,8 @@ class IcebergTables:
         self._load(name).updateSchema().unionByNameWith(wanted).commit()
 
     def _begin(self, name: str) -> None:
-        self._load(name).manageSnapshots().createBranch(self._branch).commit()
+        branches = self._load(name).manageSnapshots().createBranch(self._branch)
+        branches.setMaxRefAgeMs(self._branch, _KEPT_MS).commit()
         self._staged.append(name)
 
     def _has_rows(self, name: str, part: Slice) -> bool:

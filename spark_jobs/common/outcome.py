@@ -56,7 +56,7 @@ class Outcome:
     """Raw offset, key, class of the error, its text."""
 
     first_offset: int | None = None
-    """The first raw offset that a record of rows, transactions or DDL is made of."""
+    """The first raw offset that a record of events, rows, transactions or DDL is made of."""
 
     unfinished: list[tuple[int, int]] = field(default_factory=list)
     """First and last raw offset of each transaction of which the piece has the begin and not the end."""
@@ -286,6 +286,7 @@ class PieceWriter:
             head = {**schema, "fields": [*parts[:-1], {"name": _EVENT, "type": "long"}]}
             self._heads = AvroColumns(head, whole=False)
         branches = self._heads.read(values).column(_EVENT).to_pylist()
+        self._outcome.made_of([record[2] for record in records])
         by_branch: dict[int, tuple[list[bytes], list[int]]] = {}
         for branch, value, record in zip(branches, values, records, strict=True):
             same, offsets = by_branch.setdefault(branch, ([], []))
