@@ -90,7 +90,9 @@ def test_services_and_run_carry_a_source_in_turns(world: RowsWorld) -> None:
                 wait_until_owned(world, process, *SERVICES)
                 with world.service("rowmapper"):
                     assert process.wait(120) == 6
-                    with world.services("reader", "decoder"):
+                    with world.services("reader", "decoder") as successors:
+                        for name, successor in zip(("reader", "decoder"), successors, strict=True):
+                            wait_until_owned(world, successor, name)
                         world.wait_for_row("orders", 2 * orders.count)
         run(world, WORK)
         with world.service("run"):
