@@ -3,8 +3,8 @@
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import fastavro
 
@@ -160,10 +160,15 @@ def deserialize(registry: SchemaStore, data: bytes) -> Any:
     return read_record(body, _parsed(registry, schema_id))
 
 
-@lru_cache(maxsize=4096)
+_PARSED: Final[WeakKeyDictionary[SchemaStore, dict[int, Any]]] = WeakKeyDictionary()
+
+
 def _parsed(registry: SchemaStore, schema_id: int) -> Any:
     """Parse a schema once for all of its records, which takes longer than reading one."""
-    return fastavro.parse_schema(registry.schema(schema_id))
+    known = _PARSED.setdefault(registry, {})
+    if schema_id not in known:
+        known[schema_id] = fastavro.parse_schema(registry.schema(schema_id))
+    return known[schema_id]
 
 
 def read_record(body: bytes, schema: Any) -> Any:
