@@ -16,6 +16,7 @@ from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import KafkaSettings
 
 __all__ = [
+    "CONNECT_S",
     "KAFKA_LOG",
     "TRANSACTION_TIMEOUT_S",
     "AdminClient",
@@ -35,9 +36,11 @@ KAFKA_LOG = logging.getLogger("millrace.kafka.librdkafka")
 TRANSACTION_TIMEOUT_S: Final = 30.0
 """How long a transaction may be open before its coordinator ends it."""
 
+CONNECT_S: Final = 2.0
+"""How long to wait for a first connection where what needs it says itself that there is none."""
+
 _POLL_S = 0.2
 _END_MS: Final = 10
-_CONNECT_S: Final = 2.0
 
 
 @contextmanager
@@ -155,7 +158,7 @@ def admin_client(settings: KafkaSettings) -> AdminClient:
     """
     admin = AdminClient(client_config(settings), logger=KAFKA_LOG)
     with suppress(KafkaException):  # what is asked for then says why
-        answer_of(admin.describe_cluster(request_timeout=_CONNECT_S), _CONNECT_S)
+        answer_of(admin.describe_cluster(request_timeout=CONNECT_S), CONNECT_S)
     return admin
 
 

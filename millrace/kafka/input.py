@@ -9,10 +9,10 @@ from typing import Final, Self
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millrace.avro.service_state import InputRecord
-from millrace.kafka.client import consumer_config
+from millrace.kafka.client import CONNECT_S, consumer_config
 from millrace.kafka.errors import BrokerError, InputLostError, is_passing, translated
 from millrace.kafka.messages import PartitionReader, open_consumer
-from millrace.kafka.state import newest_offset, oldest_offset
+from millrace.kafka.state import held_range, oldest_offset
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
@@ -24,7 +24,6 @@ _LAG_EVERY_S: Final = 0.5
 _REREAD_BATCH: Final = 100
 """Few, since what is read again is mostly large."""
 _BATCH: Final = 5000
-_CONNECT_S: Final = 2.0
 _SILENCE_S: Final = 60.0
 
 
@@ -61,16 +60,16 @@ class InputReader:
 
         ``advice`` says what to do where records were deleted.
         """
-        first, end = self.first_offset(), newest_offset(self._settings, self.topic)
-        if offset < first:
+        held = held_range(self._settings, self.topic)
+        if offset < held.start:
             raise InputLostError(
-                f"records {offset} to {first - 1} of {self.topic} were deleted before they were read; "
+                f"records {offset} to {held.start - 1} of {self.topic} were deleted before they were read; "
                 f"{advice}"
             )
-        if offset > end:
+        if offset > held.stop:
             raise InputLostError(
-                f"{self.topic} ends at offset {end}, but was read to {offset}: its end was lost, or it is "
-                "another topic now. docs/operations.md says what to do ('A topic that changed')"
+                f"{self.topic} ends at offset {held.stop}, but was read to {offset}: its end was lost, or it "
+                "is another topic now. docs/operations.md says what to do ('A topic that changed')"
             )
         self.jump(offset)
 
@@ -85,7 +84,7 @@ class InputReader:
             self._messages = self._open()
             # It asks for the leader of what it is assigned when it connects, and after that once a second.
             with contextlib.suppress(KafkaException):  # reading then says why
-                self._consumer.list_topics(self.topic, timeout=_CONNECT_S)
+                self._consumer.list_topics(self.topic, timeout=CONNECT_S)
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
     def rest(self) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from millrace.contract import HEADER_CHUNK
 from millrace.kafka.read import read_topic, record_of
-from millrace.kafka.state import newest_offset, oldest_offset
+from millrace.kafka.state import held_range, oldest_offset
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
@@ -22,7 +22,8 @@ def last_whole(
     Of a record in chunks the first must be wanted, and all must be there. The topic is read backwards in
     growing strides.
     """
-    low, end = oldest_offset(settings, topic), newest_offset(settings, topic)
+    held = held_range(settings, topic)
+    low, end = held.start, held.stop
     stride, start = _FIRST_STRIDE, end
     while start > low:
         start = max(low, end - stride)

@@ -28,6 +28,7 @@ from millrace.stage import Record, Target
 __all__ = [
     "HEADER_OWNER",
     "StoredState",
+    "held_range",
     "last_record",
     "last_records",
     "newest_offset",
@@ -111,7 +112,7 @@ def last_records(
     found: dict[Target, Record] = {}
     if not left:
         return found
-    # It asks for the leaders of what it is assigned when it connects, and after that once a second.
+    # Made last: a consumer asks for leaders when it connects, by which time it should be assigned something.
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated("reading the ends of topics"):
@@ -135,6 +136,11 @@ def oldest_offset(settings: KafkaSettings, topic: str) -> int:
     partition = TopicPartition(topic, 0)
     with translated(f"looking up the start of {topic}"):
         return earliest_offsets(admin_client(settings), [partition])[partition]
+
+
+def held_range(settings: KafkaSettings, topic: str) -> range:
+    """Give the offsets that partition 0 holds, open transactions included."""
+    return held_offsets(admin_client(settings), {topic: 1})[topic, 0]
 
 
 def newest_offset(settings: KafkaSettings, topic: str) -> int:

@@ -15,7 +15,7 @@ from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import SourcePosition, Topics
 from millrace.kafka.read import read_topic
-from millrace.kafka.state import newest_offset, oldest_offset, read_state
+from millrace.kafka.state import held_range, read_state
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.names import log_file_name
 from millrace.mysql.status import log_status
@@ -131,10 +131,10 @@ def wait_until_mapped(
 
 def _last_offset(kafka: KafkaSettings, topic: str) -> int:
     """Give the offset of the last committed record, -1 where there is none."""
-    low, end = oldest_offset(kafka, topic), newest_offset(kafka, topic)
-    stride, start = _FIRST_STRIDE, end
-    while start > low:
-        start = max(low, start - stride)
+    held = held_range(kafka, topic)
+    stride, start = _FIRST_STRIDE, held.stop
+    while start > held.start:
+        start = max(held.start, start - stride)
         found = -1
         for message in read_topic(kafka, topic, start=start):
             found = message.offset() or 0
