@@ -77,6 +77,11 @@ class ColumnDefinition:
     hidden: bool = False
     default: str | None = None
 
+    @property
+    def current_charset(self) -> str | None:
+        """The character set by the name that servers have for it now."""
+        return None if self.charset is None else current_name(self.charset)
+
     def travels_as(self, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
         """Give what a table map has of the column; None where its type is not known."""
         column = CatalogColumn(SqlType.parse(self.column_type), self.charset, len(self.members or ()))
@@ -266,7 +271,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
             f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
             f" but {_shown(column)} in the table map"
         )
-    charset = _charset(definition) or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
+    charset = definition.current_charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
     members = definition.members if column.members is None else column.members
     if column.charset is not None and definition.charset is not None and column.charset != charset:
         raise SchemaMismatchError(
@@ -341,12 +346,8 @@ def _columns(
     return columns_of(table_map, server_version=server_version)
 
 
-def _charset(definition: ColumnDefinition) -> str | None:
-    return None if definition.charset is None else current_name(definition.charset)
-
-
 def _agrees(column: Column, definition: ColumnDefinition) -> bool:
-    charset = _charset(definition)
+    charset = definition.current_charset
     same_sign = column.unsigned == definition.unsigned or column.type is ColumnType.YEAR
     return same_sign and (column.charset is None or charset is None or column.charset == charset)
 

@@ -24,7 +24,6 @@ from millrace.binlog.columns.charsets import (
     BINARY,
     charset,
     collation_of_charset,
-    current_name,
 )
 from millrace.binlog.columns.column import (
     Column,
@@ -171,8 +170,9 @@ def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
     if found is None:
         raise UnsupportedError(f"column {definition.name}: the type {definition.column_type} is not known")
     kind, metadata = found
-    named = definition.charset and current_name(definition.charset)
-    character_set = named or (BINARY if kind in _FULL[True].character | MEMBER_TYPES else None)
+    character_set = definition.current_charset or (
+        BINARY if kind in _FULL[True].character | MEMBER_TYPES else None
+    )
     return Column(
         definition.ordinal,
         kind,
