@@ -42,11 +42,14 @@ def _before_additions(name: str) -> dict[bytes, Any]:
     additions there is a schema before each. Records by these are read with the defaults of the fields. A
     field whose type was widened with the first addition has the earlier one in ``before``.
     """
-    additions: set[int] = set()
+
+    def additions(schema: Any) -> set[int]:
+        parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+        own = {int(schema["added"])} if isinstance(schema, dict) and "added" in schema else set()
+        return own.union(*map(additions, parts))
 
     def without(schema: Any, since: int) -> Any:
         if isinstance(schema, list):
-            additions.update(int(each.get("added", 0)) for each in schema if isinstance(each, dict))
             return [
                 without(each, since)
                 for each in schema
@@ -57,8 +60,8 @@ def _before_additions(name: str) -> dict[bytes, Any]:
             return {key: without(value, since) for key, value in {**schema, **earlier}.items()}
         return schema
 
-    without(load_schema(name), 1 << 31)
-    earlier = [without(load_schema(name), since) for since in sorted(additions - {0}) or [1]]
+    now = load_schema(name)
+    earlier = [without(now, since) for since in sorted(additions(now)) or [1]]
     return {_fingerprint(schema): fastavro.parse_schema(schema) for schema in earlier}
 
 
