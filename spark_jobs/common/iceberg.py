@@ -2,8 +2,8 @@
 
 Files of Parquet that executors have left are staged: each table gets a branch, on which the rows of the slice
 are deleted and those of the files appended. :meth:`IcebergTables.publish` then lets ``main`` of each table go
-on to its branch. So a run that is killed leaves every table with the rows that it had, or with those of the
-slice made anew; and a slice that is made twice is there once.
+on to its branch. So a run that is killed leaves every table with the rows that it had, or with what
+this run has made of the slice; and a slice that is made twice is there once.
 
 The columns of a table are those of all schemas that it has had. A type gives way to a wider one, as Iceberg
 knows it; a column whose new type is none is one more column, which its type is a part of the name of.
@@ -131,8 +131,8 @@ class IcebergTables:
         elif whole != known:
             self._evolve(name, whole)
         self._begin(name)
-        self._delete(name, part)
-        target = f"{name}.{_quoted(f'branch_{self._branch}')}"
+        if self._has_rows(name, part):
+            self._delete(name, part)
         for paths, written, read in _readings(groups, schemas, renamed, whole):
             frame = self._spark.read.schema(written).parquet(*paths)
             if read != written:
@@ -140,7 +140,7 @@ class IcebergTables:
                 columns = [sf.col(name) for name in written.names]
                 named = zip(columns, read.fields, strict=True)
                 frame = frame.select([column.cast(to.dataType).alias(to.name) for column, to in named])
-            frame.to(whole).writeTo(target).append()
+            frame.to(whole).writeTo(self._on_branch(name)).append()
 
     def clear(self, part: Slice, *, events: bool, but: Sequence[str]) -> None:
         """Empty a slice of all tables of rows, or of that of events, but of some, on their branches."""
@@ -233,9 +233,12 @@ class IcebergTables:
             files.close()
 
     def _delete(self, name: str, part: Slice) -> None:
-        if self._has_rows(name, part):
-            branch = f"{name}.{_quoted(f'branch_{self._branch}')}"
-            self._spark.sql(f"DELETE FROM {branch} WHERE {part.condition}")  # noqa: S608 - names are quoted
+        branch = self._on_branch(name)
+        self._spark.sql(f"DELETE FROM {branch} WHERE {part.condition}")  # noqa: S608 - names are quoted
+
+    def _on_branch(self, name: str) -> str:
+        """Name a table as it is on the branch of the run."""
+        return f"{name}.{_quoted(f'branch_{self._branch}')}"
 
 
 def united(known: StructType, found: StructType) -> tuple[StructType, StructType]:
