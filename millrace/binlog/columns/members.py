@@ -133,7 +133,7 @@ class Enum(_MemberCodec):
         return None if texts is None else Native(NativeKind.MEMBER, texts=(b"", *texts))
 
     def from_default(self, text: str) -> int:
-        """Take a member as the type has it; raise ValueError for one in other letters."""
+        """Take a member as the type has it; raise ValueError for one spelled otherwise."""
         return 1 + (self.members or ()).index(text)
 
     def text(self, value: int) -> str | bytes:

@@ -552,7 +552,7 @@ def test_names_that_a_statement_has_changed():
 
 @pytest.mark.parametrize("named", [True, False])
 def test_defaults_that_a_statement_has_changed(named):
-    """No table map says a default, so a table is bound anew when the history has another one."""
+    """No table map says a default, so a table is bound again when the history has another one."""
     made = log(named=named).begin().insert("a", (1, "x")).commit()
     insert_again(made, 2, "ALTER TABLE a ALTER COLUMN note SET DEFAULT 'none'")
     insert_again(made, 3, "ALTER TABLE a ALTER COLUMN note DROP DEFAULT")
