@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from millrace.local import Component, Kafka, MariaDB, MissingLibraryError, MySQL, Registry
 from millrace.local.errors import ComponentDiedError
+from millrace.mysql.catalog import SYSTEM_DATABASES
 
 # How long an example takes says how busy the machine is, no more.
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,6 +103,16 @@ def mariadb(pytestconfig: pytest.Config) -> Iterator[MariaDB]:
 def database(request: pytest.FixtureRequest) -> MySQL | MariaDB:
     """The test runs once on each kind of server."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_databases_left(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Drop what the tests of a module leave on the shared servers: the next ones may look at all of it."""
+    yield
+    for component in pytestconfig.stash[_running]:
+        if isinstance(component, MySQL | MariaDB):
+            left = {name for (name,) in component.query("SHOW DATABASES")} - SYSTEM_DATABASES
+            component.execute(*(f"DROP DATABASE `{name}`" for name in sorted(left)))
 
 
 @pytest.fixture(autouse=True)

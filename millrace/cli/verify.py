@@ -23,6 +23,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
+from millrace.mysql.catalog import SYSTEM_DATABASES
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.server_log import ServerAddress, ServerLog, is_server
 from millrace.mysql.settings import MysqlSettings
@@ -50,7 +51,6 @@ from millrace.verify.tables import (
 __all__ = ["verify"]
 
 _DIFFERENT: Final = 1
-_SYSTEM: Final = {"information_schema", "mysql", "performance_schema", "sys"}
 
 
 def _say(text: str, *, err: bool = False) -> None:
@@ -306,7 +306,7 @@ def _with_topics(
     owners: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     passed: set[str] = set()
     for database in database_names(connection):
-        for table in () if database in _SYSTEM else table_names(connection, database):
+        for table in () if database in SYSTEM_DATABASES else table_names(connection, database):
             earlier = history.of_table(database, table, ()).topics(topic_of)
             if not topics.isdisjoint(earlier) and selection.selects(database, table):
                 owners[topic_of(database, table)].append((database, table))

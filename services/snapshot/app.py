@@ -35,7 +35,7 @@ from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
-from millrace.mysql.catalog import read_definition, read_definitions
+from millrace.mysql.catalog import SYSTEM_DATABASES, read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError
 from millrace.rowmapper.json_format import envelope_of
@@ -54,7 +54,6 @@ from services.snapshot.signals import signalled_tables
 
 __all__ = ["main"]
 
-_SYSTEM: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
 _POLL_S: Final = 0.5
 _LOG_EVERY_S: Final = 10.0
 _RETRIES: Final = 30
@@ -518,7 +517,9 @@ def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
 
     wanted = settings.snapshot
     return (
-        database not in _SYSTEM and (not wanted.tables or named(wanted.tables)) and not named(wanted.exclude)
+        database not in SYSTEM_DATABASES
+        and (not wanted.tables or named(wanted.tables))
+        and not named(wanted.exclude)
     )
 
 
