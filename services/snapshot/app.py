@@ -42,6 +42,8 @@ from millrace.rowmapper.json_format import envelope_of
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
+from millrace.runtime.settings import parts_of
+from millrace.selection.tables import is_excluded
 from millrace.snapshot.images import SESSION
 from millrace.snapshot.tables import Chunk, TableGoneError, TableRows, key_columns, split_key
 from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, Within, choose_method
@@ -518,6 +520,7 @@ def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
     wanted = settings.snapshot
     return (
         database not in SYSTEM_DATABASES
+        and not is_excluded(parts_of(settings.topics.raw_exclude), database, table)
         and (not wanted.tables or named(wanted.tables))
         and not named(wanted.exclude)
     )
