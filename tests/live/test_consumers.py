@@ -1,8 +1,11 @@
 """Others read row topics: the recipes of docs/consumers.md, on a table whose schema changes."""
 
 import datetime as dt
+import re
+import subprocess
 import sys
 import time
+import warnings
 from decimal import Decimal
 
 import pytest
@@ -11,6 +14,9 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millrace.avro.records import deserialize
+from millrace.local.artifacts import fetch
+from millrace.local.java import find_java
+from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
 from .test_deadletter import millrace
@@ -65,6 +71,33 @@ def test_confluents_deserializer_reads_every_version(world, registry):
         {**last, "note": "n", "at": None},
         {**last, "remark": "r"},
     ]
+    assert_java_reads(world, registry)
+
+
+def assert_java_reads(world, registry):
+    """The recipe of the documentation, where there is a Java that can compile it."""
+    java = find_java(17, 21)
+    if "jdk.compiler" not in subprocess.check_output([java.program, "--list-modules"], text=True):
+        warnings.warn("no Java with a compiler: its recipe was not run", stacklevel=2)
+        return
+    found = re.search(r"```java\n(.*?)```", (PROJECT / "docs" / "consumers.md").read_text(), re.DOTALL)
+    text = found[1]
+    for placeholder, value in {
+        "kafka:9092": world.settings.bootstrap_servers,
+        "http://registry:8080": registry.url.removesuffix("/apis/ccompat/v7"),
+        "shop.shop.orders": world.topics.table(world.database, "a"),
+    }.items():
+        assert text.count(placeholder) == 1
+        text = text.replace(placeholder, value)
+    program = world.folder / "Rows.java"
+    program.write_text(text)
+    command = [java.program, "-cp", f"{fetch('connect-avro')}/*", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.partition("} ")[2][0] for line in lines] == ["c", "c", "c", "u"], lines
+    assert '"kind": "y"' in lines[0]
+    assert '"remark": "r"' in lines[3]
 
 
 def test_an_incompatible_schema_gets_another_topic(world):
