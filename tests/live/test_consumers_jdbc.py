@@ -10,7 +10,7 @@ import re
 import struct
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,11 @@ from typing import Any, Self
 
 import pytest
 
+from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.local.connect import Connect
 from millrace.local.database import DatabaseServer
+from millrace.runtime.settings import KafkaSettings
 from millrace.snapshot.images import quoted_name
 from tests.shared import PROJECT
 
@@ -274,7 +276,7 @@ def recipe() -> dict[str, str]:
 def connect(kafka: Kafka) -> Iterator[Connect]:
     # A task whose put has failed says so when its offsets are due.
     settings = {"offset.flush.interval.ms": "2000"}
-    with Connect(kafka, "debezium-jdbc", "connect-avro", settings=settings) as worker:
+    with Connect(kafka, "debezium", "debezium-jdbc", "connect-avro", settings=settings) as worker:
         yield worker
 
 
@@ -356,13 +358,26 @@ def rows_of(server: DatabaseServer, database: str, table: str) -> list[list[Any]
     return sorted(texts, key=repr)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """A database, and the topics of its tables."""
+
+    server: DatabaseServer
+    database: str
+    topic: Callable[[str], str]
+
+    @classmethod
+    def of(cls, world: RowsWorld) -> Self:
+        return cls(world.server, world.database, lambda table: world.topics.table(world.database, table))
+
+
 class Sink:
     """A connector that writes tables into a database of its own on a server."""
 
     def __init__(
         self,
         connect: Connect,
-        world: RowsWorld,
+        origin: Origin,
         registry: Registry,
         server: DatabaseServer,
         tables: Sequence[str],
@@ -371,13 +386,13 @@ class Sink:
         **settings: str,
     ) -> None:
         self.connect = connect
-        self.world = world
+        self.origin = origin
         self.server = server
         self.tables = tables
         self.database = f"sink_{uuid.uuid4().hex[:8]}"
         self.config = {
             **recipe(),
-            "topics": ",".join(world.topics.table(world.database, table) for table in tables),
+            "topics": ",".join(map(origin.topic, tables)),
             "connection.url": f"jdbc:{server.flavor}://{server.host}:{server.port}/{self.database}",
             "connection.username": "sink",
             "connection.password": PASSWORD,
@@ -387,15 +402,14 @@ class Sink:
             **settings,
         }
         for side in ("key", "value"):
-            url = registry.url.replace("/apis/ccompat/v7", "/apis/registry/v2")
-            self.config[f"{side}.converter.apicurio.registry.url"] = url
+            self.config[f"{side}.converter.apicurio.registry.url"] = apicurio(registry)
         server.execute(f"CREATE DATABASE {self.database} CHARACTER SET utf8mb4")
         if made_before:
             self._make_tables()
 
     def _make_tables(self) -> None:
         with self.server.connect(database=self.database) as connection, connection.cursor() as cursor:
-            for statement in work(self.world.server.flavor):
+            for statement in work(self.origin.server.flavor):
                 if any(statement.startswith(definitions(table)) for table in self.tables):
                     cursor.execute(statement)
 
@@ -411,7 +425,7 @@ class Sink:
         """Rows of the source and of the sink, of the tables that are not equal."""
         found = {
             table: (
-                rows_of(self.world.server, self.world.database, table),
+                rows_of(self.origin.server, self.origin.database, table),
                 rows_of(self.server, self.database, table),
             )
             for table in tables
@@ -433,6 +447,15 @@ class Sink:
             time.sleep(0.3)
         return trace
 
+    def arrives(self) -> bool:
+        """Tell whether the tables come to be equal, rather than that the task fails or goes on without."""
+        deadline = time.monotonic() + 60
+        while self.differences(self.tables):
+            if self.connect.failure(self.database) is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.5)
+        return True
+
     def wait_for_rows(self, expected: Sequence[Sequence[Any]]) -> None:
         """Wait until the table has rows that are not the source's."""
         (table,) = self.tables
@@ -441,7 +464,12 @@ class Sink:
             self.connect.check_task(self.database)
             assert time.monotonic() < deadline, found
             time.sleep(0.3)
-        assert found != rows_of(self.world.server, self.world.database, table)
+        assert found != rows_of(self.origin.server, self.origin.database, table)
+
+
+def apicurio(registry: Registry) -> str:
+    """The address of the interface that Apicurio's converter speaks."""
+    return registry.url.replace("/apis/ccompat/v7", "/apis/registry/v2")
 
 
 def arriving(source: str, sink: str, tables: str) -> list[str]:
@@ -482,7 +510,15 @@ def test_what_arrives_and_what_does_not(
         def running(names: Sequence[str], **settings: str) -> Sink:
             made_before = tables == "given"
             return stack.enter_context(
-                Sink(connect, world, registry, sinks[sink], names, made_before=made_before, **settings)
+                Sink(
+                    connect,
+                    Origin.of(world),
+                    registry,
+                    sinks[sink],
+                    names,
+                    made_before=made_before,
+                    **settings,
+                )
             )
 
         every = running(arriving(source, sink, tables))
@@ -514,7 +550,7 @@ def test_dates_in_keys_arrive_in_the_form_of_debezium(
             world.wait_for_start()
             write(world, dates())
         for sink in sinks.values():
-            with Sink(connect, world, registry, sink, names, made_before=False) as running:
+            with Sink(connect, Origin.of(world), registry, sink, names, made_before=False) as running:
                 running.wait_until_equal()
 
 
@@ -526,6 +562,87 @@ def dates() -> Iterator[str]:
         yield from changes_of_key(kind.partition("(")[0].lower(), column, rows)
     for sql_type in TEMPORAL:
         yield from changes_of_type(sql_type, TYPES[sql_type])
+
+
+ARRIVING_FROM_DEBEZIUM = {"DATE, DATETIME or TIMESTAMP in the key"}
+"""As they do with MILLRACE_ROWS_TEMPORAL=debezium."""
+
+
+@pytest.fixture
+def sent(connect: Connect, registry: Registry, mysql: MySQL, source_name: str) -> Iterator[Origin]:
+    """A database with the tables that do not arrive, and the topics to which Debezium sends them."""
+    database = source_name.replace("-", "_")
+    mysql.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
+    converter = {name: value for name, value in recipe().items() if ".converter" in name}
+    for side in ("key", "value"):
+        converter[f"{side}.converter.apicurio.registry.url"] = apicurio(registry)
+        converter[f"{side}.converter.apicurio.registry.auto-register"] = "true"
+    config = {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.hostname": mysql.host,
+        "database.port": str(mysql.port),
+        "database.user": mysql.user,
+        "database.password": mysql.password,
+        "database.server.id": "5401",
+        "database.include.list": database,
+        "topic.prefix": source_name,
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "snapshot.mode": "no_data",
+        "snapshot.locking.mode": "none",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        "schema.history.internal.file.filename": str(connect.folder / f"history-{source_name}"),
+        "include.schema.changes": "false",
+        "schema.name.adjustment.mode": "avro",
+        "field.name.adjustment.mode": "avro",
+        **converter,
+    }
+    connect.begin(source_name, config)
+    deadline = time.monotonic() + 240
+    while "Connected to binlog at" not in connect.log_file.read_text(errors="replace"):
+        connect.check_task(source_name)
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    with mysql.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
+        for limit in LIMITS.values():
+            if "mysql" in limit.sources:
+                for statement in statements(limit.statements):
+                    cursor.execute(statement)
+    yield Origin(
+        mysql, database, lambda table: re.sub("[^a-zA-Z0-9._-]", "_", f"{source_name}.{database}.{table}")
+    )
+    connect.end(source_name)
+    mysql.execute(f"DROP DATABASE {database}")
+
+
+def test_what_does_not_arrive_arrives_no_better_from_debezium(
+    sent: Origin,
+    source_name: str,
+    kafka: Kafka,
+    registry: Registry,
+    connect: Connect,
+    sinks: dict[str, DatabaseServer],
+) -> None:
+    """The same sink, fed by Debezium's own connector for MySQL."""
+    limits = {what: limit for what, limit in LIMITS.items() if "mysql" in limit.sources}
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    deadline = time.monotonic() + 120
+    while not all(list(read_topic(settings, sent.topic(limit.table))) for limit in limits.values()):
+        connect.check_task(source_name)
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    with ExitStack() as stack:
+        running = {
+            (what, flavor): stack.enter_context(
+                Sink(connect, sent, registry, server, [limit.table], made_before=False)
+            )
+            for what, limit in limits.items()
+            for flavor, server in sinks.items()
+            if limit.applies("mysql", flavor, "made")
+        }
+        arrived = {what for (what, _), sink in running.items() if sink.arrives()}
+    assert arrived == ARRIVING_FROM_DEBEZIUM
 
 
 def test_the_limits_are_those_of_the_docs() -> None:
