@@ -22,14 +22,13 @@ from millrace.avro.column_attributes import with_attributes
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.binlog.columns import AvroOptions, codec_of
-from millrace.binlog.table import TableDefinition
+from millrace.binlog.table import TableDefinition, column_of
 from millrace.ddl import MISSING, State, Unknown
 from millrace.kafka.producer import TransactionalProducer
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.mysql.catalog import read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.runtime.settings import RegistrySettings
-from millrace.snapshot.images import column_of
 from millrace.verify.tables import compare_tables
 from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
