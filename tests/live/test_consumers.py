@@ -2,7 +2,6 @@
 
 import datetime as dt
 import sys
-import time
 from decimal import Decimal
 
 import pytest
@@ -11,6 +10,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millrace.avro.records import deserialize
+from tests.service_process import wait_for
 
 from .rows_world import SERVICES, RowsWorld
 from .test_deadletter import millrace
@@ -101,10 +101,7 @@ def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
     done = topic.removesuffix("a") + "done"
 
     def wait_for_done(count):
-        deadline = time.monotonic() + 240
-        while len(world.messages(done)) < count:
-            assert time.monotonic() < deadline, world.log("rowmapper")
-            time.sleep(0.3)
+        wait_for(lambda: len(world.messages(done)) >= count, None, lambda: world.log("rowmapper"))
 
     with world.services(*SERVICES):
         world.wait_for_start()

@@ -8,7 +8,6 @@ row the same as a table in the docs.
 import json
 import re
 import struct
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.local.connect import Connect
 from millrace.local.database import DatabaseServer
 from millrace.snapshot.images import quoted_name
+from tests.service_process import wait_for
 from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
@@ -420,28 +420,29 @@ class Sink:
 
     def wait_until_equal(self) -> None:
         left: dict[str, Any] = dict.fromkeys(self.tables)
-        deadline = time.monotonic() + 240
-        while left := self.differences(list(left)):
+
+        def is_equal() -> bool:
+            nonlocal left
             self.connect.check_task(self.database)
-            assert time.monotonic() < deadline, left
-            time.sleep(0.5)
+            left = self.differences(list(left))
+            return not left
+
+        wait_for(is_equal, None, lambda: str(left))
 
     def wait_for_failure(self) -> str:
-        deadline = time.monotonic() + 120
-        while (trace := self.connect.failure(self.database)) is None:
-            assert time.monotonic() < deadline, self.differences(self.tables)
-            time.sleep(0.3)
-        return trace
+        return wait_for(lambda: self.connect.failure(self.database), None, "a failure")
 
     def wait_for_rows(self, expected: Sequence[Sequence[Any]]) -> None:
         """Wait until the table has rows that are not the source's."""
         (table,) = self.tables
-        deadline = time.monotonic() + 120
-        while (found := rows_of(self.server, self.database, table)) != [list(row) for row in expected]:
+        wanted = [list(row) for row in expected]
+
+        def found() -> bool:
             self.connect.check_task(self.database)
-            assert time.monotonic() < deadline, found
-            time.sleep(0.3)
-        assert found != rows_of(self.world.server, self.world.database, table)
+            return rows_of(self.server, self.database, table) == wanted
+
+        wait_for(found, None, lambda: str(rows_of(self.server, self.database, table)))
+        assert wanted != rows_of(self.world.server, self.world.database, table)
 
 
 def arriving(source: str, sink: str, tables: str) -> list[str]:

@@ -14,6 +14,7 @@ from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
 from millrace.runtime.exit_codes import ExitCode
+from tests.service_process import wait_for
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_deadletter import millrace
@@ -110,10 +111,7 @@ def state(world):
 def wait_until_merged(world):
     """Wait until all that the snapshot topic holds is in the row topics."""
     last = last_record(world.settings, world.topics.snapshot)
-    deadline = time.monotonic() + 120
-    while merged(world).offset <= last.offset:
-        assert time.monotonic() < deadline, (merged(world), last.offset, world.log("rowmapper"))
-        time.sleep(0.2)
+    wait_for(lambda: merged(world).offset > last.offset, None, lambda: world.log("rowmapper"))
     assert merged(world).refused == 0
 
 
@@ -194,10 +192,7 @@ def test_a_paused_snapshot_waits_and_resumes(world):
 
 
 def wait_until(world, met):
-    deadline = time.monotonic() + 120
-    while not met():
-        assert time.monotonic() < deadline, [log.read_text()[-2000:] for log in world.folder.glob("*.log")]
-        time.sleep(0.1)
+    wait_for(met, None, lambda: str([log.read_text()[-2000:] for log in world.folder.glob("*.log")]))
 
 
 def progress(world):
