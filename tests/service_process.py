@@ -62,7 +62,7 @@ class ServiceProcess(subprocess.Popen[bytes]):
             self._errors.close()
 
     def __str__(self) -> str:
-        command = " ".join(map(str, self.args))  # type: ignore[arg-type, union-attr]  # always a list
+        command = " ".join(map(str, self.args))
         return f"{command} ended with {self.poll()}: {self.error_output}\n{self.output[-_SHOWN:]}"
 
 

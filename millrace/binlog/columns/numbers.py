@@ -53,8 +53,8 @@ _WIDTHS = {
 """Size in bytes, struct code, and the name in SQL and in mysqlbinlog."""
 
 
-for _kind, (_, _, _name, _) in _WIDTHS.items():
-    in_catalog({_name: always(NoMetadata())}, _kind)
+for _kind, _entry in _WIDTHS.items():
+    in_catalog({_entry[2]: always(NoMetadata())}, _kind)
 
 
 @declare(ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG)
