@@ -292,9 +292,14 @@ def _text(value: str) -> str | dict[str, str]:
 # ------------------------------------------------------------------------------------------------- the rows
 
 
+def _is_plain(codec: ColumnCodec) -> bool:
+    """Tell whether texts and integers among a column's natural values are JSON as they are."""
+    return type(codec).to_json is ColumnCodec.to_json
+
+
 def _columns_of(table: ResolvedTable, codecs: tuple[ColumnCodec, ...]) -> Columns:
     return [
-        (column.name or "", _conversion(codec), type(codec).to_json is ColumnCodec.to_json)
+        (column.name or "", _conversion(codec), _is_plain(codec))
         for column, codec in zip(table.columns, codecs, strict=True)
     ]
 
