@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
 from tests.service_process import ServiceProcess, source_environment, started, wait_for
+from tests.shared import run_python
 
 SERVICES = ("reader", "decoder", "rowmapper")
 
@@ -75,6 +77,12 @@ class RowsWorld:
         with ExitStack() as stack:
             processes = [stack.enter_context(self.service(name, **environment)) for name in names]
             yield processes
+
+    def command(self, *arguments: str, code: int = 0, **options: Any) -> CompletedProcess[Any]:
+        """Run ``millrace`` to its end, which must be with an exit code."""
+        done = run_python("-m", "millrace.cli", *arguments, settings=self.environment, **options)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()[-3000:]

@@ -13,7 +13,6 @@ from millrace.avro.records import deserialize
 from tests.service_process import wait_for
 
 from .rows_world import SERVICES, RowsWorld
-from .test_deadletter import millrace
 
 CHANGES = (
     "CREATE TABLE a (id INT, day DATE, price DECIMAL(8,2), kind ENUM('x','y'), PRIMARY KEY (id, day))",
@@ -124,5 +123,5 @@ def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
     ]
     assert len(world.messages(topic)) == 3
     assert not world.messages(world.topics.deadletter)
-    said = millrace(world, "verify", "rows", "--idle").stdout
+    said = world.command("verify", "rows", "--idle").stdout
     assert f"{world.database}.a: 6 records, 3 rows: equal" in said

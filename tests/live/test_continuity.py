@@ -33,8 +33,7 @@ def refused(world: RowsWorld, service: str) -> str:
 
 
 def command(world: RowsWorld, *arguments: str, code: int = 0) -> str:
-    done = run_python("-m", "millrace.cli", *arguments, settings=world.environment)
-    assert done.returncode == code, done.stdout + done.stderr
+    done = world.command(*arguments, code=code)
     return str(done.stdout + done.stderr)
 
 

@@ -14,7 +14,6 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets
 from millrace.kafka.topics import delete_records
 from tests.service_process import wait_for
-from tests.shared import run_python
 
 from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, places, run
@@ -54,9 +53,7 @@ def world(kafka, registry, mysql, source_name, tmp_path):
 
 
 def reprocess(world, *arguments, code=0, answer=""):
-    done = run_python("-m", "millrace.cli", "reprocess", *arguments, settings=world.environment, input=answer)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+    return world.command("reprocess", *arguments, code=code, input=answer)
 
 
 def records(world):

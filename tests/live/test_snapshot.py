@@ -17,7 +17,6 @@ from millrace.runtime.exit_codes import ExitCode
 from tests.service_process import wait_for
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
-from .test_deadletter import millrace
 from .test_rowmapper import differences, run
 
 TABLES = """
@@ -174,14 +173,14 @@ def test_a_paused_snapshot_waits_and_resumes(world):
         world.wait_for_start()
     with world.service("snapshot", ends_with=6, **SLOWLY) as process:
         wait_until(world, lambda: progress(world) > 0)
-        assert "paused" in millrace(world, "pause").stdout
+        assert "paused" in world.command("pause").stdout
         process.wait(60)
     written = progress(world)
     assert not state(world).finished
     with world.service("snapshot") as process:
         wait_until(world, lambda: "the source is paused" in world.log("snapshot"))
         assert progress(world) == written
-        assert "resumed" in millrace(world, "resume").stdout
+        assert "resumed" in world.command("resume").stdout
         process.wait(timeout=120)
         assert process.returncode == 0, world.log("snapshot")
     with world.services(*SERVICES):

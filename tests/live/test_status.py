@@ -22,7 +22,7 @@ from millrace.runtime.settings import RegistrySettings, TopicsSettings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
 from millrace.status.lag import Lag
 from tests.service_process import ServiceProcess, wait_for
-from tests.shared import load_script, run_python
+from tests.shared import load_script
 
 from .reader_world import log_end
 from .rows_world import RowsWorld
@@ -109,9 +109,7 @@ def described(service: str) -> set[str]:
 
 
 def run_status(world: RowsWorld, *arguments: str) -> str:
-    done = run_python("-m", "millrace.cli", "status", *arguments, settings=world.environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return world.command("status", *arguments).stdout
 
 
 def test_from_the_server_to_the_rows(world, mysql):
