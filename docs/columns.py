@@ -1,64 +1,14 @@
 """Tables of ``docs/columns.md`` and ``docs/types.md`` from the column types: see ``generate.py``."""  # noqa: INP001 - a script
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
-from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnCodec, ColumnType, codec_of
+from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, ColumnCodec, codec_of
 from millrace.binlog.columns.charsets import collation_servers
-from millrace.binlog.columns.column import (
-    BitMetadata,
-    BlobMetadata,
-    DecimalMetadata,
-    FractionMetadata,
-    LengthMetadata,
-    Metadata,
-    NoMetadata,
-    PackMetadata,
-    RealMetadata,
-)
-from millrace.binlog.columns.declaration import AvroType
+from millrace.binlog.columns.declaration import AvroType, catalog_types
+from millrace.binlog.table import ColumnDefinition, column_of
 
 __all__ = ["avro_types_shown", "columns_text", "spark_type", "types_text"]
-
-_EXAMPLES: dict[ColumnType, Metadata] = {
-    ColumnType.FLOAT: RealMetadata(4),
-    ColumnType.DOUBLE: RealMetadata(8),
-    ColumnType.NEWDECIMAL: DecimalMetadata(12, 2),
-    ColumnType.BIT: BitMetadata(12),
-    ColumnType.ENUM: PackMetadata(1),
-    ColumnType.SET: PackMetadata(1),
-    ColumnType.STRING: LengthMetadata(40),
-    ColumnType.VARCHAR: LengthMetadata(40),
-    ColumnType.VAR_STRING: LengthMetadata(40),
-    ColumnType.VARCHAR_COMPRESSED: LengthMetadata(41),
-    **dict.fromkeys(
-        (
-            ColumnType.TIME,
-            ColumnType.DATETIME,
-            ColumnType.TIMESTAMP,
-            ColumnType.TIME2,
-            ColumnType.DATETIME2,
-            ColumnType.TIMESTAMP2,
-        ),
-        FractionMetadata(0),
-    ),
-    **dict.fromkeys(
-        (
-            ColumnType.TINY_BLOB,
-            ColumnType.BLOB,
-            ColumnType.MEDIUM_BLOB,
-            ColumnType.LONG_BLOB,
-            ColumnType.BLOB_COMPRESSED,
-            ColumnType.JSON,
-            ColumnType.GEOMETRY,
-            ColumnType.VECTOR,
-        ),
-        BlobMetadata(4),
-    ),
-}
-"""A column of each type whose metadata is not empty, to show what its declaration makes of it."""
 
 
 def columns_text() -> str:
@@ -66,7 +16,8 @@ def columns_text() -> str:
     parts = [f"Character sets and collation ids were read from {_enumeration(collation_servers())}.\n"]
     parts.append("| code | type | section |\n| ---: | --- | --- |")
     for column_type in sorted(COLUMNS):
-        parts += _rows(column_type)
+        section = COLUMNS[column_type].__name__
+        parts.append(f"| {int(column_type)} | {column_type.name} | [{section}](#{section.lower()}) |")
     parts.append("")
     classes = sorted(COLUMNS.items(), key=lambda item: (item[1].__module__, item[1].__name__, item[0]))
     for codec, group in groupby(classes, key=lambda item: item[1]):
@@ -84,62 +35,42 @@ def _enumeration(servers: list[str]) -> str:
     return f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-def _rows(column_type: ColumnType) -> Iterator[str]:
-    plain = COLUMNS[column_type](_column(column_type))
-    section = type(plain).__name__
-    yield f"| {int(column_type)} | {column_type.name} | [{section}](#{section.lower()}) |"
-
-
-def _column(column_type: ColumnType, **more: Any) -> Column:
-    return Column(0, column_type, _EXAMPLES.get(column_type, NoMetadata()), **more)
-
-
-_UNSIGNED = {"unsigned": True}
-_TEXT = {"charset": "utf8mb4"}
-_MEMBERS = {"members": ("a", "b")}
-_TYPES: tuple[tuple[str, ColumnType, dict[str, Any], str], ...] = (
-    ("TINYINT, and BOOLEAN", ColumnType.TINY, {}, "int16"),
-    ("TINYINT UNSIGNED", ColumnType.TINY, _UNSIGNED, "int16"),
-    ("SMALLINT", ColumnType.SHORT, {}, "int16"),
-    ("SMALLINT UNSIGNED", ColumnType.SHORT, _UNSIGNED, "int32"),
-    ("MEDIUMINT", ColumnType.INT24, {}, "int32"),
-    ("MEDIUMINT UNSIGNED", ColumnType.INT24, _UNSIGNED, "int32"),
-    ("INT", ColumnType.LONG, {}, "int32"),
-    ("INT UNSIGNED", ColumnType.LONG, _UNSIGNED, "int64"),
-    ("BIGINT", ColumnType.LONGLONG, {}, "int64"),
-    ("BIGINT UNSIGNED", ColumnType.LONGLONG, _UNSIGNED, "int64, wrong from 2^63 on"),
-    ("DECIMAL(12,2)", ColumnType.NEWDECIMAL, {}, "Decimal"),
-    (
-        "DECIMAL(60,2): more than 38 digits",
-        ColumnType.NEWDECIMAL,
-        {"metadata": DecimalMetadata(60, 2)},
-        "Decimal",
-    ),
-    ("FLOAT", ColumnType.FLOAT, {}, "float32"),
-    ("DOUBLE", ColumnType.DOUBLE, {}, "float64"),
-    ("BIT(1)", ColumnType.BIT, {"metadata": BitMetadata(1)}, "boolean"),
-    ("BIT(12)", ColumnType.BIT, {}, "io.debezium.data.Bits, the least significant byte first"),
-    ("YEAR", ColumnType.YEAR, {}, "io.debezium.time.Year"),
-    ("DATE", ColumnType.DATE, {}, "io.debezium.time.Date"),
-    ("TIME", ColumnType.TIME2, {}, "io.debezium.time.MicroTime"),
-    ("DATETIME, DATETIME(1) to (3)", ColumnType.DATETIME2, {}, "io.debezium.time.Timestamp"),
-    (
-        "DATETIME(4) to (6)",
-        ColumnType.DATETIME2,
-        {"metadata": FractionMetadata(6)},
-        "io.debezium.time.MicroTimestamp",
-    ),
-    ("TIMESTAMP", ColumnType.TIMESTAMP2, {}, "io.debezium.time.ZonedTimestamp"),
-    ("CHAR, VARCHAR, TEXT", ColumnType.VARCHAR, _TEXT, "string"),
-    ("BINARY, VARBINARY, BLOB", ColumnType.BLOB, {}, "bytes"),
-    ("ENUM", ColumnType.ENUM, _MEMBERS, "io.debezium.data.Enum"),
-    ("SET", ColumnType.SET, _MEMBERS, "io.debezium.data.EnumSet"),
-    ("JSON of MySQL", ColumnType.JSON, {}, "io.debezium.data.Json"),
-    ("GEOMETRY and its kinds", ColumnType.GEOMETRY, {}, "io.debezium.data.geometry.Geometry; POINT: .Point"),
-    ("VECTOR", ColumnType.VECTOR, {}, "io.debezium.data.FloatVector"),
-    ("INET4, INET6, UUID of MariaDB", ColumnType.STRING, {"sql_type": "uuid"}, "string"),
+_TYPES: tuple[tuple[str, str, str], ...] = (
+    ("TINYINT, and BOOLEAN", "tinyint", "int16"),
+    ("TINYINT UNSIGNED", "tinyint unsigned", "int16"),
+    ("SMALLINT", "smallint", "int16"),
+    ("SMALLINT UNSIGNED", "smallint unsigned", "int32"),
+    ("MEDIUMINT", "mediumint", "int32"),
+    ("MEDIUMINT UNSIGNED", "mediumint unsigned", "int32"),
+    ("INT", "int", "int32"),
+    ("INT UNSIGNED", "int unsigned", "int64"),
+    ("BIGINT", "bigint", "int64"),
+    ("BIGINT UNSIGNED", "bigint unsigned", "int64, wrong from 2^63 on"),
+    ("DECIMAL(12,2)", "decimal(12,2)", "Decimal"),
+    ("DECIMAL(60,2): more than 38 digits", "decimal(60,2)", "Decimal"),
+    ("FLOAT", "float", "float32"),
+    ("DOUBLE", "double", "float64"),
+    ("BIT(1)", "bit(1)", "boolean"),
+    ("BIT(12)", "bit(12)", "io.debezium.data.Bits, the least significant byte first"),
+    ("YEAR", "year", "io.debezium.time.Year"),
+    ("DATE", "date", "io.debezium.time.Date"),
+    ("TIME", "time", "io.debezium.time.MicroTime"),
+    ("DATETIME, DATETIME(1) to (3)", "datetime", "io.debezium.time.Timestamp"),
+    ("DATETIME(4) to (6)", "datetime(6)", "io.debezium.time.MicroTimestamp"),
+    ("TIMESTAMP", "timestamp", "io.debezium.time.ZonedTimestamp"),
+    ("CHAR, VARCHAR, TEXT", "varchar(10)", "string"),
+    ("BINARY, VARBINARY, BLOB", "blob", "bytes"),
+    ("ENUM", "enum", "io.debezium.data.Enum"),
+    ("SET", "set", "io.debezium.data.EnumSet"),
+    ("JSON of MySQL", "json", "io.debezium.data.Json"),
+    ("GEOMETRY and its kinds", "geometry", "io.debezium.data.geometry.Geometry; POINT: .Point"),
+    ("VECTOR", "vector", "io.debezium.data.FloatVector"),
+    ("INET4, INET6, UUID of MariaDB", "uuid", "string"),
 )
-"""Types as SQL has them, a column of each, and what Debezium 3.6.1 makes of it unless told otherwise."""
+"""Types as SQL has them, a column of each, and what Debezium 3.6.1 makes of it unless told otherwise.
+
+A type of the catalog that is declared in no class of these has a line of its own.
+"""
 
 _OPTIONS: tuple[tuple[str, str], ...] = (
     ("bigint_unsigned", "long"),
@@ -154,9 +85,27 @@ _OPTIONS: tuple[tuple[str, str], ...] = (
 )
 
 
+def _codec(sql: str) -> ColumnCodec:
+    charset = "utf8mb4" if sql.startswith("varchar") else None
+    definition = ColumnDefinition(0, "", sql, unsigned="unsigned" in sql, charset=charset, members=("a", "b"))
+    return codec_of(column_of(definition, mariadb=False))
+
+
+def _declarations(codec: ColumnCodec) -> list[type]:
+    """Give the class of a declaration, and those that it shares with others."""
+    return [one for one in type(codec).__mro__ if issubclass(one, ColumnCodec) and one is not ColumnCodec]
+
+
 def _codecs() -> Iterator[tuple[str, ColumnCodec, str]]:
-    for sql, column_type, more, debezium in _TYPES:
-        yield sql, codec_of(replace(_column(column_type), **more)), debezium
+    shown: set[type] = set()
+    for sql, column_type, debezium in _TYPES:
+        codec = _codec(column_type)
+        shown.update(_declarations(codec))
+        yield sql, codec, debezium
+    for name in catalog_types():
+        codec = _codec(name)
+        if shown.isdisjoint(_declarations(codec)):
+            yield name.upper(), codec, ""
 
 
 def avro_types_shown() -> list[tuple[str, AvroType]]:

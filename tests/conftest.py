@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -133,6 +134,20 @@ def same_signals() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Print times in UTC."""
+    from millrace.binlog_command.text_page import clock  # noqa: PLC0415 - few tests need it
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    clock.cache_clear()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+    clock.cache_clear()
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, no package
-"""Write millrace/binlog_command/collations.tsv from running servers: which name each collation id has.
+"""Write millrace/binlog/columns/collations.tsv from running servers: which name each collation id has.
 
 Usage::
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pymysql
 
-OUTPUT = Path(__file__).parent.parent / "millrace" / "binlog_command" / "collations.tsv"
+OUTPUT = Path(__file__).parent.parent / "millrace" / "binlog" / "columns" / "collations.tsv"
 
 SINCE_8_0_30 = {
     310 + 2 * index + sensitive: f"utf8mb4_{language}_0900_{'as_cs' if sensitive else 'ai_ci'}"

@@ -24,7 +24,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http.client import InvalidURL
 from threading import Event
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -178,9 +177,7 @@ class SchemaStore(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -13,9 +13,7 @@ from millrace.binlog.fields import read_lenenc
 
 __all__ = ["Cursor"]
 
-_U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 
 
 class Cursor:
@@ -59,19 +57,9 @@ class Cursor:
         """Read an unsigned integer of 1 byte."""
         return self.data[self.take(1, what)]
 
-    def u16(self, what: str = "uint16") -> int:
-        """Read an unsigned integer of 2 bytes."""
-        value: int = _U16.unpack_from(self.data, self.take(2, what))[0]
-        return value
-
     def u32(self, what: str = "uint32") -> int:
         """Read an unsigned integer of 4 bytes."""
         value: int = _U32.unpack_from(self.data, self.take(4, what))[0]
-        return value
-
-    def u64(self, what: str = "uint64") -> int:
-        """Read an unsigned integer of 8 bytes."""
-        value: int = _U64.unpack_from(self.data, self.take(8, what))[0]
         return value
 
     def lenenc(self, what: str = "length-encoded integer") -> int:

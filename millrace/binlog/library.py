@@ -54,7 +54,7 @@ from millrace.binlog.table import (
     resolve_columns,
 )
 from millrace.binlog.transaction import TransactionEnd, TransactionStep, TransactionTracker
-from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag, QueryFlag2, RowsFlag
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag, QueryFlag2, RowsFlag, TableMapFlag
 
 __all__ = [
     "ABSENT",
@@ -105,6 +105,7 @@ __all__ = [
     "StatementKind",
     "StreamState",
     "TableDefinition",
+    "TableMapFlag",
     "TableName",
     "TrailingBytesError",
     "TransactionEnd",

@@ -19,8 +19,21 @@ from millrace.binlog.columns.column import (
     Metadata,
     PackMetadata,
 )
-from millrace.binlog.columns.declaration import CatalogColumn, travels_as
-from millrace.binlog.columns.metadata import KINDS_OF_SERVER, TableMap, columns_of, member_texts
+from millrace.binlog.columns.declaration import (
+    COLUMNS,
+    FORMER_TYPES,
+    SAME_TYPES,
+    CatalogColumn,
+    travels_as,
+)
+from millrace.binlog.columns.metadata import (
+    KINDS_OF_SERVER,
+    MEMBER_TYPES,
+    TableMap,
+    columns_of,
+    member_texts,
+)
+from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
@@ -33,6 +46,7 @@ __all__ = [
     "SchemaMismatchError",
     "SchemaSource",
     "TableDefinition",
+    "column_of",
     "kept_default",
     "resolve_columns",
 ]
@@ -213,16 +227,31 @@ _ENGINES = {
 }
 
 
-_SAME = {
-    ColumnType.VAR_STRING: ColumnType.VARCHAR,
-    ColumnType.VARCHAR_COMPRESSED: ColumnType.VARCHAR,
-    ColumnType.NEWDATE: ColumnType.DATE,
-    **dict.fromkeys(
-        (ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB_COMPRESSED),
-        ColumnType.BLOB,
-    ),
-}
-"""Type codes under which a type may travel, too; whether it is compressed shows in the length."""
+def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
+    """Give a column as table maps with full metadata have it; raise UnsupportedError for an unknown type."""
+    sql_type = SqlType.parse(definition.column_type)
+    found = definition.travels_as(mariadb=mariadb)
+    if found is None:
+        raise UnsupportedError(f"column {definition.name}: the type {definition.column_type} is not known")
+    kind, metadata = found
+    is_text = kind in MEMBER_TYPES or COLUMNS[kind].collations
+    return Column(
+        definition.ordinal,
+        kind,
+        metadata,
+        name=definition.name,
+        nullable=definition.nullable,
+        unsigned=definition.unsigned,
+        charset=definition.current_charset or (BINARY if is_text else None),
+        members=definition.members,
+        key_position=definition.key_position,
+        key_prefix=definition.key_prefix,
+        geometry_type=GEOMETRY_NAMES.get(sql_type.name),
+        dimensions=sql_type.argument(2048) if kind is ColumnType.VECTOR else None,
+        visible=not definition.hidden,
+        sql_type=definition.column_type,
+        default=definition.default,
+    )
 
 
 def _fits(column: Column, definition: ColumnDefinition) -> bool:
@@ -231,14 +260,10 @@ def _fits(column: Column, definition: ColumnDefinition) -> bool:
     if expected is None:
         return False
     travels, metadata = expected
-    if _SAME.get(column.type, column.type) is not _SAME.get(travels, travels):
+    if SAME_TYPES.get(column.type, column.type) is not SAME_TYPES.get(travels, travels):
         return False
-    unknown = definition.members is None and travels in (ColumnType.ENUM, ColumnType.SET)
+    unknown = definition.members is None and travels in MEMBER_TYPES
     return unknown or column.metadata == metadata
-
-
-_OLD_TEMPORALS = {"time": ColumnType.TIME, "datetime": ColumnType.DATETIME, "timestamp": ColumnType.TIMESTAMP}
-_WITHOUT_CHARSET = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 
 
 def _shown(column: Column) -> str:
@@ -263,7 +288,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
     """Add what the catalog knows to a column of a table map; raise where they contradict each other."""
     sql_type = SqlType.parse(definition.column_type)
     metadata = column.metadata
-    if column.type is _OLD_TEMPORALS.get(sql_type.name):
+    if column.type is FORMER_TYPES.get(sql_type.name):
         # These carry no digits in the table map, so there is nothing to compare.
         metadata = FractionMetadata(sql_type.argument(0))
     elif not _fits(column, definition):
@@ -271,7 +296,7 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
             f"column {column.ordinal + 1} ({definition.name}) is {definition.column_type} in the catalog,"
             f" but {_shown(column)} in the table map"
         )
-    charset = definition.current_charset or (BINARY if sql_type.name in _WITHOUT_CHARSET else None)
+    charset = definition.current_charset or (BINARY if sql_type.holds_bytes else None)
     members = definition.members if column.members is None else column.members
     if column.charset is not None and definition.charset is not None and column.charset != charset:
         raise SchemaMismatchError(

@@ -8,12 +8,11 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import (
     EVENTS,
     FormatDescriptionEvent,
-    GtidLogEvent,
-    GtidTaggedLogEvent,
     MariadbGtidEvent,
     MariadbGtidFlag,
     RowsEvent,
     StartEventV3,
+    TransactionIdEvent,
     XaPrepareLogEvent,
 )
 from millrace.binlog.events.query import StatementEvent
@@ -210,12 +209,8 @@ def _statement(statement: Statement) -> _Reading:
 
 def _id(header: EventHeader, event: Event, log_file: str, position: int) -> str:
     """Name the transaction that an event begins."""
-    match event:
-        case GtidLogEvent() | GtidTaggedLogEvent():
-            return event.gtid
-        case MariadbGtidEvent():
-            return event.gtid(header.server_id)
-    return f"{log_file}:{position}"
+    identifier = event.transaction_id(header) if isinstance(event, TransactionIdEvent) else None
+    return identifier or f"{log_file}:{position}"
 
 
 def _text_of(event: StatementEvent) -> bytes:

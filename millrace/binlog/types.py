@@ -8,7 +8,7 @@ MySQL uses them for another layout: ``MARIADB_GTID_EVENT`` and ``MARIADB_GTID_LI
 
 from enum import IntEnum, IntFlag
 
-__all__ = ["ChecksumAlgorithm", "EventType", "HeaderFlag", "QueryFlag2", "RowsFlag"]
+__all__ = ["ChecksumAlgorithm", "EventType", "HeaderFlag", "QueryFlag2", "RowsFlag", "TableMapFlag"]
 
 
 class EventType(IntEnum):
@@ -105,13 +105,30 @@ class RowsFlag(IntFlag):
     NO_FOREIGN_KEY_CHECKS_F = 0x0002
     RELAXED_UNIQUE_CHECKS_F = 0x0004
     COMPLETE_ROWS_F = 0x0008
+    USE_SQL_FOREIGN_KEY_F = 0x0010
     NO_CHECK_CONSTRAINT_CHECKS_F = 0x0080
 
 
+class TableMapFlag(IntFlag):
+    """Flags of a table map; ``TM_BIT_HAS_TRIGGERS_F`` is MariaDB's."""
+
+    TM_BIT_LEN_EXACT_F = 1 << 0
+    TM_REFERRED_FK_DB_F = 1 << 1
+    TM_GENERATED_INVISIBLE_PK_F = 1 << 2
+    TM_BIT_HAS_TRIGGERS_F = 1 << 14
+
+
 class QueryFlag2(IntFlag):
-    """Bits of the status variable ``flags2``: session options under which a statement ran."""
+    """Bits of the status variable ``flags2``: session options under which a statement ran.
+
+    The last four are MariaDB's, as 11.4 sets them.
+    """
 
     OPTION_AUTO_IS_NULL = 1 << 14
     OPTION_NOT_AUTOCOMMIT = 1 << 19
     OPTION_NO_FOREIGN_KEY_CHECKS = 1 << 26
     OPTION_RELAXED_UNIQUE_CHECKS = 1 << 27
+    OPTION_NO_CHECK_CONSTRAINT_CHECKS = 1 << 15
+    OPTION_EXPLICIT_DEF_TIMESTAMP = 1 << 24
+    OPTION_IF_EXISTS = 1 << 28
+    OPTION_INSERT_HISTORY = 1 << 30

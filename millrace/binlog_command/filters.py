@@ -24,14 +24,12 @@ from millrace.binlog.events import (
     BeginLoadQueryEvent,
     DeleteFileEvent,
     FormatDescriptionEvent,
-    GtidEvent,
-    GtidTaggedLogEvent,
     IntvarEvent,
-    MariadbGtidEvent,
     PartialRowDataEvent,
     RandEvent,
     RowsQueryLogEvent,
     StartEventV3,
+    TransactionIdEvent,
     TransactionPayloadEvent,
     UserVarEvent,
     XaPrepareLogEvent,
@@ -55,9 +53,7 @@ _FORMAT: Final = (FormatDescriptionEvent, StartEventV3)
 _SETTINGS: Final = (IntvarEvent, RandEvent, UserVarEvent, RowsQueryLogEvent, AnnotateRowsEvent)
 _FILE_PARTS: Final = (BeginLoadQueryEvent, AppendBlockEvent, DeleteFileEvent, ExecLoadEvent)
 _FRAME: Final = (
-    GtidEvent,
-    GtidTaggedLogEvent,
-    MariadbGtidEvent,
+    TransactionIdEvent,
     TransactionPayloadEvent,
     XaPrepareLogEvent,
     XidEvent,

@@ -7,9 +7,11 @@ from millrace.binlog.events import (
     AnonymousGtidLogEvent,
     BinlogCheckpointEvent,
     GtidEvent,
+    GtidFlag,
     GtidLogEvent,
     GtidTaggedLogEvent,
     MariadbGtidEvent,
+    MariadbGtidExtraFlag,
     MariadbGtidFlag,
     MariadbGtidListEvent,
     MariadbXid,
@@ -24,15 +26,15 @@ from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import in_comment, sql_string
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
-__all__ = ["COMMIT_ALTER", "GtidText", "xid_text"]
+__all__ = ["GtidText", "xid_text"]
 
 _GTID_AUTOMATIC = b"SET @@SESSION.GTID_NEXT= 'AUTOMATIC' /* added by mysqlbinlog */ /*!*/;\n"
-_MAY_HAVE_SBR = 1
 _UNKNOWN_VERSION = 999999
 _PARALLEL = (10, 1, 3)
 """Since then MariaDB's GTIDs say whether their transactions may be applied in parallel."""
-START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
-"""Bits of flags_extra of MariaDB's GTID event: which part of an ALTER in two phases follows."""
+_TWO_PHASE_ALTER = (
+    MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.COMMIT_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
+)
 
 
 def _moment(microseconds: int) -> bytes:
@@ -93,7 +95,7 @@ class GtidText:
 
     def _gtid(self, record: LogRecord, header: EventHeader, event: GtidEvent | GtidTaggedLogEvent) -> None:
         anonymous = isinstance(event, AnonymousGtidLogEvent)
-        rbr_only = not event.gtid_flags & _MAY_HAVE_SBR
+        rbr_only = not event.gtid_flags & GtidFlag.MAY_HAVE_SBR
         name = b"Anonymous_GTID" if anonymous else b"GTID"
         if self._page.generation <= Generation.MYSQL_5_6:
             self._page.titled(record, header, b"%b [commit=%b]" % (name, b"no" if rbr_only else b"yes"))
@@ -150,7 +152,7 @@ class GtidText:
     def _mariadb_gtid(self, record: LogRecord, header: EventHeader, event: MariadbGtidEvent) -> None:
         flags2 = event.flags2
         extra = event.flags_extra
-        self.two_phase_alter = extra & (START_ALTER | COMMIT_ALTER | ROLLBACK_ALTER)
+        self.two_phase_alter = extra & _TWO_PHASE_ALTER
         title = b"GTID %b" % event.gtid(header.server_id).encode()
         if event.commit_id is not None:
             title += b" cid=%d" % event.commit_id
@@ -160,11 +162,11 @@ class GtidText:
             title += b" trans"
         if flags2 & MariadbGtidFlag.WAITED:
             title += b" waited"
-        if extra & START_ALTER:
+        if extra & MariadbGtidExtraFlag.START_ALTER:
             title += b" START ALTER"
-        if extra & COMMIT_ALTER:
+        if extra & MariadbGtidExtraFlag.COMMIT_ALTER:
             title += b" COMMIT ALTER id= %d" % (event.start_alter_seq_no or 0)
-        if extra & ROLLBACK_ALTER:
+        if extra & MariadbGtidExtraFlag.ROLLBACK_ALTER:
             title += b" ROLLBACK ALTER id= %d" % (event.start_alter_seq_no or 0)
         if event.thread_id is not None:
             title += b" thread_id=%d" % event.thread_id

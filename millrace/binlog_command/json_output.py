@@ -9,7 +9,6 @@ import binascii
 import contextlib
 import json
 import math
-import struct
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -20,7 +19,6 @@ from millrace.binlog.columns.declaration import ColumnCodec, NativeKind
 from millrace.binlog.columns.json_binary import JsonValue
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.columns.strings import CompressedValue, claimed_size
-from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.declaration import Event, declared_fields
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent
@@ -71,7 +69,6 @@ _TOGETHER: Final = 1000
 """How many rows are written at once."""
 _PIECE: Final = 1 << 20
 _SLICE: Final = 1 << 16
-_MEMBERS: Final = (ColumnType.ENUM, ColumnType.SET)
 
 
 class JsonOutput:
@@ -261,7 +258,7 @@ def _plain(name: str, value: Any) -> Any:
     if kind is bytes:
         return _bytes(name, value)
     if kind is float:
-        return _real(value)
+        return value if math.isfinite(value) else str(value)
     if kind is tuple:
         return [_plain(name, item) for item in value]
     if kind is int:
@@ -295,9 +292,14 @@ def _text(value: str) -> str | dict[str, str]:
 # ------------------------------------------------------------------------------------------------- the rows
 
 
+def _is_plain(codec: ColumnCodec) -> bool:
+    """Tell whether texts and integers among a column's natural values are JSON as they are."""
+    return type(codec).to_json is ColumnCodec.to_json
+
+
 def _columns_of(table: ResolvedTable, codecs: tuple[ColumnCodec, ...]) -> Columns:
     return [
-        (column.name or "", _conversion(codec), column.type not in _MEMBERS)
+        (column.name or "", _conversion(codec), _is_plain(codec))
         for column, codec in zip(table.columns, codecs, strict=True)
     ]
 
@@ -425,58 +427,12 @@ def _changed_document(diffs: JsonDiffs, before: Any) -> Any:
 
 def _conversion(codec: ColumnCodec) -> Convert:
     """Choose how a column's natural values become JSON."""
-    column_type = codec.column.type
-    if column_type in _MEMBERS:
-        return _member_conversion(codec)
-    if column_type is ColumnType.FLOAT:
-        return _single
 
     def convert(value: Any) -> Any:
-        if type(value) is float:
-            return _real(value)
-        if type(value) is tuple and column_type is ColumnType.VECTOR:
-            return [_single(item) for item in value]
-        try:
-            text = codec.text(value)
-        except BinlogError:
-            text = codec.encode(value)
-        return _base64(text) if isinstance(text, bytes) else text
+        found = codec.to_json(value)
+        return _base64(found) if isinstance(found, bytes) else found
 
     return convert
-
-
-def _member_conversion(codec: ColumnCodec) -> Convert:
-    members = codec.column.members
-
-    def convert(value: int) -> Any:
-        text = codec.text(value)
-        # What the members do not cover comes as digits, which could be a member's name: a number then.
-        known = members is not None and not (
-            value > len(members) if codec.column.type is ColumnType.ENUM else value >> len(members)
-        )
-        if not known:
-            return value
-        return _base64(text) if isinstance(text, bytes) else text
-
-    return convert
-
-
-def _real(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
-
-
-def _single(value: float) -> float | str:
-    """Give a number of 32 bits with as few digits as tell it from its neighbours."""
-    if not math.isfinite(value):
-        return str(value)
-    for digits in range(6, 9):
-        short = float(f"{value:.{digits}g}")
-        try:
-            if struct.unpack("<f", struct.pack("<f", short))[0] == value:
-                return short
-        except OverflowError:
-            continue
-    return float(f"{value:.9g}")
 
 
 def _packed_rows(event: RowsEvent) -> bytes:

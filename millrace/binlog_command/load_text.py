@@ -8,7 +8,10 @@ from millrace.binlog.events import (
     ExecLoadEvent,
     ExecuteLoadQueryEvent,
     LoadDataEvent,
+    LoadDupHandling,
+    LoadEmptyFlag,
     LoadEvent,
+    LoadFlag,
     NewLoadEvent,
     QueryEvent,
 )
@@ -23,30 +26,29 @@ from millrace.binlog_command.text_page import TextPage, Writers
 
 __all__ = ["LoadText"]
 
-_REPLACE = 2
-_DUMPFILE, _OPT_ENCLOSED, _REPLACE_FLAG, _IGNORE_FLAG = 1, 2, 4, 8
-
 
 def _load_data(event: LoadDataEvent, infile: bytes) -> bytes:
     """Write the statement of which the event is a packed form."""
     parts = [b"LOAD DATA ", infile, b" "]
-    if event.opt_flags & _REPLACE_FLAG:
+    if event.opt_flags & LoadFlag.REPLACE_FLAG:
         parts.append(b"REPLACE ")
-    elif event.opt_flags & _IGNORE_FLAG:
+    elif event.opt_flags & LoadFlag.IGNORE_FLAG:
         parts.append(b"IGNORE ")
     parts.append(b"INTO TABLE " + quoted_name(event.table))
     empty = getattr(event, "empty_flags", 0)
-    enclosed = b" OPTIONALLY ENCLOSED BY " if event.opt_flags & _OPT_ENCLOSED else b" ENCLOSED BY "
+    enclosed = (
+        b" OPTIONALLY ENCLOSED BY " if event.opt_flags & LoadFlag.OPT_ENCLOSED_FLAG else b" ENCLOSED BY "
+    )
     options = (
-        (1, b" FIELDS TERMINATED BY ", event.field_terminated),
-        (2, enclosed, event.enclosed),
-        (16, b" ESCAPED BY ", event.escaped),
-        (4, b" LINES TERMINATED BY ", event.line_terminated),
-        (8, b" STARTING BY ", event.line_starting),
+        (LoadEmptyFlag.FIELD_TERM_EMPTY, b" FIELDS TERMINATED BY ", event.field_terminated),
+        (LoadEmptyFlag.ENCLOSED_EMPTY, enclosed, event.enclosed),
+        (LoadEmptyFlag.ESCAPED_EMPTY, b" ESCAPED BY ", event.escaped),
+        (LoadEmptyFlag.LINE_TERM_EMPTY, b" LINES TERMINATED BY ", event.line_terminated),
+        (LoadEmptyFlag.LINE_START_EMPTY, b" STARTING BY ", event.line_starting),
     )
     for bit, words, value in options:
         text = b"" if empty & bit else value
-        if bit == 8 and not text:
+        if bit is LoadEmptyFlag.LINE_START_EMPTY and not text:
             continue
         parts.append(words + sql_string(text))
     if event.skip_lines:
@@ -119,7 +121,7 @@ class LoadText:
             query = b"# " + query.replace(b"\n", b"\n# ")
         else:
             name = sql_string(encode_text(str(path)))
-            replace = b" REPLACE" if event.dup_handling == _REPLACE else b""
+            replace = b" REPLACE" if event.dup_handling == LoadDupHandling.LOAD_DUP_REPLACE else b""
             start, rest = query[: event.fn_pos_start], query[event.fn_pos_end :]
             query = b"%b LOCAL INFILE %b%b INTO%b" % (start, name, replace, rest)
         self._page.parts.append(ended(query + b"\n"))

@@ -2,9 +2,8 @@
 
 import re
 import struct
-import zlib
 
-from millrace.binlog.checksum import CHECKSUM_LENGTH
+from millrace.binlog.checksum import with_checksum
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent, seal
@@ -20,7 +19,7 @@ from millrace.binlog.events import (
 from millrace.binlog.header import EventHeader
 from millrace.binlog.row_reader import TableCache
 from millrace.binlog.state import StreamState
-from millrace.binlog.types import RowsFlag
+from millrace.binlog.types import RowsFlag, TableMapFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import RowPrinter, quoted_name, unreadable_rows
@@ -29,30 +28,16 @@ from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["RowsText", "with_checksum"]
+__all__ = ["RowsText"]
 
 _OPERATIONS = {
     RowsOperation.WRITE: b"Write",
     RowsOperation.UPDATE: b"Update",
     RowsOperation.DELETE: b"Delete",
 }
-_ROWS_FLAGS: tuple[tuple[int, bytes], ...] = (
-    (int(RowsFlag.STMT_END_F), b"STMT_END_F"),
-    (int(RowsFlag.NO_FOREIGN_KEY_CHECKS_F), b"NO_FOREIGN_KEY_CHECKS_F"),
-    (int(RowsFlag.RELAXED_UNIQUE_CHECKS_F), b"RELAXED_UNIQUE_CHECKS_F"),
-    (int(RowsFlag.COMPLETE_ROWS_F), b"COMPLETE_ROWS_F"),
-    (0x10, b"USE_SQL_FOREIGN_KEY_F"),
-)
-_TM_HAS_TRIGGERS = 1 << 14
-_TM_GENERATED_KEY = 1 << 2
+_ROWS_FLAGS = tuple(flag for flag in RowsFlag if flag is not RowsFlag.NO_CHECK_CONSTRAINT_CHECKS_F)
 _GENERATED_KEYS = (8, 0, 30)
 _LINES = re.compile(rb"[^\r\n]+")
-
-
-def with_checksum(data: bytes) -> bytes:
-    """Give an event from inside a payload the length and the checksum that it has on its own."""
-    data = data[:9] + (len(data) + CHECKSUM_LENGTH).to_bytes(4, "little") + data[13:]
-    return data + zlib.crc32(data).to_bytes(4, "little")
 
 
 def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
@@ -142,11 +127,11 @@ class RowsText:
             quoted_name(event.table),
             event.table_id,
         )
-        if self._page.is_mariadb and event.flags & _TM_HAS_TRIGGERS:
+        if self._page.is_mariadb and event.flags & TableMapFlag.TM_BIT_HAS_TRIGGERS_F:
             title += b" (has triggers)"
         text = self._page.title(record, header, title)
         if self._page.generation is Generation.MYSQL_8_0 and self._page.server_version >= _GENERATED_KEYS:
-            hidden_key = bool(event.flags & _TM_GENERATED_KEY)
+            hidden_key = bool(event.flags & TableMapFlag.TM_GENERATED_INVISIBLE_PK_F)
             text += b"# has_generated_invisible_primary_key=%d\n" % hidden_key
         if self._page.generation is Generation.MYSQL_5_5:
             self._heads.write(text)
@@ -217,8 +202,8 @@ class RowsText:
 
     def _rows_flags(self, event: RowsEvent) -> bytes:
         known = _ROWS_FLAGS if self._page.generation is Generation.MYSQL_8_0 else _ROWS_FLAGS[:1]
-        names = [name for flag, name in known if event.flags & flag]
-        return b" flags: " + b" ".join(names) if names else b""
+        names = " ".join(str(flag.name) for flag in known if event.flags & flag)
+        return f" flags: {names}".encode() if names else b""
 
     def _rows_lines(self, event: RowsEvent, table_map: TableMapEvent | None) -> None:
         if table_map is None:

@@ -5,12 +5,9 @@ Only what differs from what was printed before is printed, in the order and the 
 """
 
 import re
-from functools import cache
-from importlib.resources import files
 from itertools import count
 
-from millrace.binlog.columns.charsets import charset_of_collation
-from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.columns.charsets import charset_name, collation_name
 from millrace.binlog.events import StatementEvent, StatusVariables
 from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
@@ -18,45 +15,13 @@ from millrace.binlog.types import HeaderFlag, QueryFlag2
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.row_printer import quoted_name, sql_string
 
-__all__ = ["DELIMITER", "SessionText", "charset_name", "collation_name", "ended"]
+__all__ = ["DELIMITER", "SessionText", "ended"]
 
 DELIMITER = b"/*!*/;"
 _OWN_DELIMITERS = re.compile(rb"/\*(\d{1,9})\*/;")
 _SUPPRESS_USE, _THREAD_SPECIFIC = int(HeaderFlag.SUPPRESS_USE_F), int(HeaderFlag.THREAD_SPECIFIC_F)
 _SHORT_FORM_THREAD = 999999999
 _DROPPED_MODES = 0x1003FF00
-
-
-@cache
-def _collations() -> dict[int, tuple[str, str]]:
-    """Read the table of collation ids: the names in MySQL and in MariaDB, empty where there is none."""
-    text = files(__package__).joinpath("collations.tsv").read_text("ascii")
-    rows = (line.split("\t") for line in text.splitlines())
-    return {int(number): (mysql, mariadb) for number, mysql, mariadb in rows}
-
-
-def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | None:
-    """Give the name of a collation, None where its id is not known.
-
-    ``utf8mb3`` says that the collations of that character set bear its full name, as in MySQL since 8.0.30
-    and MariaDB since 10.6, and not that of ``utf8``.
-    """
-    mysql_name, mariadb_name = _collations().get(collation_id, ("", ""))
-    name = (mariadb_name or mysql_name) if mariadb else (mysql_name or mariadb_name)
-    family, _, rest = name.partition("_")
-    if family in ("utf8", "utf8mb3"):
-        name = f"{'utf8mb3' if utf8mb3 else 'utf8'}_{rest}"
-    return name or None
-
-
-def charset_name(collation_id: int, *, utf8mb3: bool) -> str | None:
-    """Give the name of a collation's character set, None where the id is not known."""
-    try:
-        name = charset_of_collation(collation_id)
-    except UnsupportedError:
-        return None
-    return "utf8" if name == "utf8mb3" and not utf8mb3 else name
-
 
 _Flag = tuple[int, bool, bytes]
 _FLAGS2: tuple[_Flag, ...] = (
@@ -65,11 +30,23 @@ _FLAGS2: tuple[_Flag, ...] = (
     (QueryFlag2.OPTION_RELAXED_UNIQUE_CHECKS, True, b"@@session.unique_checks"),
     (QueryFlag2.OPTION_NOT_AUTOCOMMIT, True, b"@@session.autocommit"),
 )
-_CHECK_CONSTRAINTS: _Flag = (1 << 15, True, b"@@session.check_constraint_checks")
-_IF_EXISTS: _Flag = (1 << 28, False, b"@@session.sql_if_exists")
-_EXPLICIT_TIMESTAMP: _Flag = (1 << 24, False, b"@@session.explicit_defaults_for_timestamp")
-_INSERT_HISTORY: _Flag = (1 << 30, False, b"@@session.system_versioning_insert_history")
-"""Bits of ``flags2``, whether they turn the variable off, and the variable; MariaDB's as 11.4 sets them."""
+_CHECK_CONSTRAINTS: _Flag = (
+    QueryFlag2.OPTION_NO_CHECK_CONSTRAINT_CHECKS,
+    True,
+    b"@@session.check_constraint_checks",
+)
+_IF_EXISTS: _Flag = (QueryFlag2.OPTION_IF_EXISTS, False, b"@@session.sql_if_exists")
+_EXPLICIT_TIMESTAMP: _Flag = (
+    QueryFlag2.OPTION_EXPLICIT_DEF_TIMESTAMP,
+    False,
+    b"@@session.explicit_defaults_for_timestamp",
+)
+_INSERT_HISTORY: _Flag = (
+    QueryFlag2.OPTION_INSERT_HISTORY,
+    False,
+    b"@@session.system_versioning_insert_history",
+)
+"""Bits of ``flags2``, whether they turn the variable off, and the variable."""
 
 _EXPLICIT_TIMESTAMP_SINCE = {5: 17, 6: 9, 7: 5, 8: 4, 9: 2}
 """Of MariaDB 10.5 to 10.9 the releases that began to log the setting."""

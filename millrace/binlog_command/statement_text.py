@@ -3,9 +3,12 @@
 import base64
 import struct
 
+from millrace.binlog.columns.charsets import UTF8MB3_COLLATION, charset_name, collation_name
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
 from millrace.binlog.events import (
     IntvarEvent,
+    ItemResult,
+    MariadbGtidExtraFlag,
     QueryCompressedEvent,
     QueryEvent,
     RandEvent,
@@ -17,18 +20,15 @@ from millrace.binlog.events import (
 from millrace.binlog.header import EventHeader
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog_command.generation import Generation
-from millrace.binlog_command.gtid_text import COMMIT_ALTER, GtidText, xid_text
+from millrace.binlog_command.gtid_text import GtidText, xid_text
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import quoted_name
-from millrace.binlog_command.session_text import charset_name, collation_name, ended
+from millrace.binlog_command.session_text import ended
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
 __all__ = ["StatementText"]
 
-_REAL_RESULT, _INT_RESULT, _DECIMAL_RESULT = 1, 2, 4
-_NUMERIC_RESULTS = (_REAL_RESULT, _INT_RESULT, _DECIMAL_RESULT)
-_UTF8 = 33
-"""Collation id of utf8mb3_general_ci."""
+_NUMERIC_RESULTS = (ItemResult.REAL_RESULT, ItemResult.INT_RESULT, ItemResult.DECIMAL_RESULT)
 _CONTROLS = frozenset(
     {
         StatementKind.BEGIN,
@@ -132,7 +132,7 @@ class StatementText:
         phase, self._gtids.two_phase_alter = self._gtids.two_phase_alter, 0
         out = self._page.parts
         if self._page.options.base64_output == "auto" and not self._page.options.short_form:
-            comment = phase != COMMIT_ALTER
+            comment = phase != MariadbGtidExtraFlag.COMMIT_ALTER
             out.append(b"/*!100600 BINLOG '\n" if comment else b"BINLOG '\n")
             out.append(base64.encodebytes(self._page.data))
             out.append(b"' */%b" % END if comment else b"'%b" % END)
@@ -164,8 +164,9 @@ class StatementText:
         switched = self._page.generation is Generation.MYSQL_8_0 and session_charset is not None
         if switched:
             assert session_charset is not None
-            connection = session_charset[1] if event.type in _NUMERIC_RESULTS else _UTF8
-            for line in self._page.session.charset_lines((_UTF8, connection, _UTF8)):
+            utf8 = UTF8MB3_COLLATION
+            connection = session_charset[1] if event.type in _NUMERIC_RESULTS else utf8
+            for line in self._page.session.charset_lines((utf8, connection, utf8)):
                 self._page.sql(line)
         self._page.sql(b"SET @%b:=%b" % (quoted_name(event.name), self._user_value(event)))
         if switched:
@@ -178,11 +179,11 @@ class StatementText:
         value = event.value
         if value is None:
             return b"NULL"
-        if event.type == _REAL_RESULT and len(value) == 8:
+        if event.type == ItemResult.REAL_RESULT and len(value) == 8:
             return _real(struct.unpack("<d", value)[0])
-        if event.type == _INT_RESULT and len(value) == 8:
-            return b"%d" % int.from_bytes(value, "little", signed=not (event.flags or 0) & 1)
-        if event.type == _DECIMAL_RESULT and len(value) > 2:
+        if event.type == ItemResult.INT_RESULT and len(value) == 8:
+            return b"%d" % int.from_bytes(value, "little", signed=not event.is_unsigned)
+        if event.type == ItemResult.DECIMAL_RESULT and len(value) > 2:
             return f"{DecimalFormat(value[0], value[1]).decode(value[2:]):f}".encode()
         return self._user_string(value, event.charset or 0)
 

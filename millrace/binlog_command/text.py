@@ -18,20 +18,18 @@ All output is bytes: the text of a statement is in its client's character set.
 
 from typing import BinaryIO
 
+from millrace.binlog.checksum import with_checksum
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import (
-    AnonymousGtidLogEvent,
     FormatDescriptionEvent,
-    GtidLogEvent,
-    GtidTaggedLogEvent,
     IntvarEvent,
-    MariadbGtidEvent,
     PreviousGtidsLogEvent,
     RandEvent,
     RotateEvent,
     StartEventV3,
     StopEvent,
+    TransactionIdEvent,
     UserVarEvent,
 )
 from millrace.binlog.types import ChecksumAlgorithm, HeaderFlag
@@ -41,7 +39,7 @@ from millrace.binlog_command.gtid_text import GtidText
 from millrace.binlog_command.load_text import LoadText
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import comment_text
-from millrace.binlog_command.rows_event_text import RowsText, with_checksum
+from millrace.binlog_command.rows_event_text import RowsText
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextOptions, TextPage, Writers
 
@@ -55,9 +53,7 @@ _MAX_WAITING = 1000
 """More settings than a statement can have: there is one for each of its user variables."""
 _MAX_WAITING_BYTES = 16 << 20
 _SKIP_REPLICATION = int(HeaderFlag.SKIP_REPLICATION_F)
-_GTIDS = frozenset(
-    {GtidLogEvent, AnonymousGtidLogEvent, GtidTaggedLogEvent, PreviousGtidsLogEvent, MariadbGtidEvent}
-)
+_GTIDS = (TransactionIdEvent, PreviousGtidsLogEvent)
 _SETTINGS = frozenset({IntvarEvent, RandEvent, UserVarEvent})
 _ENDS = frozenset({RotateEvent, StopEvent})
 
@@ -156,7 +152,7 @@ class TextOutput:
             self._begin_with(record, decoded)
         if self._control.in_payload and not record.sub_index:
             self._control.end_payload()
-        if page.options.skip_gtids and kind in _GTIDS:
+        if page.options.skip_gtids and isinstance(event, _GTIDS):
             self._gtids.skip(event)
             return
         self._take(record)

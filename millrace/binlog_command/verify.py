@@ -14,8 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
-from millrace.binlog.columns.declaration import ColumnCodec, NativeKind
-from millrace.binlog.columns.types import ColumnType
+from millrace.binlog.columns.declaration import FORMER_TYPES, ColumnCodec, NativeKind
 from millrace.binlog.errors import BinlogError, MissingStateError, UnsupportedError
 from millrace.binlog.event_codec import BinlogEvent, encode_event
 from millrace.binlog.events import (
@@ -51,7 +50,6 @@ _TOGETHER = 1000
 _NO_FORMAT = (
     "the log has no format description, with which each log since MySQL 5.0 begins: events cannot be read"
 )
-_OLD_TEMPORALS = (ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP)
 
 
 class VerifyOutput:
@@ -279,7 +277,7 @@ def _is_guessed(log_format: LogFormat) -> bool:
 
 
 def _has_old_temporals(table: TableRows[Rows]) -> bool:
-    return any(column.type in _OLD_TEMPORALS for column in table.columns)
+    return any(column.type in FORMER_TYPES.values() for column in table.columns)
 
 
 def _place(record: LogRecord) -> str:

@@ -1,7 +1,6 @@
 """How far the demo is: one table that is drawn again and again on a terminal, plain lines elsewhere."""
 
 import time
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, RenderableType
@@ -46,9 +45,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -158,8 +158,3 @@ class Server:
         if amount is None:
             return None
         return int(amount) if math.isfinite(amount) else 0
-
-    def first_number(self, *variables: str) -> int | None:
-        """Return the first of several variables that the server has."""
-        found = (self.number(variable) for variable in variables)
-        return next((value for value in found if value is not None), None)

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -176,9 +175,7 @@ class InputReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
         self._consumer.close()
 

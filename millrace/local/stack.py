@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Thread
-from types import TracebackType
 from typing import Self
 
 from millrace.local.component import Component
@@ -81,9 +80,7 @@ class LocalStack:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start_in_thread(self, component: Component) -> "Future[None]":

@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pymysql
-from pymysql.constants import COMMAND
 
 from millrace.mysql.address import MysqlAddress, SslMode
 from millrace.mysql.errors import CONNECT, LinkLostError, ProtocolError, SourceError, from_server
@@ -98,9 +96,7 @@ class MysqlConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -270,10 +266,6 @@ class MysqlConnection:
         self.send(command, payload, doing)
         with self._in_words(doing):
             self._client._read_ok_packet()
-
-    def ping(self) -> None:
-        """Ask the server for a sign of life."""
-        self.send_and_expect_ok(COMMAND.COM_PING, b"", "ping")
 
     @contextmanager
     def _in_words(self, doing: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from millrace.avro.column_values import ColumnValues
-from millrace.binlog.columns import ABSENT, Column, ColumnType, codec_of
+from millrace.binlog.columns import ABSENT, codec_of
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.errors import MissingStateError, UnsupportedError
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
@@ -26,54 +26,13 @@ from millrace.selection.tables import is_excluded, is_plain, wild
 
 __all__ = ["RowFilter", "Selection"]
 
-_KINDS: Final = {
-    **dict.fromkeys(
-        (
-            ColumnType.TINY,
-            ColumnType.SHORT,
-            ColumnType.INT24,
-            ColumnType.LONG,
-            ColumnType.LONGLONG,
-            ColumnType.YEAR,
-            ColumnType.NEWDECIMAL,
-        ),
-        ColumnKind.NUMBER,
-    ),
-    **dict.fromkeys((ColumnType.FLOAT, ColumnType.DOUBLE), ColumnKind.REAL),
-    **dict.fromkeys(
-        (
-            ColumnType.DATE,
-            ColumnType.DATETIME,
-            ColumnType.DATETIME2,
-            ColumnType.TIMESTAMP,
-            ColumnType.TIMESTAMP2,
-        ),
-        ColumnKind.MOMENT,
-    ),
-    **dict.fromkeys((ColumnType.TIME, ColumnType.TIME2), ColumnKind.TIME),
-}
-_TEXTS: Final = {
-    ColumnType.VARCHAR,
-    ColumnType.VAR_STRING,
-    ColumnType.STRING,
-    ColumnType.BLOB,
-}
-
-
-def _kind(column: Column) -> ColumnKind:
-    if column.type in (ColumnType.ENUM, ColumnType.SET):
-        return ColumnKind.OTHER if column.members is None else ColumnKind.TEXT
-    if column.type in _TEXTS and column.charset not in (None, "binary"):
-        return ColumnKind.TEXT
-    return _KINDS.get(column.type, ColumnKind.OTHER)
-
 
 class RowFilter:
     """Which rows of a table are published, and as what."""
 
     def __init__(self, table: ResolvedTable, conditions: Sequence[Condition]) -> None:
         names = {str(column.name).casefold(): column for column in table.columns}
-        kinds = {name: _kind(column) for name, column in names.items()}
+        kinds = {name: codec_of(column).kind for name, column in names.items()}
         self._conditions = [condition.bind(kinds) for condition in conditions]
         used = frozenset().union(*(condition.columns for condition in conditions))
         self._columns = [(name, names[name].ordinal, codec_of(names[name])) for name in sorted(used)]

@@ -16,7 +16,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -150,17 +150,20 @@ class RegistrySettings(SettingsGroup):
         return self
 
 
+_FROM_ENVIRONMENT: Final = SettingsConfigDict(
+    env_prefix=PREFIX,
+    env_nested_delimiter="_",
+    env_nested_max_split=1,
+    env_ignore_empty=True,
+    extra="ignore",
+    defer_build=True,
+)
+
+
 class EnvironmentSettings(BaseSettings):
     """Groups of the services' settings, from the environment alone, for what needs no source."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_nested_delimiter="_",
-        env_nested_max_split=1,
-        env_ignore_empty=True,
-        extra="ignore",
-        defer_build=True,
-    )
+    model_config = _FROM_ENVIRONMENT
 
 
 class KafkaAndRegistrySettings(EnvironmentSettings):
@@ -273,15 +276,7 @@ class TopicsSettings(SettingsGroup):
 class ServiceSettings(BaseSettings):
     """What every service needs to know."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_nested_delimiter="_",
-        env_nested_max_split=1,
-        env_ignore_empty=True,
-        extra="ignore",
-        defer_build=True,
-        frozen=True,
-    )
+    model_config = SettingsConfigDict(**_FROM_ENVIRONMENT, frozen=True)
 
     config_file: ClassVar[Path | None] = None
 

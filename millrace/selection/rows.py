@@ -15,10 +15,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from millrace.binlog.columns import codec_of
+from millrace.binlog.columns.declaration import ColumnKind
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.table import ColumnDefinition, column_of
 from millrace.selection.tables import wild
 
 if TYPE_CHECKING:
@@ -40,33 +44,14 @@ class ConditionError(ValueError):
     """A condition that is none, or does not fit its table."""
 
 
-class ColumnKind(Enum):
-    """How values of a column are compared."""
-
-    NUMBER = "number"
-    REAL = "approximate number"
-    TEXT = "text"
-    MOMENT = "date"
-    TIME = "time"
-    OTHER = "value that can only be NULL or not"
-
-
-_KINDS: Final = {
-    **dict.fromkeys(
-        ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal"), ColumnKind.NUMBER
-    ),
-    **dict.fromkeys(("float", "double"), ColumnKind.REAL),
-    **dict.fromkeys(("date", "datetime", "timestamp"), ColumnKind.MOMENT),
-    "time": ColumnKind.TIME,
-    **dict.fromkeys(
-        ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), ColumnKind.TEXT
-    ),
-}
-
-
 def kind_of(data_type: str) -> ColumnKind:
     """Give the kind of a column by the name of its type in ``information_schema``."""
-    return _KINDS.get(data_type.casefold(), ColumnKind.OTHER)
+    try:
+        codec = codec_of(column_of(ColumnDefinition(0, "", data_type, members=()), mariadb=False))
+    except UnsupportedError:
+        return ColumnKind.OTHER
+    of_characters = codec.has_charset and not SqlType.parse(data_type).holds_bytes
+    return ColumnKind.TEXT if of_characters else codec.kind
 
 
 _MOMENT: Final = re.compile(

@@ -15,9 +15,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from millrace.binlog.columns.declaration import AvroOptions, codec_of
-from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.binlog.table import ColumnDefinition, TableDefinition, column_of
 from millrace.contract import escape_name
-from millrace.snapshot.images import column_of
 
 __all__ = ["JsonRows", "is_json"]
 

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 _PIECE = 64 * 1024
@@ -107,9 +106,7 @@ class Network:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -10,9 +10,8 @@ import io
 import json
 import lzma
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,6 @@ from millrace.binlog.file import iter_events
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogDecoder, RawEvent
 from millrace.binlog_command.text import TextOptions, TextOutput
-from millrace.binlog_command.text_page import clock
 
 from .conftest import SHARED
 
@@ -36,16 +34,7 @@ _PROGRAMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The reference texts were printed in UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    clock.cache_clear()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-    clock.cache_clear()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 def _text(path: Path, options: TextOptions) -> bytes:

@@ -17,7 +17,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["LOG", "MysqlServer", "Peer", "event", "lenenc", "text"]
@@ -203,9 +202,7 @@ class MysqlServer:
         self._start(self._accept)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.ended.set()
         for link in (self._listener, *self._links):
             with contextlib.suppress(OSError):

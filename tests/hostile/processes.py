@@ -6,14 +6,13 @@ says includes what the tests' own process had when it was forked.
 
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.shared import PROJECT, environment_with
+from tests.service_process import ServiceProcess
 
 __all__ = ["GRACE_S", "HANGS_S", "MEMORY_MB", "Ended", "run", "start", "stop"]
 
@@ -82,25 +81,17 @@ class Running:
     """A process, its output, and its memory."""
 
     def __init__(self, arguments: Sequence[str], settings: Mapping[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=environment_with(settings),
-            cwd=PROJECT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="surrogateescape",
-        )
+        self.process = ServiceProcess([sys.executable, *arguments], settings)
         self._watch = _Watch(self.process.pid)
 
     def end(self, timeout_s: float) -> Ended:
         """Wait for its end; raises TimeoutExpired where it hangs."""
         try:
-            output, errors = self.process.communicate(timeout=timeout_s)
+            code = self.process.wait(timeout_s)
         finally:
-            self.process.kill()
+            self.process.close()
             peak_mb = self._watch.end()
-        return Ended(self.process.returncode, output, errors, peak_mb)
+        return Ended(code, self.process.output, self.process.error_output, peak_mb)
 
 
 def start(*arguments: str, settings: Mapping[str, str]) -> Running:

@@ -21,6 +21,7 @@ from millrace.kafka.read import read_topic
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, Registry
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
+from tests.service_process import wait_for
 from tests.shared import PROJECT
 from tests.unit.test_faults import insert, update, write_log
 
@@ -163,11 +164,7 @@ class Held:
         self._running: Running = start(*arguments, settings=environment)
 
     def wait(self) -> None:
-        deadline = time.monotonic() + ENOUGH_S
-        while not (self._folder / "arrived").exists():
-            assert self._running.process.poll() is None, (self.name, self._running.end(1))
-            assert time.monotonic() < deadline, self.name
-            time.sleep(0.05)
+        wait_for((self._folder / "arrived").exists, self._running.process, self.name, ENOUGH_S)
 
     def go(self) -> None:
         (self._folder / "go").touch()
@@ -195,11 +192,12 @@ def records_of_a_log(kafka: Kafka, registry: Registry, source: str, folder: Path
     raw = list(read_topic(broker, topics.raw))
     decoder = start("-m", "services.decoder", settings=environment)
     events: list[object] = []
-    deadline = time.monotonic() + ENOUGH_S
-    while len(events) < len(raw):
-        assert time.monotonic() < deadline, decoder.end(1)
-        time.sleep(0.2)
-        events = list(read_topic(broker, topics.events))
+
+    def is_decoded() -> bool:
+        events[:] = read_topic(broker, topics.events)
+        return len(events) >= len(raw)
+
+    wait_for(is_decoded, decoder.process, "its events", ENOUGH_S)
     decoder.process.send_signal(signal.SIGTERM)
     assert decoder.end(GRACE_S).code == 0
     return {"raw": list(raw), "events": events}

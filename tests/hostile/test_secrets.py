@@ -2,8 +2,8 @@
 
 import json
 import os
-import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from services.decoder.settings import DecoderSettings
 from services.reader.settings import ReaderSettings
-from tests.shared import PROJECT, environment_with, run_python
+from tests.service_process import ServiceProcess, wait_for
+from tests.shared import run_python
 
 SERVICES = ("reader", "decoder", "rowmapper")
 SECRETS = {
@@ -151,15 +152,9 @@ def test_arguments_of_processes() -> None:
     """Settings come from the environment, which others cannot read."""
     command = [sys.executable, "-m", "millrace.cli", "decoder"]
     settings = SETTINGS | {"MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60"}
-    with subprocess.Popen(
-        command, cwd=PROJECT, env=environment_with(settings), stdout=subprocess.PIPE
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert b'"started"' in process.stdout.readline()
-            assert_hidden(Path(f"/proc/{process.pid}/cmdline").read_text())
-            others = [path for path in Path(f"/proc/{process.pid}/task").iterdir() if path.is_dir()]
-            assert_hidden(*((path / "comm").read_text() for path in others))
-            assert os.stat(f"/proc/{process.pid}/environ").st_mode & 0o077 == 0  # noqa: PTH116
-        finally:
-            process.kill()
+    with closing(ServiceProcess(command, settings)) as process:
+        wait_for(lambda: '"started"' in process.output, process, "its first line")
+        assert_hidden(Path(f"/proc/{process.pid}/cmdline").read_text())
+        others = [path for path in Path(f"/proc/{process.pid}/task").iterdir() if path.is_dir()]
+        assert_hidden(*((path / "comm").read_text() for path in others))
+        assert os.stat(f"/proc/{process.pid}/environ").st_mode & 0o077 == 0  # noqa: PTH116

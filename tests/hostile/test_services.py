@@ -10,6 +10,7 @@ from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import read_topic
 from millrace.local import Kafka, Registry
 from millrace.runtime.settings import KafkaSettings
+from tests.service_process import source_environment
 from tests.unit.binlog_command.made_logs import MadeLog
 
 from .bombs import MARIADB, TABLE, compressed_query, compressed_rows, file_of, transaction
@@ -32,11 +33,7 @@ def test_what_unpacks_from_little(
     bomb = [compressed_query(GIGABYTE)] if kind == "statement" else [TABLE, compressed_rows(GIGABYTE)]
     path = tmp_path / "bin.000001"
     path.write_bytes(file_of(transaction(MadeLog(MARIADB), *bomb)))
-    settings = {
-        "MILLRACE_SOURCE": source_name,
-        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "MILLRACE_REGISTRY_URL": registry.url,
-    }
+    settings = source_environment(kafka, source_name, registry)
     running = [
         start(
             "-m",

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from millrace.kafka.client import AdminClient, connect
+from millrace.local import Kafka
 from millrace.local.processes import release_port, reserve_port
+from millrace.runtime.settings import KafkaSettings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,3 +22,14 @@ def free_port() -> Iterator[int]:
     port = reserve_port()
     yield port
     release_port(port)
+
+
+@pytest.fixture
+def settings(kafka: Kafka) -> KafkaSettings:
+    """How a service finds Kafka; one that is fenced does not wait."""
+    return KafkaSettings(bootstrap_servers=kafka.bootstrap_servers, fenced_wait_s=0)
+
+
+@pytest.fixture
+def admin(settings: KafkaSettings) -> AdminClient:
+    return connect(settings)

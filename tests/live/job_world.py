@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.live.reader_world import RawRecord, ReaderWorld
 from tests.live.test_decoder import World
+from tests.service_process import source_environment
 from tests.shared import run_python
 
 
@@ -37,11 +38,7 @@ class JobWorld:
     @property
     def settings(self) -> dict[str, str]:
         """The settings of a job."""
-        return {
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
-            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
-            "MILLRACE_REGISTRY_URL": self.registry.url,
-        }
+        return source_environment(self.kafka, self.source, self.registry)
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``millrace job`` with arguments."""

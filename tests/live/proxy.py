@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import threading
-from types import TracebackType
 from typing import Self
 
 
@@ -34,9 +33,7 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def freeze(self) -> None:

@@ -1,13 +1,10 @@
 """A reader as a process between a real source and a real Kafka, and what it wrote."""
 
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from subprocess import CompletedProcess
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,14 +16,19 @@ from millrace.kafka.read import read_topic
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.runtime.settings import KafkaSettings
-from tests.shared import PROJECT, environment_with, run_python
+from tests.service_process import (
+    ServiceProcess,
+    server_environment,
+    source_environment,
+    started,
+    wait_for,
+)
+from tests.shared import run_python
 
 MAGIC = b"\xfebin"
 
 TRUST = "get-server-public-key=true"
 """In a URL: take the key of a server on trust, as server_environment does."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,41 +56,19 @@ class ReaderWorld:
         self.source = source
         self.topics = Topics(source)
         self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-        self.environment = {
-            "MILLRACE_SOURCE": source,
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-            **environment,
-        }
+        self.environment = source_environment(kafka, source) | environment
 
     @classmethod
     def of(cls, kafka: Kafka, source: str, server: MySQL | MariaDB, **environment: str) -> "ReaderWorld":
         return cls(kafka, source, **server_environment(server), **environment)
 
-    @contextmanager
-    def reader(self, *, command: Sequence[str] = (), **environment: str) -> Iterator["subprocess.Popen[str]"]:
-        """A running reader; ended with SIGTERM, if it still runs, when the block ends.
+    def reader(
+        self, *, command: Sequence[str] = (), ends_with: int = 0, **environment: str
+    ) -> AbstractContextManager[ServiceProcess]:
+        """A running reader; see :func:`tests.service_process.started`."""
+        return started("reader", {**self.environment, **environment}, command=command, ends_with=ends_with)
 
-        ``command`` runs it in another way, such as :func:`tests.killed.command`.
-        """
-        process = subprocess.Popen(
-            command or [sys.executable, "-m", "services.reader"],
-            env=environment_with({**self.environment, **environment}),
-            cwd=PROJECT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield process
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=180)
-            assert process.returncode in (0, -signal.SIGKILL), errors
-        finally:
-            process.kill()
-            process.communicate()
-
-    def run(self, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, **environment: str) -> CompletedProcess[str]:
         """Run a reader to its end."""
         return run_python("-m", "services.reader", settings={**self.environment, **environment})
 
@@ -133,7 +113,7 @@ class ReaderWorld:
         found = admin.list_topics(timeout=60).topics.get(topic)
         return found is not None and all(part.leader >= 0 for part in found.partitions.values())
 
-    def wait_until_at(self, server: MySQL | MariaDB, process: "subprocess.Popen[str]") -> ReaderState:
+    def wait_until_at(self, server: MySQL | MariaDB, process: ServiceProcess | None) -> ReaderState:
         """Wait until everything that the server has logged by now is committed."""
         log_file, position = log_end(server)
 
@@ -154,17 +134,6 @@ def log_end(server: MySQL | MariaDB) -> tuple[str, int]:
     return str(log_file), int(position)
 
 
-def server_environment(server: MySQL | MariaDB) -> dict[str, str]:
-    return {
-        "MILLRACE_MYSQL_HOST": server.host,
-        "MILLRACE_MYSQL_PORT": str(server.port),
-        "MILLRACE_MYSQL_USER": server.user,
-        "MILLRACE_MYSQL_PASSWORD": server.password,
-        # Of MySQL, which asks for the password itself; tests that are about this take it away again.
-        "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "true",
-    }
-
-
 @contextmanager
 def stopped(kafka: Kafka) -> Iterator[None]:
     """Let the brokers answer nobody."""
@@ -175,22 +144,6 @@ def stopped(kafka: Kafka) -> Iterator[None]:
     finally:
         for process in kafka.processes:
             process.signal(signal.SIGCONT)
-
-
-def wait_for(
-    look: Callable[[], T | None], process: "subprocess.Popen[str] | None", what: str, timeout_s: float = 240
-) -> T:
-    """Look until there is something to see."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = look()
-        if found:
-            return found
-        if process is not None and process.poll() is not None:
-            errors = process.stderr.read() if process.stderr else ""
-            raise AssertionError(f"the reader ended with {process.returncode} before {what}: {errors}")
-        assert time.monotonic() < deadline, f"{what} did not come"
-        time.sleep(0.2)
 
 
 def settle(server: MySQL | MariaDB) -> None:

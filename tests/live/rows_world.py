@@ -1,12 +1,9 @@
 """Reader, decoder and row mapper as processes between a real server and a real Kafka, and what came of it."""
 
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -19,9 +16,8 @@ from millrace.kafka.client import connect
 from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
-from tests.shared import PROJECT, environment_with
-
-from .reader_world import server_environment
+from tests.service_process import ServiceProcess, source_environment, started, wait_for
+from tests.shared import run_python
 
 SERVICES = ("reader", "decoder", "rowmapper")
 
@@ -57,14 +53,7 @@ class RowsWorld:
         self.registry = SchemaRegistry(RegistrySettings(url=registry.url))
         self.folder = folder
         self.database = source.replace("-", "_")
-        self.environment = {
-            "MILLRACE_SOURCE": source,
-            "MILLRACE_START": "latest",
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
-            "MILLRACE_REGISTRY_URL": registry.url,
-            **server_environment(server),
-        }
+        self.environment = source_environment(kafka, source, registry, server) | {"MILLRACE_START": "latest"}
 
     @contextmanager
     def with_database(self) -> Iterator["RowsWorld"]:
@@ -74,62 +63,48 @@ class RowsWorld:
         self.server.execute(f"DROP DATABASE {self.database}")
         self.close()
 
-    @contextmanager
     def service(
         self, name: str, *, command: Sequence[str] = (), ends_with: int = 0, **environment: str
-    ) -> Iterator["subprocess.Popen[str]"]:
-        """A running service, ended with SIGTERM unless it has ended; its log lies in the folder.
-
-        ``ends_with`` is the exit code that is expected.
-
-        ``command`` runs it in another way, such as :func:`tests.killed.command`.
-        """
-        with (self.folder / f"{name}.log").open("a") as log:
-            process = subprocess.Popen(
-                command or [sys.executable, "-m", f"services.{name}"],
-                env=environment_with({**self.environment, **environment}),
-                cwd=PROJECT,
-                stdout=log,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            try:
-                yield process
-                if process.poll() is None:
-                    process.send_signal(signal.SIGTERM)
-                _, errors = process.communicate(timeout=180)
-                assert process.returncode in (ends_with, -signal.SIGKILL), (name, errors, self.log(name))
-            finally:
-                process.kill()
-                process.communicate()
+    ) -> AbstractContextManager[ServiceProcess]:
+        """A running service, whose log lies in the folder; see :func:`tests.service_process.started`."""
+        settings = {**self.environment, **environment}
+        log = self.folder / f"{name}.log"
+        return started(name, settings, command=command, ends_with=ends_with, log=log)
 
     @contextmanager
-    def services(self, *names: str, **environment: str) -> Iterator[list["subprocess.Popen[str]"]]:
+    def services(self, *names: str, **environment: str) -> Iterator[list[ServiceProcess]]:
         """Running services, the first of them waited for: nothing is written before the reader reads."""
         with ExitStack() as stack:
             processes = [stack.enter_context(self.service(name, **environment)) for name in names]
             yield processes
+
+    def command(self, *arguments: str, code: int = 0, **options: Any) -> CompletedProcess[Any]:
+        """Run ``millrace`` to its end, which must be with an exit code."""
+        done = run_python("-m", "millrace.cli", *arguments, settings=self.environment, **options)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()[-3000:]
 
     def wait_for_start(self) -> None:
         """Wait until the reader has said where it begins: a row written now will be read."""
-        deadline = time.monotonic() + 240
-        # The others keep their state in the same topic, and each begins by claiming its own.
-        while not any(m.key() == b"reader" and m.value() for m in self.messages(self.topics.state)):
-            assert time.monotonic() < deadline, self.log("reader")
-            time.sleep(0.2)
+
+        def begun() -> bool:
+            # The others keep their state in the same topic, and each begins by claiming its own.
+            return any(m.key() == b"reader" and m.value() for m in self.messages(self.topics.state))
+
+        wait_for(begun, None, lambda: f"the reader's state: {self.log('reader')}")
 
     def wait_for_row(self, table: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait until a table's topic has so many records."""
-        deadline = time.monotonic() + 240
-        while True:
+
+        def arrived() -> list[Message] | None:
             found = self.messages(self.topics.table(self.database, table))
-            if len(found) >= count:
-                return [deserialize(self.registry, message.value()) for message in found]
-            assert time.monotonic() < deadline, (len(found), *(self.log(name) for name in SERVICES))
-            time.sleep(0.3)
+            return found if len(found) >= count else None
+
+        found = wait_for(arrived, None, lambda: f"row {count} of {table}: {[*map(self.log, SERVICES)]}")
+        return [deserialize(self.registry, message.value()) for message in found]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All records of a table."""

@@ -1,13 +1,10 @@
 """``millrace binlog`` on logs of real servers: read live, followed, copied, and out of Kafka."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from millrace.mysql.server_log import follow_changes
 from millrace.mysql.status import log_status
 from tests.live.reader_world import TRUST, ReaderWorld, settle
 from tests.live.test_binlog_sql import _load
+from tests.service_process import ServiceProcess, wait_for
 
 Server = MySQL | MariaDB
 PATIENCE_S = 240.0
@@ -66,68 +64,33 @@ def cut_dumps(server: Server) -> None:
                     raise
 
 
-class Process:
+class Process(ServiceProcess):
     """The command as a process, and what it has written so far."""
 
     def __init__(self, *arguments: str) -> None:
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-        self.lines: list[str] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "millrace.cli", "binlog", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
+        super().__init__(
+            [sys.executable, "-m", "millrace.cli", "binlog", *arguments], {"PYTHONUNBUFFERED": "1"}
         )
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._rest = b""
 
-    def read(self) -> list[str]:
-        assert self._process.stdout is not None
-        while piece := self._process.stdout.read():
-            self._rest += piece
-        *whole, self._rest = self._rest.split(b"\n")
-        self.lines += (line.decode() for line in whole)
-        return self.lines
+    @property
+    def lines(self) -> list[str]:
+        """All whole lines."""
+        return self.output.split("\n")[:-1]
 
     def wait_for(self, seen: Callable[[list[str]], bool]) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while not seen(self.read()):
-            assert self._process.poll() is None, self.errors()
-            assert time.monotonic() < until, self.lines[-5:]
-            time.sleep(0.05)
-
-    def errors(self) -> str:
-        assert self._process.stderr is not None
-        return self._process.stderr.read().decode()
+        wait_for(lambda: seen(self.lines), self, "the lines", PATIENCE_S)
 
     def stop(self, number: signal.Signals) -> int:
-        self._process.send_signal(number)
-        return self._process.wait(PATIENCE_S)
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+        self.send_signal(number)
+        return self.wait(PATIENCE_S)
 
 
-@contextmanager
-def process(*arguments: str) -> Iterator[Process]:
-    started = Process(*arguments)
-    try:
-        yield started
-    finally:
-        started.close()
+def process(*arguments: str) -> AbstractContextManager[Process]:
+    return closing(Process(*arguments))
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_for(true, timeout_s=PATIENCE_S)
 
 
 # -- a server's log ---------------------------------------------------------------------------------------
@@ -204,7 +167,7 @@ def test_a_server_is_followed_over_a_rotation_and_a_lost_connection(database: Se
         database.execute("INSERT INTO command_follow.t (v) VALUES ('second')")
         following.wait_for(lambda lines: any(new in line and "WRITE_ROWS" in line for line in lines))
         assert following.stop(signal.SIGINT) == 130
-        assert following.errors().endswith("; connecting again\n")
+        assert following.error_output.endswith("; connecting again\n")
         places = [(line["file"], line["position"]) for line in map(json.loads, following.lines)]
     assert len(set(places)) == len(places), "nothing comes twice"
     files = lines_of(run("--json", *map(str, database.binlog_files)))
@@ -430,7 +393,7 @@ def test_a_raw_topic_gives_what_the_files_hold(kafka: Kafka, mysql: MySQL, sourc
             following.wait_for(lambda lines: any('"Zm9sbG93ZWQ="' in line for line in lines))
             world.wait_until_at(mysql, reader)
             assert following.stop(signal.SIGINT) == 130
-            assert following.errors() == ""
+            assert following.error_output == ""
     topic = lines_of(run("--json", f"kafka://{kafka.bootstrap_servers}/{source_name}"))
     files = lines_of(run("--json", *map(str, mysql.binlog_files)))
     for line in files:

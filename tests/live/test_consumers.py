@@ -4,7 +4,6 @@ import datetime as dt
 import re
 import subprocess
 import sys
-import time
 import uuid
 from decimal import Decimal
 
@@ -16,10 +15,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from millrace.avro.records import deserialize
 from millrace.local.artifacts import fetch
 from millrace.local.java import find_java
+from tests.service_process import wait_for
 from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
-from .test_deadletter import millrace
 
 CHANGES = (
     "CREATE TABLE a (id INT, day DATE, price DECIMAL(8,2), kind ENUM('x','y'), PRIMARY KEY (id, day))",
@@ -141,10 +140,7 @@ def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
     done = topic.removesuffix("a") + "done"
 
     def wait_for_done(count):
-        deadline = time.monotonic() + 240
-        while len(world.messages(done)) < count:
-            assert time.monotonic() < deadline, world.log("rowmapper")
-            time.sleep(0.3)
+        wait_for(lambda: len(world.messages(done)) >= count, None, lambda: world.log("rowmapper"))
 
     with world.services(*SERVICES):
         world.wait_for_start()
@@ -167,5 +163,5 @@ def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
     ]
     assert len(world.messages(topic)) == 3
     assert not world.messages(world.topics.deadletter)
-    said = millrace(world, "verify", "rows", "--idle").stdout
+    said = world.command("verify", "rows", "--idle").stdout
     assert f"{world.database}.a: 6 records, 3 rows: equal" in said

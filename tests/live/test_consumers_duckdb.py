@@ -12,7 +12,6 @@ from millrace.local import Kafka, MySQL, Registry
 from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
-from .test_deadletter import millrace
 from .test_rowmapper import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -55,7 +54,7 @@ def test_the_newest_change_of_each_key_is_the_table(
             "--master",
             "local[1]",
         )
-        millrace(world, *command)
+        world.command(*command)
         folder = f"{output}/latest/rows/{world.database}.orders"
         assert recipe().count("reports/shop/reprocess/latest/rows/shop.orders") == 1
         query = recipe().replace("reports/shop/reprocess/latest/rows/shop.orders", folder)

@@ -24,6 +24,7 @@ from millrace.local.connect import Connect
 from millrace.local.database import DatabaseServer
 from millrace.runtime.settings import KafkaSettings
 from millrace.snapshot.images import quoted_name
+from tests.service_process import wait_for
 from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
@@ -434,18 +435,17 @@ class Sink:
 
     def wait_until_equal(self) -> None:
         left: dict[str, Any] = dict.fromkeys(self.tables)
-        deadline = time.monotonic() + 240
-        while left := self.differences(list(left)):
+
+        def is_equal() -> bool:
+            nonlocal left
             self.connect.check_task(self.database)
-            assert time.monotonic() < deadline, left
-            time.sleep(0.5)
+            left = self.differences(list(left))
+            return not left
+
+        wait_for(is_equal, None, lambda: str(left))
 
     def wait_for_failure(self) -> str:
-        deadline = time.monotonic() + 120
-        while (trace := self.connect.failure(self.database)) is None:
-            assert time.monotonic() < deadline, self.differences(self.tables)
-            time.sleep(0.3)
-        return trace
+        return wait_for(lambda: self.connect.failure(self.database), None, "a failure")
 
     def arrives(self) -> bool:
         """Tell whether the tables come to be equal, rather than that the task fails or goes on without."""
@@ -459,12 +459,14 @@ class Sink:
     def wait_for_rows(self, expected: Sequence[Sequence[Any]]) -> None:
         """Wait until the table has rows that are not the source's."""
         (table,) = self.tables
-        deadline = time.monotonic() + 120
-        while (found := rows_of(self.server, self.database, table)) != [list(row) for row in expected]:
+        wanted = [list(row) for row in expected]
+
+        def found() -> bool:
             self.connect.check_task(self.database)
-            assert time.monotonic() < deadline, found
-            time.sleep(0.3)
-        assert found != rows_of(self.origin.server, self.origin.database, table)
+            return rows_of(self.server, self.database, table) == wanted
+
+        wait_for(found, None, lambda: str(rows_of(self.server, self.database, table)))
+        assert wanted != rows_of(self.origin.server, self.origin.database, table)
 
 
 def apicurio(registry: Registry) -> str:
@@ -598,11 +600,12 @@ def sent(connect: Connect, registry: Registry, mysql: MySQL, source_name: str) -
         **converter,
     }
     connect.begin(source_name, config)
-    deadline = time.monotonic() + 240
-    while "Connected to binlog at" not in connect.log_file.read_text(errors="replace"):
+
+    def streams() -> bool:
         connect.check_task(source_name)
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+        return "Connected to binlog at" in connect.log_file.read_text(errors="replace")
+
+    wait_for(streams, None, "Debezium")
     with mysql.connect(database=database) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
         for limit in LIMITS.values():
@@ -627,11 +630,12 @@ def test_what_does_not_arrive_arrives_no_better_from_debezium(
     """The same sink, fed by Debezium's own connector for MySQL."""
     limits = {what: limit for what, limit in LIMITS.items() if "mysql" in limit.sources}
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-    deadline = time.monotonic() + 120
-    while not all(list(read_topic(settings, sent.topic(limit.table))) for limit in limits.values()):
+
+    def sent_all() -> bool:
         connect.check_task(source_name)
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+        return all(list(read_topic(settings, sent.topic(limit.table))) for limit in limits.values())
+
+    wait_for(sent_all, None, "a record of each table")
     with ExitStack() as stack:
         running = {
             (what, flavor): stack.enter_context(

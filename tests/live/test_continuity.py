@@ -1,8 +1,6 @@
 """Topics and states that are gone, or are others than before: each service says so, and none repeats rows."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from millrace.contract import GAP, HEADER_MARKER
 from millrace.kafka.client import connect
 from millrace.local import Kafka, MySQL, Registry
+from tests.service_process import wait_for
 from tests.shared import run_python
 
 from .rows_world import SERVICES, RowsWorld
@@ -34,8 +33,7 @@ def refused(world: RowsWorld, service: str) -> str:
 
 
 def command(world: RowsWorld, *arguments: str, code: int = 0) -> str:
-    done = run_python("-m", "millrace.cli", *arguments, settings=world.environment)
-    assert done.returncode == code, done.stdout + done.stderr
+    done = world.command(*arguments, code=code)
     return str(done.stdout + done.stderr)
 
 
@@ -106,10 +104,3 @@ def test_topics_are_deleted(world: RowsWorld) -> None:
         assert ids(world) == [1, 2, 3, 4, 5, 6]
         first = world.messages(topics.raw)[0]
         assert dict(first.headers() or ()) == {HEADER_MARKER: GAP}
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)

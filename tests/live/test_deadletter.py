@@ -2,16 +2,15 @@
 
 import json
 import signal
-import time
 
 import pytest
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import RowMapperState
 from millrace.kafka.state import read_state
+from tests.service_process import wait_for
 from tests.shared import run_python
 
-from .reader_world import wait_for
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
@@ -35,13 +34,7 @@ def world(kafka, registry, database, source_name, tmp_path):
 
 
 def deadletter(world, *arguments, code=0, text=True):
-    return millrace(world, "deadletter", *arguments, code=code, text=text)
-
-
-def millrace(world, *arguments, code=0, text=True):
-    done = run_python("-m", "millrace.cli", *arguments, settings=world.environment, text=text)
-    assert done.returncode == code, done.stderr
-    return done
+    return world.command("deadletter", *arguments, code=code, text=text)
 
 
 def rowmapper_state(world):
@@ -51,8 +44,8 @@ def rowmapper_state(world):
 
 def wait_for_definition(world, columns):
     """Wait until the catalogue has a definition of the table with so many columns."""
-    deadline = time.monotonic() + 240
-    while True:
+
+    def is_there():
         entries = [
             CatalogEntry.from_bytes(message.value()) for message in world.messages(world.topics.catalog)
         ]
@@ -61,10 +54,9 @@ def wait_for_definition(world, columns):
             for entry in entries
             if (entry.definition.database, entry.definition.table) == (world.database, "plain")
         ]
-        if widths and widths[-1] == columns:
-            return
-        assert time.monotonic() < deadline, (widths, world.log("reader"))
-        time.sleep(0.3)
+        return widths[-1:] == [columns]
+
+    wait_for(is_there, None, lambda: world.log("reader"))
 
 
 def quarantine(world):
@@ -138,32 +130,32 @@ def assert_the_source_is_held(world):
     with world.service("reader", ends_with=6) as reader, world.services("decoder", "rowmapper"):
         run(world, "INSERT INTO done VALUES (100)")
         world.wait_for_row("done", rows + 1)
-        assert "paused; services that still run" in millrace(world, "pause").stdout
+        assert "paused; services that still run" in world.command("pause").stdout
         run(world, "INSERT INTO done VALUES (101)")
         reader.wait(240)
     with world.services(*SERVICES) as services:
         wait_for(lambda: "the source is paused" in world.log("reader"), services[0], "the reader")
         assert len(world.rows("done")) == rows + 1
-        assert f"{world.source}: resumed" in millrace(world, "resume").stdout
+        assert f"{world.source}: resumed" in world.command("resume").stdout
         world.wait_for_row("done", rows + 2)
-    assert millrace(world, "resume").stdout == f"{world.source} is not paused\n"
+    assert world.command("resume").stdout == f"{world.source} is not paused\n"
 
 
 def assert_paused_and_resumed(world):
     """A table's rows wait in their order, over restarts, until it is resumed."""
     table = f"{world.database}.plain"
-    assert f"{table}: paused" in millrace(world, "pause", table).stdout
+    assert f"{table}: paused" in world.command("pause", table).stdout
     with world.services(*SERVICES):
         run(world, "INSERT INTO plain (id, note) VALUES (60, 'waits'); INSERT INTO done VALUES (4)")
         world.wait_for_row("done", 4)
-    assert f"{table}: was quarantined or paused already" in millrace(world, "pause", table).stdout
+    assert f"{table}: was quarantined or paused already" in world.command("pause", table).stdout
     with world.services(*SERVICES):
         run(world, "UPDATE plain SET note = 'comes' WHERE id = 60; INSERT INTO done VALUES (5)")
         world.wait_for_row("done", 5)
     assert 60 not in [(row["after"] or {}).get("id") for row in world.rows("plain")]
     assert f"{table} is paused, 2 dead letters wait" in deadletter(world, "list").stdout
     assert deadletter(world, "redrive").stdout == f"no table of {world.source} is quarantined\n"
-    assert f"{table}: 2 dead letters mapped, 2 rows" in millrace(world, "resume", table).stdout
+    assert f"{table}: 2 dead letters mapped, 2 rows" in world.command("resume", table).stdout
     assert [row["after"]["note"] for row in world.rows("plain")[-2:]] == ["waits", "comes"]
 
 
@@ -199,7 +191,7 @@ def test_killed_while_a_table_is_given_back(world):
     (entry,) = rowmapper_state(world).quarantined
     assert entry.error == before.error
     assert entry.dead_letter is not None, "nothing was given back before it was killed"
-    with world.service("rowmapper", MILLRACE_KAFKA_FENCED_WAIT_S="1") as process:
+    with world.service("rowmapper", ends_with=6, MILLRACE_KAFKA_FENCED_WAIT_S="1") as process:
         run(world, "INSERT INTO plain (id, note) VALUES (51, 'meanwhile')")
         with world.services("reader", "decoder"):
             run(world, "INSERT INTO done VALUES (3)")
@@ -207,9 +199,8 @@ def test_killed_while_a_table_is_given_back(world):
         deadletter(world, "redrive")
         run(world, "INSERT INTO done VALUES (4)")
         with world.services("reader", "decoder"):
-            assert process.wait(240) == 6
-        assert "another rowmapper" in process.stderr.read()
-        process.returncode = 0  # which is what the end of this block wants to see
+            process.wait(240)
+        assert "another rowmapper" in process.error_output
     with world.services(*SERVICES):
         world.wait_for_row("done", 4)
     assert_whole(world)

@@ -1,11 +1,8 @@
 """The decoder as a process, between real topics: nothing missing, nothing twice, whatever happens."""
 
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -27,7 +24,7 @@ from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from tests.killed import command as killed
-from tests.shared import environment_with
+from tests.service_process import ServiceProcess, source_environment, started, wait_for
 
 from .output import send
 
@@ -46,6 +43,7 @@ class World:
         self.topics = Topics(source)
         self.source = source
         self.registry_url = registry.url
+        self.environment = source_environment(kafka, source, registry)
         self.admin = connect(self.settings)
         kinds = ["raw", "events", "deadletter", "state"]
         ensure_topics(self.admin, TopicsSettings(), {f"{source}.{kind}": kind for kind in kinds})
@@ -59,39 +57,22 @@ class World:
                     producer.commit(b"on")
             producer.commit(b"done")
 
-    @contextmanager
-    def decoder(self, *, command: Sequence[str] = (), **environment: str) -> Iterator[subprocess.Popen[str]]:
-        """A decoder, killed at the end; ``command`` runs it in another way, as tests.killed does."""
-        environment = {
-            "MILLRACE_SOURCE": self.source,
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.settings.bootstrap_servers,
-            "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "60",
-            "MILLRACE_REGISTRY_URL": self.registry_url,
-        } | environment
-        with subprocess.Popen(
-            command or [sys.executable, "-m", "services.decoder"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment_with(environment),
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+    def decoder(
+        self, *, command: Sequence[str] = (), ends_with: int = 0, **environment: str
+    ) -> AbstractContextManager[ServiceProcess]:
+        """A running decoder; see :func:`tests.service_process.started`."""
+        return started("decoder", self.environment | environment, command=command, ends_with=ends_with)
 
     def decode_all(self) -> None:
         """Let a decoder work until it has read everything, then stop it."""
         before = read_state(self.settings, self.source, "decoder")
         with self.decoder() as process:
-            while read_state(self.settings, self.source, "decoder") == before:
-                assert process.poll() is None, process.communicate()[1]
+            wait_for(
+                lambda: read_state(self.settings, self.source, "decoder") != before, process, "another state"
+            )
             self.wait_until_read(process)
-            process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=180)
-            assert process.returncode == 0, err
 
-    def wait_until_read(self, process: subprocess.Popen[str]) -> None:
+    def wait_until_read(self, process: ServiceProcess) -> None:
         """Wait until the decoder's lag, as tools see it, is none but the commit markers."""
         last = self.records(self.topics.raw)[-1].offset()
         partition = TopicPartition(self.topics.raw, 0)
@@ -100,12 +81,12 @@ class World:
             "group.id": f"millrace-decoder-{self.source}",
         }
         consumer = Consumer(group)
-        deadline = time.monotonic() + 240
         try:
-            while consumer.committed([partition], timeout=60)[0].offset <= last:
-                assert process.poll() is None, process.communicate()[1]
-                assert time.monotonic() < deadline, "the decoder does not get to the end"
-                time.sleep(0.1)
+            wait_for(
+                lambda: consumer.committed([partition], timeout=60)[0].offset > last,
+                process,
+                "the end of the raw topic",
+            )
         finally:
             consumer.close()
 
@@ -161,8 +142,7 @@ def test_kill_9_in_mid_stream(world: World, log: Path) -> None:
     world.write_raw(pieces)
     for at, nth in (("after_produce", 1300), ("before_commit", 3), ("in_commit", 2), ("after_commit", 2)):
         with world.decoder(command=killed("decoder", at, nth, commit_every=500)) as process:
-            _, err = process.communicate(timeout=240)
-            assert process.returncode == -signal.SIGKILL, err
+            assert process.wait(240) == -signal.SIGKILL, process
     world.decode_all()
     keys = [message.key() for message in world.records(world.topics.events)]
     assert keys == [key + b":0" for key, _, _ in pieces]
@@ -192,11 +172,8 @@ def test_sigterm_finishes_the_batch(world: World, log: Path) -> None:
     pieces = [piece for number in range(6) for piece in raw_pieces(log, f"log.{number:06}")]
     world.write_raw(pieces)
     with world.decoder() as process:
-        while newest_offset(world.settings, world.topics.events) < 2000:
-            assert process.poll() is None, process.communicate()[1]
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=180)
-        assert (process.returncode, err) == (0, "")
+        wait_for(lambda: newest_offset(world.settings, world.topics.events) >= 2000, process, "some events")
+    assert process.error_output == ""
     committed = [message.key() for message in world.records(world.topics.events)]
     everything = world.records(world.topics.events, "read_uncommitted")
     assert len(committed) == len(everything), "the last batch was not committed"
@@ -283,9 +260,9 @@ def test_a_gap_stops_the_decoder_in_words(world: World, log: Path) -> None:
     end = newest_offset(world.settings, world.topics.raw)
     for future in world.admin.delete_records([TopicPartition(world.topics.raw, 0, end - 100)]).values():
         future.result(60)
-    with world.decoder() as process:
-        _, err = process.communicate(timeout=180)
-    assert process.returncode == 7
+    with world.decoder(ends_with=7) as process:
+        process.wait(180)
+    err = process.error_output
     assert f"of {world.topics.raw} were deleted before they were read" in err
     assert "MILLRACE_SKIP_GAP" in err
     assert len(err.splitlines()) == 1
@@ -315,15 +292,12 @@ def test_markers_and_epochs(world: World, log: Path) -> None:
 
 
 def test_no_broker_and_no_registry_are_told_in_a_line(world: World) -> None:
-    with world.decoder(
-        MILLRACE_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2"
-    ) as process:
-        _, err = process.communicate(timeout=180)
-    assert process.returncode == 4
-    assert err.startswith("error: Kafka at 127.0.0.1:1 cannot be reached within 2 s: ")
-    assert len(err.splitlines()) == 1
-    with world.decoder(MILLRACE_REGISTRY_URL="http://127.0.0.1:1") as process:
-        _, err = process.communicate(timeout=180)
-    assert process.returncode == 5
-    assert err.startswith("error: the schema registry at http://127.0.0.1:1 does not answer")
-    assert len(err.splitlines()) == 1
+    no_kafka = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "2"}
+    with world.decoder(ends_with=4, **no_kafka) as process:
+        process.wait(180)
+    assert process.error_output.startswith("error: Kafka at 127.0.0.1:1 cannot be reached within 2 s: ")
+    assert len(process.error_output.splitlines()) == 1
+    with world.decoder(ends_with=5, MILLRACE_REGISTRY_URL="http://127.0.0.1:1") as process:
+        process.wait(180)
+    assert process.error_output.startswith("error: the schema registry at http://127.0.0.1:1 does not answer")
+    assert len(process.error_output.splitlines()) == 1

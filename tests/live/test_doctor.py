@@ -34,9 +34,10 @@ from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.status import log_status
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
+from tests.service_process import server_environment, wait_for
 from tests.shared import run_python
 
-from .reader_world import server_environment, settle, wait_for
+from .reader_world import settle
 
 OUR_ID = 0x4D00BEEF
 DOCTOR = "doctor_tests"

@@ -34,6 +34,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from millrace.verify.tables import Records
 from services.rowmapper.app import _CatalogTopic
+from tests.service_process import source_environment
 from tests.shared import PROJECT, run_python
 
 pytestmark = pytest.mark.usefixtures("same_signals")
@@ -51,9 +52,7 @@ class World:
         self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
         self.registry_url = registry.url
         self.environment = {
-            "MILLRACE_SOURCE": source,
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-            "MILLRACE_REGISTRY_URL": registry.url,
+            **source_environment(kafka, source, registry),
             "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "true",
         }
         kinds = {f"{source}.{kind}": kind for kind in KINDS}

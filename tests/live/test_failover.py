@@ -16,10 +16,11 @@ from millrace.avro.records import deserialize
 from millrace.contract import ABANDONED, HEADER_MARKER, SOURCE_CHANGED
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.selection.settings import ReplicateSettings
+from tests.service_process import wait_for
 from tests.unit.selection.test_tables import CASES, TABLES
 
 from .proxy import Proxy
-from .reader_world import ReaderWorld, assert_nothing_twice, wait_for
+from .reader_world import ReaderWorld, assert_nothing_twice
 from .replication import replicate
 from .rows_world import RowsWorld
 

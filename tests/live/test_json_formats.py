@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from millrace.local import Kafka, MySQL, Registry
+from tests.service_process import wait_for
 
 from .rows_world import SERVICES, RowsWorld
-from .test_continuity import command, deleted, wait_for
+from .test_continuity import command, deleted
 from .test_snapshot import state, take, wait_until_merged
 
 TABLES = """

@@ -44,16 +44,6 @@ from .output import send
 
 
 @pytest.fixture
-def settings(kafka: Kafka) -> KafkaSettings:
-    return KafkaSettings(bootstrap_servers=kafka.bootstrap_servers, fenced_wait_s=0)
-
-
-@pytest.fixture
-def admin(settings: KafkaSettings) -> AdminClient:
-    return connect(settings)
-
-
-@pytest.fixture
 def topics(admin: AdminClient, source_name: str) -> Iterator[Topics]:
     topics = Topics(source_name)
     create(admin, topics)

@@ -12,6 +12,7 @@ import pytest
 from millrace.contract import RawKey
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.live.job_world import JobWorld
+from tests.service_process import wait_for
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -67,10 +68,8 @@ def mysql_ring() -> Iterator[list[Server]]:
 
 
 def wait_for_rows(server: Server, text: str, number: int) -> None:
-    deadline = time.monotonic() + 300
-    while server.query("SELECT COUNT(*) FROM ring.log WHERE text = %s", [text])[0][0] < number:
-        assert time.monotonic() < deadline, f"{text} does not get there"
-        time.sleep(0.05)
+    count = "SELECT COUNT(*) FROM ring.log WHERE text = %s"
+    wait_for(lambda: server.query(count, [text])[0][0] >= number, None, text)
 
 
 def honest_traffic(servers: Sequence[Server]) -> None:

@@ -9,12 +9,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace import kernel
 from millrace.kafka import messages
-from millrace.kafka.client import connect, consumer_config, producer_config
+from millrace.kafka.client import consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
-from millrace.local import Kafka
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from millrace.stage import Output, OutputRecord, Record
 
@@ -44,16 +43,6 @@ def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "confluent_kafka":
         monkeypatch.setattr(messages, "_kernel", lambda: None)
     return str(request.param)
-
-
-@pytest.fixture
-def settings(kafka: Kafka) -> KafkaSettings:
-    return KafkaSettings(bootstrap_servers=kafka.bootstrap_servers, fenced_wait_s=0)
-
-
-@pytest.fixture
-def admin(settings: KafkaSettings) -> AdminClient:
-    return connect(settings)
 
 
 @pytest.fixture

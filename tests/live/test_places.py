@@ -11,8 +11,9 @@ from millrace.avro.service_state import ReaderState
 from millrace.contract import SOURCE_CHANGED
 from millrace.kafka.producer import TransactionalProducer
 from millrace.local import Kafka, MariaDB, MySQL
+from tests.service_process import server_environment, wait_for
 
-from .reader_world import ReaderWorld, assert_nothing_twice, files_of, server_environment, wait_for
+from .reader_world import ReaderWorld, assert_nothing_twice, files_of
 from .replication import replicate
 from .test_source import WITHOUT_GTIDS, executed, markers, run_to_the_end, write
 

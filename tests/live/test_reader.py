@@ -26,6 +26,7 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from tests.killed import command as killed
+from tests.service_process import server_environment, wait_for
 from tests.shared import SHARED, run_python
 
 from .reader_world import (
@@ -35,8 +36,6 @@ from .reader_world import (
     assert_nothing_twice,
     files_of,
     log_end,
-    server_environment,
-    wait_for,
 )
 
 Server = MySQL | MariaDB
@@ -374,17 +373,15 @@ def test_the_disk_of_a_broker_is_full(mysql: MySQL, source_name: str) -> None:
         world = ReaderWorld.of(kafka, source_name, mysql)
         write_some(mysql, "full_disk", 5)
         mysql.execute("CREATE TABLE full_disk.large (v MEDIUMBLOB)")
-        with world.reader() as process:
+        with world.reader(ends_with=4) as process:
             world.wait_until_at(mysql, process)
             (broker,) = kafka.processes
             limits = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
             for _ in range(10):
                 mysql.execute(f"INSERT INTO full_disk.large VALUES (x'{secrets.token_hex(500_000)}')")
-            assert process.wait(240) == 4
-            assert process.stderr is not None
-            assert process.stderr.read().startswith("error: Kafka ")
-            process.returncode = 0
+            process.wait(240)
+            assert process.error_output.startswith("error: Kafka ")
         if broker.poll() is None:
             resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, limits)
         kafka.stop()
@@ -434,16 +431,14 @@ def test_another_server_without_gtids_is_refused(kafka: Kafka, source_name: str)
 
 def test_a_second_reader_fences_the_first(kafka: Kafka, database: Server, source_name: str) -> None:
     world = ReaderWorld.of(kafka, source_name, database, MILLRACE_KAFKA_FENCED_WAIT_S="0")
-    with world.reader() as first:
+    with world.reader(ends_with=6) as first:
         world.wait_until_at(database, first)
         with world.reader() as second:
             wait_for(lambda: _owner(world) == second.pid, second, "the second reader's state")
             write_some(database, "fenced", 3)
             world.wait_until_at(database, second)
-            _, errors = first.communicate(timeout=180)
-            assert first.returncode == 6
-            _one_line(errors, "took over")
-            first.returncode = 0
+            first.wait(180)
+            _one_line(first.error_output, "took over")
     assert_nothing_twice(world.raw())
 
 

@@ -13,9 +13,8 @@ from millrace.kafka.errors import BrokerError
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets
 from millrace.kafka.topics import delete_records
-from tests.shared import run_python
+from tests.service_process import wait_for
 
-from .reader_world import wait_for
 from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, places, run
 
@@ -54,9 +53,7 @@ def world(kafka, registry, mysql, source_name, tmp_path):
 
 
 def reprocess(world, *arguments, code=0, answer=""):
-    done = run_python("-m", "millrace.cli", "reprocess", *arguments, settings=world.environment, input=answer)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+    return world.command("reprocess", *arguments, code=code, input=answer)
 
 
 def records(world):
@@ -75,11 +72,6 @@ def content(world, message):
     if message.topic().count(".") == 1:
         return message.value()
     return deserialize(world.registry, message.value()) | dict.fromkeys(("ts_ms", "ts_us", "ts_ns"))
-
-
-def wait_for_fenced(process):
-    assert process.wait(240) == 6
-    process.returncode = 0  # which is what the end of its block wants to see
 
 
 def set_cleanup_policy(world, topic, policy):
@@ -121,15 +113,20 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
     )
     assert records(world) == before
 
-    with world.services(*SERVICES, MILLRACE_KAFKA_FENCED_WAIT_S="1") as (_, decoder, rowmapper):
+    fenced = {"ends_with": 6, "MILLRACE_KAFKA_FENCED_WAIT_S": "1"}
+    with (
+        world.service("reader"),
+        world.service("decoder", **fenced) as decoder,
+        world.service("rowmapper", **fenced) as rowmapper,
+    ):
         run(world, "INSERT INTO done VALUES (2)")
         world.wait_for_row("done", 2)
         reprocess(world, answer="y\n")
         run(world, "INSERT INTO done VALUES (3)")
         # Each learns that another took over when it next writes; its supervisor starts it again.
-        wait_for_fenced(decoder)
+        decoder.wait(240)
         with world.service("decoder"):
-            wait_for_fenced(rowmapper)
+            rowmapper.wait(240)
             with world.service("rowmapper"):
                 world.wait_for_row("done", 4)
     assert world.messages(world.topics.deadletter) == []
@@ -143,12 +140,9 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
         with TransactionalProducer(world.settings, world.source, service) as earlier:
             earlier.open()
             earlier.commit(b"the state of another version")
-        with world.service(service) as process:
-            assert process.wait(240) == 7
-            assert process.stderr.read().endswith(
-                "'millrace reprocess' lets decoder and row mapper begin again\n"
-            )
-            process.returncode = 0  # which is what the end of this block wants to see
+        with world.service(service, ends_with=7) as process:
+            process.wait(240)
+        assert process.error_output.endswith("'millrace reprocess' lets decoder and row mapper begin again\n")
     said = reprocess(world, "--yes").stdout
     raw = held_offsets(connect(world.settings), {world.topics.raw: 1})[world.topics.raw, 0]
     assert f"decoder and row mapper, when they are started, take {len(raw)} raw records again" in said

@@ -16,8 +16,8 @@ from spark_jobs.common.job import Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import report, reprocess, summary
-from tests.live.reader_world import wait_for
 from tests.live.rows_world import RowsWorld
+from tests.service_process import wait_for
 from tests.shared import PROJECT, run_python
 from tests.spark_session import SPARK, spark
 

@@ -12,7 +12,6 @@ from millrace.kafka.state import read_state
 from millrace.kafka.topics import LEAST_MESSAGE_BYTES, ensure_topics
 from millrace.local import Kafka
 from millrace.runtime.settings import TopicsSettings
-from tests.shared import run_python
 
 from .broker_control import AUTHORIZER, Administrator
 from .rows_world import RowsWorld
@@ -74,8 +73,7 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
         assert reason.endswith("'millrace deadletter redrive' gives them back")
 
     administrator.alter(topics["small"], "max.message.bytes", str(8 << 20))
-    done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
-    assert done.returncode == 7, done.stderr
+    done = world.command("deadletter", "redrive", code=7)
     for table in ("small", "gone"):
         assert f"{world.database}.{table}: 0 dead letters" not in done.stdout
     assert f"{world.database}.denied: 0 dead letters mapped, 0 rows" in done.stdout
@@ -85,8 +83,7 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
 
     administrator.allow(topics["denied"])
     administrator.allow(topics["hidden"])
-    done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
-    assert done.returncode == 0, done.stderr
+    world.command("deadletter", "redrive")
     assert differences(world).keys() == {"gone"}, "what its deletion has deleted"
     assert [row["after"]["id"] for row in world.rows("gone")] == [4]
     found = places(world)
@@ -112,8 +109,7 @@ def test_a_topic_that_is_created_again_while_rows_flow(world):
     ((table, reason),) = quarantined(world).items()
     assert table == "gone"
     assert f"the topic {topic} was deleted and created again" in reason
-    done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
-    assert done.returncode == 0, done.stderr
+    world.command("deadletter", "redrive")
     ids = [row["after"]["id"] for row in world.rows("gone")]
     assert ids == sorted(set(ids)), "in their order, and none twice"
     assert ids[-1] == number

@@ -2,20 +2,17 @@
 
 import signal
 import threading
-import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 
 from millrace.kafka.state import read_state
 from tests.killed import command as killed
+from tests.service_process import ServiceProcess, wait_for
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_rowmapper import TABLES, WORK, differences, places, run
-
-if TYPE_CHECKING:
-    import subprocess
 
 
 @pytest.fixture
@@ -50,17 +47,14 @@ class Orders:
         self._thread.join()
 
 
-def wait_until_owned(world: RowsWorld, process: "subprocess.Popen[str]", *services: str) -> None:
+def wait_until_owned(world: RowsWorld, process: ServiceProcess, *services: str) -> None:
     """Wait until a process has written the states of services."""
-    deadline = time.monotonic() + 120
-    for service in services:
-        while True:
-            stored = read_state(world.settings, world.source, service)
-            if stored is not None and f"process {process.pid} " in stored.owner:
-                break
-            assert process.poll() is None, world.log("run")
-            assert time.monotonic() < deadline, world.log("run")
-            time.sleep(0.1)
+
+    def is_owned(service: str) -> bool:
+        stored = read_state(world.settings, world.source, service)
+        return stored is not None and f"process {process.pid} " in stored.owner
+
+    wait_for(lambda: all(map(is_owned, services)), process, "its states")
 
 
 def keys(world: RowsWorld, topic: str) -> "Counter[Any]":

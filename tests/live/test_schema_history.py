@@ -22,20 +22,18 @@ from millrace.avro.column_attributes import with_attributes
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.binlog.columns import AvroOptions, codec_of
-from millrace.binlog.table import TableDefinition
+from millrace.binlog.table import TableDefinition, column_of
 from millrace.ddl import MISSING, State, Unknown
 from millrace.kafka.producer import TransactionalProducer
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.mysql.catalog import read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.runtime.settings import RegistrySettings
-from millrace.snapshot.images import column_of
 from millrace.verify.tables import compare_tables
 from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
 from tests.ddl_text import brief
 from tests.debian import perl_environment, unpacked
-from tests.shared import run_python
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
 
@@ -395,8 +393,7 @@ def test_a_history_that_is_wrong_is_rebuilt(
             assert said.count("-its definition is not known: a statement is not understood\n") == 2
             assert said.count("+  e enum('a','x','y')") == 2
             assert "the schema history is as it must be" in schema(world, "rebuild")
-            done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
-            assert done.returncode == 0, done.stderr
+            world.command("deadletter", "redrive")
         assert [row["after"] for row in world.rows("t")] == [
             {"id": 4_000_000_000, "e": "x"},
             {"id": 1, "e": "a"},
@@ -432,12 +429,9 @@ def test_definitions_that_no_log_tells_are_given(
         said = schema(world, "rebuild", "--yes", "--definitions", str(script))
         assert "+  v varchar(20), character set utf8mb4, null" in said
         assert "the schema history is as it must be" in schema(world, "rebuild")
-        done = run_python("-m", "millrace.cli", "deadletter", "redrive", settings=world.environment)
-        assert done.returncode == 0, done.stderr
+        world.command("deadletter", "redrive")
         assert [row["after"] for row in world.rows("t")] == [{"id": 4_000_000_000, "v": "ä"}]
 
 
 def schema(world: RowsWorld, *arguments: str) -> str:
-    done = run_python("-m", "millrace.cli", "schema", *arguments, settings=world.environment)
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout)
+    return str(world.command("schema", *arguments).stdout)

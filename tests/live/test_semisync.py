@@ -14,8 +14,9 @@ from millrace.mysql.catalog import read_catalog
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
+from tests.service_process import wait_for
 
-from .reader_world import ReaderWorld, assert_nothing_twice, stopped, wait_for
+from .reader_world import ReaderWorld, assert_nothing_twice, stopped
 
 FOREVER = {
     "rpl-semi-sync-master-enabled": "ON",

@@ -14,9 +14,9 @@ from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
 from millrace.runtime.exit_codes import ExitCode
+from tests.service_process import wait_for
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
-from .test_deadletter import millrace
 from .test_rowmapper import differences, run
 
 TABLES = """
@@ -110,10 +110,7 @@ def state(world):
 def wait_until_merged(world):
     """Wait until all that the snapshot topic holds is in the row topics."""
     last = last_record(world.settings, world.topics.snapshot)
-    deadline = time.monotonic() + 120
-    while merged(world).offset <= last.offset:
-        assert time.monotonic() < deadline, (merged(world), last.offset, world.log("rowmapper"))
-        time.sleep(0.2)
+    wait_for(lambda: merged(world).offset > last.offset, None, lambda: world.log("rowmapper"))
     assert merged(world).refused == 0
 
 
@@ -176,14 +173,14 @@ def test_a_paused_snapshot_waits_and_resumes(world):
         world.wait_for_start()
     with world.service("snapshot", ends_with=6, **SLOWLY) as process:
         wait_until(world, lambda: progress(world) > 0)
-        assert "paused" in millrace(world, "pause").stdout
+        assert "paused" in world.command("pause").stdout
         process.wait(60)
     written = progress(world)
     assert not state(world).finished
     with world.service("snapshot") as process:
         wait_until(world, lambda: "the source is paused" in world.log("snapshot"))
         assert progress(world) == written
-        assert "resumed" in millrace(world, "resume").stdout
+        assert "resumed" in world.command("resume").stdout
         process.wait(timeout=120)
         assert process.returncode == 0, world.log("snapshot")
     with world.services(*SERVICES):
@@ -194,10 +191,7 @@ def test_a_paused_snapshot_waits_and_resumes(world):
 
 
 def wait_until(world, met):
-    deadline = time.monotonic() + 120
-    while not met():
-        assert time.monotonic() < deadline, [log.read_text()[-2000:] for log in world.folder.glob("*.log")]
-        time.sleep(0.1)
+    wait_for(met, None, lambda: str([log.read_text()[-2000:] for log in world.folder.glob("*.log")]))
 
 
 def progress(world):

@@ -14,6 +14,7 @@ from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.status import binary_logs
 from millrace.runtime.errors import StopRequestedError
 from services.reader.log_scan import start_position_at
+from tests.service_process import server_environment, wait_for
 
 from .proxy import Proxy
 from .reader_world import (
@@ -23,9 +24,7 @@ from .reader_world import (
     assert_nothing_twice,
     files_of,
     log_end,
-    server_environment,
     stopped,
-    wait_for,
 )
 
 Server = MySQL | MariaDB
@@ -155,11 +154,12 @@ def test_purged_logs_and_a_reset_log(
 
 def _purge(server: Server, oldest: str) -> None:
     """Purge all logs before ``oldest``: a server keeps one, and says nothing, while it is still in use."""
-    deadline = time.monotonic() + 120
-    while server.binlog_files[0].name != oldest:
-        assert time.monotonic() < deadline, server.binlog_files
+
+    def is_purged() -> bool:
         server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
-        time.sleep(0.2)
+        return server.binlog_files[0].name == oldest
+
+    wait_for(is_purged, None, f"a log that begins at {oldest}")
 
 
 def _gone(server: Server, read: str, until: str, end: tuple[str, int]) -> str:

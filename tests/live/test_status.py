@@ -3,12 +3,10 @@
 import json
 import re
 import signal
-import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +21,8 @@ from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import RegistrySettings, TopicsSettings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
 from millrace.status.lag import Lag
-from tests.shared import PROJECT, environment_with, load_script, run_python
+from tests.service_process import ServiceProcess, wait_for
+from tests.shared import load_script
 
 from .reader_world import log_end
 from .rows_world import RowsWorld
@@ -70,13 +69,13 @@ def hop(status: SourceStatus, end: str) -> Lag | None:
 
 
 def wait_until(world: RowsWorld, seen: Callable[[SourceStatus], bool]) -> SourceStatus:
-    deadline = time.monotonic() + 240
-    while True:
-        status = look(world)
-        if seen(status):
-            return status
-        assert time.monotonic() < deadline, status
-        time.sleep(0.5)
+    statuses: list[SourceStatus] = []
+
+    def looked() -> SourceStatus | None:
+        statuses[:] = [look(world)]
+        return statuses[0] if seen(statuses[0]) else None
+
+    return wait_for(looked, None, lambda: str(statuses))
 
 
 def is_through(end: str) -> Callable[[SourceStatus], bool]:
@@ -110,9 +109,7 @@ def described(service: str) -> set[str]:
 
 
 def run_status(world: RowsWorld, *arguments: str) -> str:
-    done = run_python("-m", "millrace.cli", "status", *arguments, settings=world.environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return world.command("status", *arguments).stdout
 
 
 def test_from_the_server_to_the_rows(world, mysql):
@@ -215,21 +212,11 @@ def test_services_that_begin_meanwhile(no_registry, monkeypatch):
 
 
 def test_watch(no_registry):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", "status", "--watch", "--json", "--interval", "0.2"],
-        env=environment_with(no_registry.environment),
-        cwd=PROJECT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        looks = [json.loads(process.stdout.readline()) for _ in range(2)]
-        assert [look["source"] for look in looks] == [no_registry.source] * 2
+    command = [sys.executable, "-m", "millrace.cli", "status", "--watch", "--json", "--interval", "0.2"]
+    with closing(ServiceProcess(command, no_registry.environment)) as process:
+        wait_for(lambda: process.output.count("\n") >= 2, process, "two looks")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.communicate()
-    assert (process.returncode, errors) == (0, "")
+        process.wait(120)
+    looks = [json.loads(line) for line in process.output.splitlines()]
+    assert {look["source"] for look in looks} == {no_registry.source}
+    assert (process.returncode, process.error_output) == (0, "")

@@ -19,6 +19,7 @@ from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_moment, parse_tables
 from spark_jobs.table_state import report, summary, table_state
+from tests.service_process import wait_for
 from tests.spark_session import SPARK, spark
 
 from .rows_world import SERVICES, RowsWorld
@@ -138,13 +139,12 @@ class Jobs:
 
 def wait_for_states(world):
     """Wait until each service has taken something: a snapshot asks where they stand."""
-    deadline = time.monotonic() + 120
-    while any(
-        (stored := read_state(world.settings, world.source, name)) is None or stored.value is None
-        for name in SERVICES
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+
+    def has_state(name):
+        stored = read_state(world.settings, world.source, name)
+        return stored is not None and stored.value is not None
+
+    wait_for(lambda: all(map(has_state, SERVICES)), None, "the states")
 
 
 @pytest.mark.parametrize(

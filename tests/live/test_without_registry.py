@@ -13,7 +13,6 @@ from millrace.kafka.schema_topic import SchemaTopic
 from millrace.runtime.settings import TopicsSettings
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
-from .test_deadletter import millrace
 from .test_rowmapper import TABLES, WORK, differences, run
 from .test_snapshot import KEYLESS, take, wait_until_merged
 
@@ -73,10 +72,10 @@ def test_rows_arrive_and_are_read(world):
     assert (
         set(world.registry.subject_schemas(f"{world.topics.table(world.database, 'scale')}-value")) == numbers
     )
-    shown = [json.loads(line) for line in millrace(world, "topic", messages[0].topic()).stdout.splitlines()]
+    shown = [json.loads(line) for line in world.command("topic", messages[0].topic()).stdout.splitlines()]
     assert sorted(line["value"]["after"]["id"] for line in shown) == [1, 1, 2]
-    assert "letter" not in millrace(world, "deadletter", "list").stderr
-    assert "events" in millrace(world, "status", world.source).stdout
+    assert "letter" not in world.command("deadletter", "list").stderr
+    assert "events" in world.command("status", world.source).stdout
 
 
 def test_a_spark_job_reads_events(kafka, registry, mysql, source_name, tmp_path):
@@ -99,7 +98,7 @@ def test_a_spark_job_reads_events(kafka, registry, mysql, source_name, tmp_path)
             "--master",
             "local[1]",
         )
-        millrace(world, *command)
+        world.command(*command)
         rows = pq.read_table(results / "rows_per_table").to_pylist()
         assert [(row["table"], row["operation"], row["rows"]) for row in rows] == [("t", "insert", 3)]
 
@@ -115,7 +114,7 @@ def test_a_snapshot(world):
         world.wait_for_row("done")
         wait_until_merged(world)
         assert differences(world) == {}
-        assert "equal" in millrace(world, "verify", "rows", "--idle").stdout
+        assert "equal" in world.command("verify", "rows", "--idle").stdout
 
 
 def test_what_one_began_the_other_does_not_continue(world, registry):

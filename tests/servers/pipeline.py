@@ -27,12 +27,12 @@ from tests.live.reader_world import (
     assert_closed_files_equal,
     assert_nothing_twice,
     stopped,
-    wait_for,
 )
 from tests.live.rows_world import SERVICES, RowsWorld
 from tests.live.test_rowmapper import TABLES, differences, places, run
 from tests.live.test_semisync import MARK
 from tests.servers.databases import FETCHED, NAMED, NamedServer, fetched
+from tests.service_process import wait_for
 
 DATABASE = "servers"
 LARGE = 3000

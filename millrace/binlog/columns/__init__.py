@@ -4,7 +4,7 @@ Importing this package enters all declarations into :data:`COLUMNS`.
 """
 
 from millrace.binlog.columns import (  # noqa: F401 - each enters its declarations
-    json_binary,
+    json_column,
     members,
     numbers,
     spatial,

@@ -4,7 +4,8 @@ The codecs of Python that bear the same names are other tables: latin1 is Window
 sjis has another backslash, eight of the sets have no codec at all. So the meaning of each code comes from a
 server's CONVERT, kept in ``charsets.json`` (written by ``tools/generate_charsets.py``, which names the
 servers in it). A codec of Python does the work only where it was found equal on every code, or after a
-list of the codes in which it is not.
+list of the codes in which it is not. The names of the collations are in ``collations.tsv`` (written by
+``tools/generate_collations.py``).
 """
 
 import codecs
@@ -21,9 +22,12 @@ from millrace.binlog.errors import UnsupportedError
 __all__ = [
     "BINARY",
     "BINARY_COLLATION",
+    "UTF8MB3_COLLATION",
     "Charset",
     "charset",
+    "charset_name",
     "charset_of_collation",
+    "collation_name",
     "collation_of_charset",
     "collation_servers",
     "current_name",
@@ -32,6 +36,8 @@ __all__ = [
 
 BINARY = "binary"
 BINARY_COLLATION = 63
+UTF8MB3_COLLATION = 33
+"""utf8mb3_general_ci, which clients are taken to use where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +260,37 @@ def collation_of_charset(name: str) -> int:
 def collation_servers() -> list[str]:
     """Versions of the servers from which the collation ids were read."""
     return [server["server"] for server in _facts()["collations"]]
+
+
+@cache
+def _collation_names() -> dict[int, tuple[str, str]]:
+    """Read the table of collation ids: the names in MySQL and in MariaDB, empty where there is none."""
+    text = files(__package__).joinpath("collations.tsv").read_text("ascii")
+    rows = (line.split("\t") for line in text.splitlines())
+    return {int(number): (mysql, mariadb) for number, mysql, mariadb in rows}
+
+
+def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | None:
+    """Give the name of a collation, None where its id is not known.
+
+    ``utf8mb3`` says that the collations of that character set bear its full name, as in MySQL since 8.0.30
+    and MariaDB since 10.6, and not that of ``utf8``.
+    """
+    mysql_name, mariadb_name = _collation_names().get(collation_id, ("", ""))
+    name = (mariadb_name or mysql_name) if mariadb else (mysql_name or mariadb_name)
+    family, _, rest = name.partition("_")
+    if family in ("utf8", "utf8mb3"):
+        name = f"{'utf8mb3' if utf8mb3 else 'utf8'}_{rest}"
+    return name or None
+
+
+def charset_name(collation_id: int, *, utf8mb3: bool) -> str | None:
+    """Give the name of a collation's character set, None where the id is not known."""
+    try:
+        name = charset_of_collation(collation_id)
+    except UnsupportedError:
+        return None
+    return "utf8" if name == "utf8mb3" and not utf8mb3 else name
 
 
 _MAX_BYTES_PER_CHARACTER = {

@@ -1,8 +1,9 @@
 """How a column type is declared: once, as a :class:`ColumnCodec`, and everything else follows from that.
 
 A declaration says how large a value is in a row image (a fixed :mod:`struct` code, or bytes after a length),
-what its bytes mean and how they are made again, what it becomes in Avro, and how SQL writes the type and the
-value. The bytes of one value, without the length in front, are called its *payload*; where the struct code is
+what its bytes mean and how they are made again, what it becomes in Avro and JSON, how SQL, and mysqlbinlog,
+write the type and the value, how a value is selected, and whether table maps tell its sign and its character
+set. The bytes of one value, without the length in front, are called its *payload*; where the struct code is
 that of a number, the payload is that number.
 
 ``COLUMNS`` holds the declaration of each type code. A few types of MariaDB travel as others and are told
@@ -13,29 +14,36 @@ the catalog has for types are declared with them: :func:`travels_as` says what a
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, Flag, IntEnum
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from millrace.binlog.columns.column import Column, LengthMetadata, Metadata, NoMetadata
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.errors import BinlogError, UnsupportedError
 
 __all__ = [
     "COLUMNS",
+    "FORMER_TYPES",
     "NO_METADATA",
+    "SAME_TYPES",
     "VARIANTS",
     "AvroOptions",
     "AvroType",
     "CatalogColumn",
     "ColumnCodec",
+    "ColumnKind",
     "Convert",
     "MetadataLayout",
     "MetadataOf",
     "Native",
     "NativeKind",
+    "Print",
+    "SelectedKind",
+    "Servers",
     "always",
     "avro_types",
+    "catalog_types",
     "codec_of",
     "declare",
     "in_catalog",
@@ -47,6 +55,8 @@ __all__ = [
 
 AvroType = str | dict[str, Any]
 Convert = Callable[[Any], Any]
+Print = Callable[[Any], bytes]
+"""Writes a payload as ``mysqlbinlog -v`` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +93,16 @@ def semantic(avro: str, name: str, *, logical: str | None = None, **parameters: 
 
 @dataclass(frozen=True, slots=True)
 class MetadataLayout:
-    """A type's part of the metadata block in a table map: ``size`` bytes to a typed value and back."""
+    """A type's part of the metadata block in a table map: ``size`` bytes to a typed value and back.
+
+    mysqlbinlog prints the bytes as one number, in the byte order ``printed``.
+    """
 
     size: int
     description: str
     decode: Callable[[bytes], Metadata]
     encode: Callable[[Any], bytes]
+    printed: Literal["little", "big"] = "little"
 
 
 NO_METADATA = MetadataLayout(0, "none", lambda _: NoMetadata(), lambda _: b"")
@@ -99,6 +113,52 @@ def one_byte_metadata(make: Callable[[int], Metadata], field: str, description: 
     return MetadataLayout(
         1, description, lambda raw: make(raw[0]), lambda metadata: bytes([getattr(metadata, field)])
     )
+
+
+class Servers(Flag):
+    """Servers that count the columns of a type in a field of the optional metadata."""
+
+    NONE = 0
+    OLD_MYSQL = 1
+    """MySQL before 8.0.20."""
+    MYSQL = 2
+    MARIADB = 4
+    ALL = 7
+
+
+class ColumnKind(Enum):
+    """How values of a column are compared with others."""
+
+    NUMBER = "number"
+    REAL = "approximate number"
+    TEXT = "text"
+    MOMENT = "date"
+    TIME = "time"
+    OTHER = "value that can only be NULL or not"
+
+
+class SelectedKind(IntEnum):
+    """How the bytes of a value in an image are made of what SELECT gives, where the kernel does it."""
+
+    PYTHON = 0
+    """By :meth:`ColumnCodec.from_selected`."""
+    SIGNED = 1
+    """A number in decimal digits to a little-endian integer."""
+    UNSIGNED = 2
+    REAL = 3
+    DECIMAL = 4
+    """Of ``a`` digits, ``b`` of them after the point."""
+    BIT = 5
+    YEAR = 6
+    DATE = 7
+    TIME = 8
+    """``a`` bytes of fraction; so in the next two."""
+    DATETIME = 9
+    TIMESTAMP = 10
+    STRING = 11
+    """Bytes as they are, after their length."""
+    BINARY = 12
+    """The same, without the zero bytes at the end."""
 
 
 class NativeKind(IntEnum):
@@ -163,10 +223,21 @@ class ColumnCodec(ABC):
     ``struct_code`` is the payload's code in :mod:`struct` (little-endian) where all values have one size;
     otherwise it is empty and the payload stands after a length of ``length_bytes`` bytes.
     ``decode_is_identity`` says that the payload is the natural value already.
+
+    ``signedness`` and ``collations`` are the servers that count the type in the optional metadata among those
+    with a sign and those with a character set; ``has_charset`` says that values are text in that character
+    set. ``kind`` says how values are compared. ``selection`` is the SQL that gives a column whole, with the
+    column's name in place of the braces, and ``selected`` how the kernel writes what it gives.
     """
 
     metadata_layout: ClassVar[MetadataLayout] = NO_METADATA
     decode_is_identity: ClassVar[bool] = False
+    signedness: ClassVar[Servers] = Servers.NONE
+    collations: ClassVar[Servers] = Servers.NONE
+    has_charset: ClassVar[bool] = False
+    selection: ClassVar[str] = "{}"
+    selected: SelectedKind = SelectedKind.PYTHON
+    kind: ColumnKind = ColumnKind.OTHER
     struct_code: str = ""
     length_bytes: int = 0
 
@@ -216,6 +287,30 @@ class ColumnCodec(ABC):
         """
         raise ValueError(f"a default of {self.sql_type()} is not told: {text}")
 
+    def from_selected(self, value: bytes) -> Any:
+        """Make the natural value of what the server gives for :attr:`selection`; raise ValueError."""
+        return value.decode("ascii")
+
+    def to_json(self, value: Any) -> Any:
+        """Give a natural value as JSON has it; bytes where it is no text."""
+        if isinstance(value, int | str):
+            return value
+        try:
+            return self.text(value)
+        except BinlogError:
+            return self.encode(value)
+
+    def printed_type(self) -> str:
+        """Name the type as ``mysqlbinlog -vv`` does."""
+        return self.sql_type().upper()
+
+    def printer(self) -> Print | None:
+        """Give what writes a payload as ``mysqlbinlog -v`` does; None where that is a string in quotes.
+
+        Payloads of types that mysqlbinlog does not know are written as SQL.
+        """
+        return lambda payload: self.sql_literal(self.decode(payload)).encode()
+
     def sql_literal(self, value: Any) -> str:
         """Write a natural value as a literal that SQL accepts for this type."""
         text = self.text(value)
@@ -232,6 +327,10 @@ def quoted(text: str) -> str:
 
 COLUMNS: dict[ColumnType, type[ColumnCodec]] = {}
 VARIANTS: dict[tuple[ColumnType, str], type[ColumnCodec]] = {}
+SAME_TYPES: dict[ColumnType, ColumnType] = {}
+"""Type codes under which a type may travel, too, and the one under which it travels now."""
+FORMER_TYPES: dict[str, ColumnType] = {}
+"""Type codes under which the types of the catalog travelled once, without metadata in the table map."""
 
 C = TypeVar("C", bound=type[ColumnCodec])
 
@@ -265,16 +364,28 @@ def in_catalog(names: Mapping[str, MetadataOf], travels: ColumnType) -> None:
 
 
 def declare(
-    *types: ColumnType, variant: str | None = None, catalog: Mapping[str, MetadataOf] | None = None
+    *types: ColumnType,
+    variant: str | None = None,
+    catalog: Mapping[str, MetadataOf] | None = None,
+    also: Iterable[ColumnType] = (),
+    like: ColumnType | None = None,
+    formerly: str | None = None,
 ) -> Callable[[C], C]:
     """Enter a declaration for type codes, or for one SQL type that travels under these codes.
 
-    ``catalog`` has the names of the types that travel under the first of these codes.
+    ``catalog`` has the names of the types that travel under the first of these codes, ``also`` further codes
+    under which they may travel. What has a code of its own and is ``like`` another, but for how a value is
+    stored, says so; as does what was ``formerly`` the form of a type of the catalog.
     """
     in_catalog(catalog or {}, types[0])
+    SAME_TYPES.update(dict.fromkeys(also, types[0]))
+    if like is not None:
+        SAME_TYPES[types[0]] = like
+    if formerly is not None:
+        FORMER_TYPES[formerly] = types[0]
 
     def enter(codec: C) -> C:
-        for one in types:
+        for one in (*types, *also):
             if variant is None:
                 COLUMNS[one] = codec
             else:
@@ -282,6 +393,11 @@ def declare(
         return codec
 
     return enter
+
+
+def catalog_types() -> Iterable[str]:
+    """Give the names that the catalog has for types."""
+    return _IN_CATALOG
 
 
 def travels_as(column: CatalogColumn, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:

@@ -18,23 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from millrace.binlog.columns.column import BlobMetadata, Column
-from millrace.binlog.columns.declaration import (
-    AvroOptions,
-    AvroType,
-    ColumnCodec,
-    Convert,
-    Native,
-    NativeKind,
-    always,
-    declare,
-    semantic,
-)
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
-from millrace.binlog.columns.strings import BLOB_METADATA
 from millrace.binlog.columns.temporals import Date, DateTime, time_text
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import InvalidValueError, MalformedError, TruncatedError, UnrepresentableError
+from millrace.binlog.errors import InvalidValueError, TruncatedError, UnrepresentableError
 
 __all__ = ["MAX_DEPTH", "JsonValue", "Opaque", "decode_json", "json_text", "text_of_json"]
 
@@ -357,55 +344,3 @@ def json_text(binary: bytes, *, whole_doubles: bool = False) -> str:
     text = _Text(binary, whole_doubles=whole_doubles)
     text.value(binary[0], 1, len(binary), 0)
     return text.all()
-
-
-@declare(ColumnType.JSON, catalog={"json": always(BlobMetadata(4))})
-class Json(ColumnCodec):
-    """JSON of MySQL: a :class:`JsonValue`, which keeps the binary form. JSON of MariaDB is LONGTEXT."""
-
-    metadata_layout = BLOB_METADATA
-
-    def __init__(self, column: Column) -> None:
-        super().__init__(column)
-        assert isinstance(column.metadata, BlobMetadata)
-        self.length_bytes = column.metadata.length_bytes
-        self._whole_doubles = column.whole_doubles
-
-    def decode(self, payload: bytes) -> JsonValue:
-        """Give a JsonValue; whether it is well formed shows when its content is asked for."""
-        return JsonValue(payload)
-
-    def encode(self, value: JsonValue) -> bytes:
-        """Take a JsonValue."""
-        return value.binary
-
-    def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give string."""
-        return semantic("string", "io.debezium.data.Json")
-
-    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
-        """Convert to text."""
-        whole_doubles = self._whole_doubles
-
-        def convert(payload: bytes) -> str:
-            try:
-                return json_text(payload, whole_doubles=whole_doubles)
-            except MalformedError as error:
-                raise UnrepresentableError(str(error)) from error
-
-        return convert
-
-    def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
-        """Write the text."""
-        return Native(NativeKind.JSON, int(self._whole_doubles))
-
-    def text(self, value: JsonValue) -> str | bytes:
-        """Give the text; the binary form where it is malformed."""
-        try:
-            return json_text(value.binary, whole_doubles=self._whole_doubles)
-        except (MalformedError, UnrepresentableError):
-            return value.binary
-
-    def sql_type(self) -> str:
-        """Write the type."""
-        return "json"

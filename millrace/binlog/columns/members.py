@@ -9,6 +9,7 @@ A member may be known as bytes alone (see :class:`~millrace.binlog.columns.colum
 no text, and Avro cannot hold it.
 """
 
+from abc import abstractmethod
 from functools import lru_cache
 from typing import Any
 
@@ -19,10 +20,13 @@ from millrace.binlog.columns.declaration import (
     AvroType,
     CatalogColumn,
     ColumnCodec,
+    ColumnKind,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    Print,
+    SelectedKind,
     declare,
     quoted,
     semantic,
@@ -39,6 +43,7 @@ def _pack_metadata(column_type: ColumnType) -> MetadataLayout:
         f"{int(column_type)}, size of a value (uint8 each); the type code is STRING",
         lambda raw: PackMetadata(raw[1]),
         lambda metadata: bytes((column_type, metadata.size)),
+        "big",
     )
 
 
@@ -58,6 +63,8 @@ _CODES = {1: "B", 2: "H", 3: "3s", 4: "I", 8: "Q"}
 
 
 class _MemberCodec(ColumnCodec):
+    selection = "CAST({} AS UNSIGNED)"
+    selected = SelectedKind.UNSIGNED
     name = ""
 
     def __init__(self, column: Column) -> None:
@@ -68,6 +75,19 @@ class _MemberCodec(ColumnCodec):
             raise InvalidValueError(f"{self.name.upper()} values of {self.size} bytes do not exist")
         self.struct_code = _CODES[self.size]
         self.members = column.members
+        self.kind = ColumnKind.OTHER if column.members is None else ColumnKind.TEXT
+
+    @abstractmethod
+    def _is_known(self, value: int) -> bool:
+        """Tell whether the members have a name for the value."""
+
+    def from_selected(self, value: bytes) -> int:
+        """Read decimal digits."""
+        return int(value)
+
+    def to_json(self, value: int) -> Any:
+        """Give the text; the number where there is none, for its digits could be a member's name."""
+        return self.text(value) if self._is_known(value) else value
 
     def decode(self, payload: Any) -> int:
         """Give the integer."""
@@ -106,6 +126,9 @@ class Enum(_MemberCodec):
     metadata_layout = _pack_metadata(ColumnType.ENUM)
     name = "enum"
 
+    def _is_known(self, value: int) -> bool:
+        return self.members is not None and value <= len(self.members)
+
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give string where the members are known, else int."""
         if self.members is None:
@@ -138,9 +161,17 @@ class Enum(_MemberCodec):
 
     def text(self, value: int) -> str | bytes:
         """Give the member, or its bytes; its number where it has no name."""
-        if self.members is None or value > len(self.members):
+        if self.members is None or not self._is_known(value):
             return str(value)
         return self.members[value - 1] if value else ""
+
+    def printed_type(self) -> str:
+        """Name the type with its size."""
+        return f"ENUM({self.size} byte{'s' if self.size > 1 else ''})"
+
+    def printer(self) -> Print:
+        """Write the number."""
+        return lambda payload: b"%d" % self.decode(payload)
 
 
 def _set_size(column: CatalogColumn) -> PackMetadata:
@@ -153,6 +184,9 @@ class Set(_MemberCodec):
 
     metadata_layout = _pack_metadata(ColumnType.SET)
     name = "set"
+
+    def _is_known(self, value: int) -> bool:
+        return self.members is not None and not value >> len(self.members)
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give string where the members are known, else long."""
@@ -196,7 +230,7 @@ class Set(_MemberCodec):
 
     def text(self, value: int) -> str | bytes:
         """Give the members with commas between them, as bytes if one is; the number where one has no name."""
-        if self.members is None or value >> len(self.members):
+        if self.members is None or not self._is_known(value):
             return str(value)
         chosen = [member for bit, member in enumerate(self.members) if value >> bit & 1]
         texts = [member for member in chosen if isinstance(member, str)]
@@ -205,3 +239,17 @@ class Set(_MemberCodec):
         # One is invalid in the character set, or all of them are bytes in one that is not known.
         encode = str.encode if self.column.charset in (None, BINARY) else charset(self.column.charset).encode
         return b",".join(encode(one) if isinstance(one, str) else one for one in chosen)
+
+    def printed_type(self) -> str:
+        """Name the type with its size."""
+        return f"SET({self.size} bytes)"
+
+    def printer(self) -> Print:
+        """Write the bits of the bytes in their order: the lowest byte first, of each the highest bit."""
+        size = self.size
+
+        def write(payload: Any) -> bytes:
+            packed = payload if isinstance(payload, bytes) else payload.to_bytes(size, "little")
+            return f"b'{int.from_bytes(packed, 'big'):0{8 * size}b}'".encode("ascii")
+
+        return write

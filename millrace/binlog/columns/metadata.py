@@ -13,15 +13,16 @@ rules that the fields do not contradict are taken: MySQL's, those of MySQL 8.0.1
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cache
 from itertools import compress, islice
 from typing import Any, Protocol, cast
 
-from millrace.binlog.columns.charsets import BINARY, charset, charset_of_collation
+from millrace.binlog.columns.charsets import BINARY, charset, charset_of_collation, collation_of_charset
 from millrace.binlog.columns.column import Column, Member, Metadata, PackMetadata
-from millrace.binlog.columns.declaration import COLUMNS
+from millrace.binlog.columns.declaration import COLUMNS, Servers
 from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import InvalidValueError, MalformedError, UnsupportedError
@@ -40,6 +41,7 @@ __all__ = [
     "decode_optional_metadata",
     "encode_column_metadata",
     "encode_optional_metadata",
+    "full_metadata",
     "member_texts",
     "plain_columns",
 ]
@@ -288,32 +290,11 @@ def decode_column_metadata(types: bytes, raw: bytes) -> tuple[tuple[ColumnType, 
 
 def encode_column_metadata(columns: Sequence[Column]) -> tuple[bytes, bytes]:
     """Write type codes and metadata block; ENUM and SET go under STRING, as the servers have it."""
-    types = bytes(
-        ColumnType.STRING if column.type in (ColumnType.ENUM, ColumnType.SET) else column.type
-        for column in columns
-    )
+    types = bytes(ColumnType.STRING if column.type in MEMBER_TYPES else column.type for column in columns)
     raw = b"".join(COLUMNS[column.type].metadata_layout.encode(column.metadata) for column in columns)
     return types, raw
 
 
-_NUMERIC = frozenset(
-    (
-        ColumnType.TINY,
-        ColumnType.SHORT,
-        ColumnType.INT24,
-        ColumnType.LONG,
-        ColumnType.LONGLONG,
-        ColumnType.FLOAT,
-        ColumnType.DOUBLE,
-        ColumnType.DECIMAL,
-        ColumnType.NEWDECIMAL,
-    )
-)
-_CHARACTER = frozenset(
-    (ColumnType.STRING, ColumnType.VAR_STRING, ColumnType.VARCHAR, ColumnType.BLOB, ColumnType.VECTOR)
-)
-_CHARACTER_MARIADB = _CHARACTER | COMPRESSED_TYPES | {ColumnType.GEOMETRY}
-_TEXT = _CHARACTER_MARIADB - {ColumnType.GEOMETRY, ColumnType.VECTOR}
 MEMBER_TYPES = frozenset((ColumnType.ENUM, ColumnType.SET))
 
 
@@ -331,14 +312,22 @@ KINDS_OF_SERVER = ("9.7.4", "8.0.15", "11.4.5-MariaDB")
 """Versions that stand for the ways in which servers count columns in the optional metadata."""
 
 
+@cache
+def _counted(server: Servers) -> tuple[frozenset[ColumnType], frozenset[ColumnType]]:
+    """Give the types that a server counts among those with a sign, and among those with a character set."""
+    numeric = (column_type for column_type, codec in COLUMNS.items() if codec.signedness & server)
+    character = (column_type for column_type, codec in COLUMNS.items() if codec.collations & server)
+    return frozenset(numeric), frozenset(character)
+
+
 class MetadataRules:
     """Which columns the fields of the optional metadata count, for the server that wrote them."""
 
     def __init__(self, server_version: str) -> None:
         mariadb = "MariaDB" in server_version
-        self.character = _CHARACTER_MARIADB if mariadb else _CHARACTER
-        counts_year = mariadb or _version(server_version) >= _YEAR_HAS_SIGN
-        self.numeric = _NUMERIC | {ColumnType.YEAR} if counts_year else _NUMERIC
+        old = _version(server_version) < _YEAR_HAS_SIGN
+        server = Servers.MARIADB if mariadb else Servers.OLD_MYSQL if old else Servers.MYSQL
+        self.numeric, self.character = _counted(server)
         self.whole_doubles = not mariadb and _version(server_version) < _DOUBLES_HAVE_A_POINT
 
 
@@ -473,7 +462,7 @@ def _described(
         _set_each(columns, "unsigned", unsigned, numeric, "signs")
     character = _ordinals(columns, rules.character)
     collations = _collations(metadata.default_charset, metadata.column_charset, len(character))
-    textual = [columns[ordinal].type in _TEXT for ordinal in character]
+    textual = [COLUMNS[columns[ordinal].type].has_charset for ordinal in character]
     _set_charsets(columns, list(compress(character, textual)), list(compress(collations, textual)))
     members = _ordinals(columns, MEMBER_TYPES)
     collations = _collations(
@@ -506,3 +495,50 @@ def _described(
         _set_each(columns, "name", names, every, "names")
     _set_keys(columns, metadata)
     return tuple(columns)
+
+
+def full_metadata(columns: Sequence[Column], rules: MetadataRules) -> OptionalMetadata:
+    """Describe columns as a server does with ``binlog_row_metadata=FULL``."""
+    keys = sorted(
+        (column.key_position, column.ordinal, column.key_prefix)
+        for column in columns
+        if column.key_position is not None
+    )
+    with_prefix = any(prefix for _, _, prefix in keys)
+    lists = {
+        kind: tuple(_member_bytes(column) for column in columns if column.type is kind) or None
+        for kind in MEMBER_TYPES
+    }
+    geometries = [column.geometry_type or 0 for column in columns if column.type is ColumnType.GEOMETRY]
+    dimensions = [column.dimensions or 0 for column in columns if column.type is ColumnType.VECTOR]
+    return OptionalMetadata(
+        signedness=_bitmap(column.unsigned for column in columns if column.type in rules.numeric),
+        column_charset=_collation_ids(columns, rules.character),
+        column_name=tuple((column.name or "").encode("utf-8", "surrogateescape") for column in columns),
+        set_str_value=lists[ColumnType.SET],
+        enum_str_value=lists[ColumnType.ENUM],
+        geometry_type=tuple(geometries) or None,
+        simple_primary_key=tuple(ordinal for _, ordinal, _ in keys) if keys and not with_prefix else None,
+        primary_key_with_prefix=tuple((ordinal, prefix) for _, ordinal, prefix in keys)
+        if with_prefix
+        else None,
+        enum_and_set_column_charset=_collation_ids(columns, MEMBER_TYPES),
+        column_visibility=_bitmap(column.visible for column in columns),
+        vector_dimensionality=tuple(dimensions) or None,
+    )
+
+
+def _bitmap(values: Iterable[bool]) -> bytes | None:
+    """Write a bitmap whose first bit is the highest of its first byte."""
+    bits = "".join("01"[value] for value in values)
+    size = (len(bits) + 7) // 8
+    return int(bits.ljust(8 * size, "0"), 2).to_bytes(size, "big") if bits else None
+
+
+def _collation_ids(columns: Sequence[Column], types: Collection[ColumnType]) -> tuple[int, ...] | None:
+    return tuple(collation_of_charset(c.charset or BINARY) for c in columns if c.type in types) or None
+
+
+def _member_bytes(column: Column) -> tuple[bytes, ...]:
+    encode = str.encode if column.charset in (None, BINARY) else charset(column.charset).encode
+    return tuple(one if isinstance(one, bytes) else encode(one) for one in column.members or ())

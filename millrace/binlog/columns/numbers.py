@@ -7,6 +7,7 @@ as hold it; the first bit is inverted, and all bits of a negative number.
 
 import math
 import re
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -16,10 +17,14 @@ from millrace.binlog.columns.declaration import (
     AvroType,
     CatalogColumn,
     ColumnCodec,
+    ColumnKind,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    Print,
+    SelectedKind,
+    Servers,
     always,
     declare,
     in_catalog,
@@ -30,7 +35,7 @@ from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import EncodeError, InvalidValueError, UnrepresentableError
 
-__all__ = ["DecimalFormat", "Integer", "format_double", "format_float", "signed_bytes"]
+__all__ = ["DecimalFormat", "Integer", "format_double", "format_float", "short_float", "signed_bytes"]
 
 
 def signed_bytes(value: int) -> bytes:
@@ -39,26 +44,31 @@ def signed_bytes(value: int) -> bytes:
 
 
 _WIDTHS = {
-    ColumnType.TINY: (1, "b", "tinyint"),
-    ColumnType.SHORT: (2, "h", "smallint"),
-    ColumnType.INT24: (3, "3s", "mediumint"),
-    ColumnType.LONG: (4, "i", "int"),
-    ColumnType.LONGLONG: (8, "q", "bigint"),
+    ColumnType.TINY: (1, "b", "tinyint", "TINYINT"),
+    ColumnType.SHORT: (2, "h", "smallint", "SHORTINT"),
+    ColumnType.INT24: (3, "3s", "mediumint", "MEDIUMINT"),
+    ColumnType.LONG: (4, "i", "int", "INT"),
+    ColumnType.LONGLONG: (8, "q", "bigint", "LONGINT"),
 }
+"""Size in bytes, struct code, and the name in SQL and in mysqlbinlog."""
 
 
-for _kind, (_size, _code, _name) in _WIDTHS.items():
-    in_catalog({_name: always(NoMetadata())}, _kind)
+for _kind, _entry in _WIDTHS.items():
+    in_catalog({_entry[2]: always(NoMetadata())}, _kind)
 
 
 @declare(ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG)
 class Integer(ColumnCodec):
     """TINYINT to BIGINT: an integer, signed or not as the table map or the catalog says."""
 
+    signedness = Servers.ALL
+    kind = ColumnKind.NUMBER
+
     def __init__(self, column: Column) -> None:
         super().__init__(column)
-        self.size, code, self.name = _WIDTHS[column.type]
+        self.size, code, self.name, self._printed = _WIDTHS[column.type]
         self.signed = not column.unsigned
+        self.selected = SelectedKind.SIGNED if self.signed else SelectedKind.UNSIGNED
         self.struct_code = code if self.signed or self.size == 3 else code.upper()
         sql_type = SqlType.parse(column.sql_type or self.name)
         self.zerofill = sql_type.argument(0) if "zerofill" in sql_type.attributes else 0
@@ -124,6 +134,27 @@ class Integer(ColumnCodec):
         """Write decimal digits, with zeros in front where the catalog says ZEROFILL."""
         return str(value).zfill(self.zerofill)
 
+    def from_selected(self, value: bytes) -> int:
+        """Read decimal digits."""
+        return int(value)
+
+    def printed_type(self) -> str:
+        """Name the type without its sign, which mysqlbinlog does not know."""
+        return self._printed
+
+    def printer(self) -> Print:
+        """Write the signed number, with the unsigned reading in brackets where that differs."""
+        full = 1 << 8 * self.size
+        half = full >> 1
+
+        def write(value: int) -> bytes:
+            value &= full - 1
+            return b"%d" % value if value < half else b"%d (%d)" % (value - full, value)
+
+        if self.size == 3:
+            return lambda payload: write(int.from_bytes(payload, "little"))
+        return write
+
     def sql_type(self) -> str:
         """Write the type with UNSIGNED."""
         return self.name if self.signed else f"{self.name} unsigned"
@@ -142,6 +173,7 @@ def _as_long(value: int) -> int:
 _INTEGER = re.compile(r"([+-]?\d{1,20})(?:\.0*)?", re.ASCII)
 _DECIMAL = re.compile(r"([+-]?\d{0,65})(?:\.(\d{0,65}))?(?<=\d)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_SELECTED_DECIMAL = re.compile(rb"-?[0-9]+(\.[0-9]+)?")
 _BITS = re.compile(r"b'([01]{1,64})'|\d{1,20}", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
 
@@ -236,7 +268,11 @@ class NewDecimal(ColumnCodec):
         "precision, scale (uint8 each)",
         lambda raw: DecimalMetadata(raw[0], raw[1]),
         lambda metadata: bytes((metadata.precision, metadata.scale)),
+        "big",
     )
+    signedness = Servers.ALL
+    kind = ColumnKind.NUMBER
+    selected = SelectedKind.DECIMAL
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -303,6 +339,31 @@ class NewDecimal(ColumnCodec):
         """Write all digits of the scale."""
         return f"{value:f}"
 
+    def from_selected(self, value: bytes) -> Decimal:
+        """Read digits with a point."""
+        if (
+            _SELECTED_DECIMAL.fullmatch(value) is None
+        ):  # an exponent may stand for more digits than memory holds
+            raise ValueError(f"{repr(value)[:60]} is no DECIMAL")
+        return Decimal(value.decode("ascii"))
+
+    def printed_type(self) -> str:
+        """Name the type with precision and scale."""
+        return f"DECIMAL({self.format.precision},{self.format.scale})"
+
+    def printer(self) -> Print:
+        """Write all digits of the scale; no sign of a zero."""
+        unscaled, scale, one = self.format.unscaled, self.format.scale, 10**self.format.scale
+
+        def write(payload: bytes) -> bytes:
+            value = unscaled(payload)
+            if not scale:
+                return b"%d" % value
+            sign = b"-" if value < 0 else b""
+            return b"%b%d.%0*d" % (sign, abs(value) // one, scale, abs(value) % one)
+
+        return write
+
     def sql_type(self) -> str:
         """Write the type with its precision and scale."""
         text = f"decimal({self.format.precision},{self.format.scale})"
@@ -351,6 +412,18 @@ def format_float(value: float) -> str:
     return format_double(float(f"{value:.5e}"))
 
 
+def short_float(value: float) -> float:
+    """Give a number of 32 bits with as few digits as tell it from its neighbours."""
+    for digits in range(6, 9):
+        short = float(f"{value:.{digits}g}")
+        try:
+            if struct.unpack("<f", struct.pack("<f", short))[0] == value:
+                return short
+        except OverflowError:
+            continue
+    return float(f"{value:.9g}")
+
+
 in_catalog({"double": always(RealMetadata(8))}, ColumnType.DOUBLE)
 
 
@@ -360,6 +433,10 @@ class Real(ColumnCodec):
 
     metadata_layout = one_byte_metadata(RealMetadata, "size", "size of the value, 4 or 8 (uint8)")
     decode_is_identity = True
+    signedness = Servers.ALL
+    kind = ColumnKind.REAL
+    selection = "{}*1e0"  # a FLOAT as a double, which has all its digits
+    selected = SelectedKind.REAL
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -399,6 +476,25 @@ class Real(ColumnCodec):
             return f"{value:.{self.decimals}f}"
         return format_float(value) if self.name == "float" else format_double(value)
 
+    def from_selected(self, value: bytes) -> float:
+        """Read a number."""
+        return float(value)
+
+    def to_json(self, value: float) -> float | str:
+        """Give the number with as few digits as tell it from others."""
+        if not math.isfinite(value):
+            return str(value)
+        return short_float(value) if self.name == "float" else value
+
+    def printed_type(self) -> str:
+        """Name the type without its sign."""
+        return self.name.upper()
+
+    def printer(self) -> Print:
+        """Write as many digits as mysqlbinlog does."""
+        form = b"%-20g" if self.name == "float" else b"%.20g"
+        return lambda value: form % value
+
     def sql_type(self) -> str:
         """Write the type with UNSIGNED."""
         return f"{self.name} unsigned" if self.column.unsigned else self.name
@@ -418,6 +514,7 @@ class Bit(ColumnCodec):
         lambda raw: BitMetadata(raw[1] * 8 + raw[0]),
         lambda metadata: bytes((metadata.bits % 8, metadata.bits // 8)),
     )
+    selected = SelectedKind.BIT
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -468,6 +565,10 @@ class Bit(ColumnCodec):
         """Give the bytes that the server sends."""
         return self.encode(value)
 
+    def from_selected(self, value: bytes) -> int:
+        """Take the bytes."""
+        return self.decode(value)
+
     def sql_type(self) -> str:
         """Write the type with its number of bits."""
         return f"bit({self.bits})"
@@ -481,6 +582,9 @@ class Bit(ColumnCodec):
 class Year(ColumnCodec):
     """YEAR: an int, 0 or 1901-2155; one byte counted from 1900, 0 for the year 0000."""
 
+    signedness = Servers.MYSQL | Servers.MARIADB
+    kind = ColumnKind.NUMBER
+    selected = SelectedKind.YEAR
     struct_code = "B"
 
     def decode(self, payload: int) -> int:
@@ -512,6 +616,14 @@ class Year(ColumnCodec):
     def text(self, value: int) -> str:
         """Write four digits, or the two of YEAR(2), which MySQL 5.5 and older had."""
         return f"{value % 100:02d}" if self.column.sql_type == "year(2)" else f"{value:04d}"
+
+    def from_selected(self, value: bytes) -> int:
+        """Read digits."""
+        return int(value)
+
+    def printer(self) -> Print:
+        """Count from 1900, the year 0000 too."""
+        return lambda payload: b"%d" % (payload + 1900)
 
     def sql_type(self) -> str:
         """Write the type."""

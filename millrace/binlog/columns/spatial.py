@@ -3,6 +3,7 @@
 GEOMETRY: SRID (uint32), then well-known binary. VECTOR: 32-bit floats, all little-endian.
 """
 
+import math
 import struct
 from typing import Any, Final, NamedTuple
 
@@ -14,9 +15,14 @@ from millrace.binlog.columns.declaration import (
     Convert,
     Native,
     NativeKind,
+    Print,
+    SelectedKind,
+    Servers,
     always,
     declare,
 )
+from millrace.binlog.columns.numbers import short_float
+from millrace.binlog.columns.printing import quoted_bytes
 from millrace.binlog.columns.strings import BLOB_METADATA, VARCHAR_METADATA
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import EncodeError, UnrepresentableError
@@ -64,6 +70,8 @@ class Geometry(ColumnCodec):
     """POINT to GEOMETRYCOLLECTION: a :class:`GeometryValue`; bytes where there are not even four."""
 
     metadata_layout = BLOB_METADATA
+    collations = Servers.MARIADB
+    selected = SelectedKind.STRING
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -105,6 +113,13 @@ class Geometry(ColumnCodec):
         """Give the bytes that the server sends."""
         return self.encode(value)
 
+    def printed_type(self) -> str:
+        """Name the type; its kind is not in the table map's block of metadata."""
+        return "GEOMETRY"
+
+    def printer(self) -> None:
+        """Leave the escapes to whoever prints."""
+
     def sql_type(self) -> str:
         """Write the type."""
         kind = self.column.geometry_type
@@ -112,6 +127,9 @@ class Geometry(ColumnCodec):
 
 
 class _VectorCodec(ColumnCodec):
+    collations = Servers.ALL
+    selected = SelectedKind.STRING
+
     def __init__(self, column: Column) -> None:
         super().__init__(column)
         assert isinstance(column.metadata, BlobMetadata | LengthMetadata)
@@ -154,6 +172,23 @@ class _VectorCodec(ColumnCodec):
     def text(self, value: tuple[float, ...] | bytes) -> bytes:
         """Give the bytes that the server sends."""
         return self.encode(value)
+
+    def to_json(self, value: tuple[float, ...] | bytes) -> list[float | str] | bytes:
+        """Give the floats with as few digits as tell them from others."""
+        if isinstance(value, bytes):
+            return value
+        return [short_float(item) if math.isfinite(item) else str(item) for item in value]
+
+    def printer(self) -> Print:
+        """Write the floats with six digits; a string where their number is no multiple of four."""
+
+        def write(payload: bytes) -> bytes:
+            numbers = self.decode(payload)
+            if isinstance(numbers, bytes):
+                return quoted_bytes(numbers)
+            return b"[%b]" % b",".join(b"%.5e" % number for number in numbers)
+
+        return write
 
 
 @declare(ColumnType.VECTOR, catalog={"vector": always(BlobMetadata(4))})

@@ -27,6 +27,11 @@ class SqlType:
         name, arguments, attributes = match.groups()
         return cls(name, tuple(map(int, arguments.split(","))) if arguments else (), attributes.strip())
 
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether it is one of the types of bytes that have a brother of characters."""
+        return self.name.endswith(("binary", "blob"))
+
     def argument(self, default: int) -> int:
         """Give the first number, or ``default`` where there is none."""
         return self.arguments[0] if self.arguments else default

@@ -27,10 +27,13 @@ from millrace.binlog.columns.declaration import (
     AvroType,
     CatalogColumn,
     ColumnCodec,
+    ColumnKind,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    SelectedKind,
+    Servers,
     always,
     declare,
     one_byte_metadata,
@@ -68,6 +71,7 @@ STRING_METADATA = MetadataLayout(
     "real type and size; a length above 255 has bits 8-9 in the type, inverted (uint8 each)",
     _decode_string_metadata,
     _encode_string_metadata,
+    "big",
 )
 
 VARCHAR_METADATA = MetadataLayout(
@@ -91,6 +95,9 @@ _DIGITS: dict[str, Callable[[bytes], str]] = {
 class _StringCodec(ColumnCodec):
     """What all strings share: text or bytes, by the character set."""
 
+    collations = Servers.ALL
+    has_charset = True
+    selected = SelectedKind.STRING
     pad = 0
     """Length to which a BINARY is filled up with zero bytes."""
 
@@ -100,6 +107,7 @@ class _StringCodec(ColumnCodec):
         assert isinstance(metadata, LengthMetadata | BlobMetadata)
         self.length_bytes = metadata.length_bytes
         self.charset = None if column.charset in (None, BINARY) else charset(column.charset)
+        self.kind = _kind(column)
 
     def decode(self, payload: bytes) -> str | bytes:
         """Give str where the bytes are text that encodes to the same bytes, else bytes."""
@@ -156,6 +164,9 @@ class _StringCodec(ColumnCodec):
         """Give the text, or the bytes."""
         return value.ljust(self.pad, b"\0") if self.pad and isinstance(value, bytes) else value
 
+    def printer(self) -> None:
+        """Leave the escapes to whoever prints: they differ among generations of servers."""
+
     def _characters(self, max_length: int) -> int:
         """Count the characters that a length in bytes has room for."""
         if self.charset is None:
@@ -164,6 +175,10 @@ class _StringCodec(ColumnCodec):
 
     def _with_charset(self, name: str) -> str:
         return name if self.charset is None else f"{name} character set {self.charset.name}"
+
+
+def _kind(column: Column) -> ColumnKind:
+    return ColumnKind.OTHER if column.charset in (None, BINARY) else ColumnKind.TEXT
 
 
 def _bytes(column: CatalogColumn) -> LengthMetadata:
@@ -182,6 +197,12 @@ class Char(_StringCodec):
         assert isinstance(column.metadata, LengthMetadata)
         if column.charset == BINARY:
             self.pad = column.metadata.max_length
+            self.selected = SelectedKind.BINARY
+
+    def printed_type(self) -> str:
+        """Name the type with its length in bytes."""
+        assert isinstance(self.column.metadata, LengthMetadata)
+        return f"STRING({self.column.metadata.max_length})"
 
     def sql_type(self) -> str:
         """Write the type with its length in characters."""
@@ -191,11 +212,27 @@ class Char(_StringCodec):
         return self._with_charset(f"{name}({self._characters(length)})")
 
 
-@declare(ColumnType.VARCHAR, ColumnType.VAR_STRING, catalog=dict.fromkeys(("varchar", "varbinary"), _bytes))
+def _varstring(column: Column) -> str:
+    assert isinstance(column.metadata, LengthMetadata)
+    return f"VARSTRING({column.metadata.max_length})"
+
+
+_BLOBS = ("", "TINYBLOB/TINYTEXT", "BLOB/TEXT", "MEDIUMBLOB/MEDIUMTEXT", "LONGBLOB/LONGTEXT")
+
+
+@declare(
+    ColumnType.VARCHAR,
+    also=(ColumnType.VAR_STRING,),
+    catalog=dict.fromkeys(("varchar", "varbinary"), _bytes),
+)
 class Varchar(_StringCodec):
     """VARCHAR and VARBINARY: text or bytes."""
 
     metadata_layout = VARCHAR_METADATA
+
+    def printed_type(self) -> str:
+        """Name the type with its length in bytes."""
+        return _varstring(self.column)
 
     def sql_type(self) -> str:
         """Write the type with its length in characters."""
@@ -207,9 +244,7 @@ class Varchar(_StringCodec):
 
 @declare(
     ColumnType.BLOB,
-    ColumnType.TINY_BLOB,
-    ColumnType.MEDIUM_BLOB,
-    ColumnType.LONG_BLOB,
+    also=(ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB),
     catalog={
         f"{size}{kind}": always(BlobMetadata(length_bytes))
         for length_bytes, size in enumerate(("tiny", "", "medium", "long"), 1)
@@ -220,6 +255,10 @@ class Blob(_StringCodec):
     """The TEXT and BLOB families: text or bytes; all travel as BLOB."""
 
     metadata_layout = BLOB_METADATA
+
+    def printed_type(self) -> str:
+        """Name both types that have this size of length."""
+        return _BLOBS[self.length_bytes]
 
     def sql_type(self) -> str:
         """Write the type that has this size of length."""
@@ -279,6 +318,17 @@ class CompressedValue:
 
 
 class _CompressedCodec(_StringCodec):
+    collations = Servers.MARIADB
+    selected = SelectedKind.PYTHON
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(column)
+        self.kind = ColumnKind.OTHER
+
+    def from_selected(self, value: bytes) -> bytes:
+        """Take the bytes."""
+        return value
+
     def decode(self, payload: bytes) -> Any:
         """Give a CompressedValue."""
         return CompressedValue(payload)
@@ -316,11 +366,15 @@ class _CompressedCodec(_StringCodec):
             return value.stored
 
 
-@declare(ColumnType.VARCHAR_COMPRESSED)
+@declare(ColumnType.VARCHAR_COMPRESSED, like=ColumnType.VARCHAR)
 class CompressedVarchar(_CompressedCodec):
     """VARCHAR COMPRESSED of MariaDB: a :class:`CompressedValue`."""
 
     metadata_layout = VARCHAR_METADATA
+
+    def printed_type(self) -> str:
+        """Name the type with its length in bytes."""
+        return _varstring(self.column) + " COMPRESSED"
 
     def sql_type(self) -> str:
         """Write the type with its length in characters; one byte of the length is the method's."""
@@ -330,11 +384,15 @@ class CompressedVarchar(_CompressedCodec):
         return self._with_charset(f"{name}({self._characters(length)})") + " compressed"
 
 
-@declare(ColumnType.BLOB_COMPRESSED)
+@declare(ColumnType.BLOB_COMPRESSED, like=ColumnType.BLOB)
 class CompressedBlob(_CompressedCodec):
     """TEXT and BLOB COMPRESSED of MariaDB: a :class:`CompressedValue`."""
 
     metadata_layout = BLOB_METADATA
+
+    def printed_type(self) -> str:
+        """Name both types that have this size of length."""
+        return _BLOBS[self.length_bytes] + " COMPRESSED"
 
     def sql_type(self) -> str:
         """Write the type that has this size of length."""
@@ -353,6 +411,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
         super().__init__(column)
         assert isinstance(column.metadata, LengthMetadata)
         self.length_bytes = column.metadata.length_bytes
+        self.kind = _kind(column)
 
     @staticmethod
     @abstractmethod

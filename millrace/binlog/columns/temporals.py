@@ -24,10 +24,13 @@ from millrace.binlog.columns.declaration import (
     AvroType,
     CatalogColumn,
     ColumnCodec,
+    ColumnKind,
     Convert,
     MetadataLayout,
     Native,
     NativeKind,
+    Print,
+    SelectedKind,
     always,
     declare,
     one_byte_metadata,
@@ -172,6 +175,7 @@ _CLOCK = re.compile(r"(\d{2,3}):(\d\d):(\d\d)(?:\.(?P<fraction>\d{0,6}))?", re.A
 class _Temporal(ColumnCodec):
     """What all dates and times share: digits of the fraction, and text in quotes."""
 
+    kind = ColumnKind.MOMENT
     name = ""
 
     def __init__(self, column: Column) -> None:
@@ -190,12 +194,25 @@ class _Temporal(ColumnCodec):
         """Write the type with the digits of its fraction."""
         return f"{self.name}({self.digits})" if self.digits else self.name
 
+    def printed_type(self) -> str:
+        """Name the type, with the digits of its fraction where the table map has them."""
+        return f"{self.name.upper()}({self.digits})" if self.metadata_layout.size else self.name.upper()
 
-@declare(ColumnType.DATE, ColumnType.NEWDATE, catalog={"date": always(NoMetadata())})
+    def printer(self) -> Print:
+        """Write the text in quotes."""
+        return lambda payload: b"'%b'" % str(self.text(self.decode(payload))).encode("ascii")
+
+    def _divisor(self) -> int:
+        """Give what to divide the units of the fraction by that are stored, to have those of the digits."""
+        return 10 if self.digits % 2 else 1
+
+
+@declare(ColumnType.DATE, also=(ColumnType.NEWDATE,), catalog={"date": always(NoMetadata())})
 class DateCodec(_Temporal):
     """DATE: a :class:`Date`; 3 bytes, day in bits 0-4, month in bits 5-8, year above."""
 
     name = "date"
+    selected = SelectedKind.DATE
     struct_code = "3s"
 
     def decode(self, payload: bytes) -> Date:
@@ -240,8 +257,31 @@ class DateCodec(_Temporal):
         """Write year, month and day."""
         return str(value)
 
+    def from_selected(self, value: bytes) -> Date:
+        """Read year, month and day."""
+        return _selected_date(value)
+
+    def printer(self) -> Print:
+        """Write year, month and day with colons between them."""
+
+        def write(payload: bytes) -> bytes:
+            packed = int.from_bytes(payload, "little")
+            return b"'%04d:%02d:%02d'" % (packed >> 9, packed >> 5 & 15, packed & 31)
+
+        return write
+
+
+@lru_cache(maxsize=4096)
+def _selected_date(value: bytes) -> Date:
+    return Date(int(value[:-6]), int(value[-5:-3]), int(value[-2:]))
+
+
+def _selected_micros(fraction: bytes) -> int:
+    return int(fraction.ljust(6, b"0"))
+
 
 class _TimeCodec(_Temporal):
+    kind = ColumnKind.TIME
     name = "time"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
@@ -280,6 +320,18 @@ class _TimeCodec(_Temporal):
         """Write hours, minutes, seconds and the fraction."""
         return time_text(value, self.digits)
 
+    def from_selected(self, value: bytes) -> dt.timedelta:
+        """Read hours, minutes, seconds and a fraction."""
+        whole, _, fraction = value.lstrip(b"-").partition(b".")
+        hours, minutes, seconds = whole.split(b":")
+        found = dt.timedelta(
+            hours=int(hours),
+            minutes=int(minutes),
+            seconds=int(seconds),
+            microseconds=_selected_micros(fraction),
+        )
+        return -found if value.startswith(b"-") else found
+
 
 @declare(ColumnType.TIME2, catalog={"time": _fraction})
 class Time2(_TimeCodec):
@@ -290,6 +342,7 @@ class Time2(_TimeCodec):
     """
 
     metadata_layout = _FRACTION_METADATA
+    selected = SelectedKind.TIME
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -332,7 +385,7 @@ _TIME_HIRES_SIZES = (3, 4, 4, 5, 5, 5, 6)
 _TIME_HIRES_ZERO = (838 * 3600 + 59 * 60 + 59 + 1) * 1_000_000
 
 
-@declare(ColumnType.TIME)
+@declare(ColumnType.TIME, formerly="time")
 class Time(_TimeCodec):
     """TIME before MySQL 5.6: a timedelta; 3 bytes, a signed number whose decimal digits are hhmmss.
 
@@ -414,6 +467,13 @@ class _DateTimeCodec(_Temporal):
         """Write date, time and fraction."""
         return value.text(self.digits)
 
+    def from_selected(self, value: bytes) -> DateTime:
+        """Read date, time and a fraction."""
+        date, _, time = value.partition(b" ")
+        whole, _, fraction = time.partition(b".")
+        clock = int(whole[:2]), int(whole[3:5]), int(whole[6:])
+        return DateTime(*_selected_date(date), *clock, _selected_micros(fraction))
+
 
 @declare(ColumnType.DATETIME2, catalog={"datetime": _fraction})
 class DateTime2(_DateTimeCodec):
@@ -424,6 +484,7 @@ class DateTime2(_DateTimeCodec):
     """
 
     metadata_layout = _FRACTION_METADATA
+    selected = SelectedKind.DATETIME
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -487,6 +548,23 @@ class DateTime2(_DateTimeCodec):
         """Count the microseconds."""
         return None if self._ms(options) else Native(NativeKind.DATETIME, self.fraction_bytes)
 
+    def printer(self) -> Print:
+        """Write the fields in quotes, straight from the bits, whatever these say."""
+        shift, digits, divisor = 8 * self.fraction_bytes, self.digits, self._divisor()
+        mask = (1 << shift) - 1
+        from_bytes = int.from_bytes
+
+        def write(payload: bytes) -> bytes:
+            packed = from_bytes(payload, "big")
+            time = packed >> shift
+            year, month = divmod((time >> 22) - (1 << 17), 13)
+            fields = (year, month, time >> 17 & 31, time >> 12 & 31, time >> 6 & 63, time & 63)
+            if not digits:
+                return b"'%04d-%02d-%02d %02d:%02d:%02d'" % fields
+            return b"'%04d-%02d-%02d %02d:%02d:%02d.%0*d'" % (*fields, digits, (packed & mask) // divisor)
+
+        return write
+
 
 _MICROS_OF_MINUTE = {
     hour << 6 | minute: (hour * 60 + minute) * 60_000_000 for hour in range(24) for minute in range(60)
@@ -506,7 +584,7 @@ def _packed_midnight(packed: int) -> int:
 _DATETIME_HIRES_SIZES = (8, 6, 6, 7, 7, 7, 8)
 
 
-@declare(ColumnType.DATETIME)
+@declare(ColumnType.DATETIME, formerly="datetime")
 class DateTimeOld(_DateTimeCodec):
     """DATETIME before MySQL 5.6: a :class:`DateTime`; 8 bytes, the decimal digits YYYYMMDDhhmmss.
 
@@ -558,6 +636,7 @@ class DateTimeOld(_DateTimeCodec):
 
 
 class _TimestampCodec(_Temporal):
+    selection = "UNIX_TIMESTAMP({})"
     name = "timestamp"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
@@ -589,6 +668,11 @@ class _TimestampCodec(_Temporal):
         """Write date and time in UTC."""
         return value.text(self.digits)
 
+    def from_selected(self, value: bytes) -> Timestamp:
+        """Read seconds since 1970 and a fraction."""
+        seconds, _, fraction = value.partition(b".")
+        return Timestamp(int(seconds), _selected_micros(fraction))
+
 
 def _zoned(micros: int, digits: int) -> str:
     return Timestamp(*divmod(micros, 1_000_000)).text(digits).replace(" ", "T") + "Z"
@@ -605,6 +689,7 @@ class Timestamp2(_TimestampCodec):
     """TIMESTAMP since MySQL 5.6: a :class:`Timestamp`; 4 bytes of seconds and 0-3 of fraction, big-endian."""
 
     metadata_layout = _FRACTION_METADATA
+    selected = SelectedKind.TIMESTAMP
 
     def __init__(self, column: Column) -> None:
         super().__init__(column)
@@ -642,11 +727,24 @@ class Timestamp2(_TimestampCodec):
         """Count the microseconds."""
         return Native(NativeKind.TIMESTAMP, self.fraction_bytes) if options.temporal == "logical" else None
 
+    def printer(self) -> Print:
+        """Write seconds since 1970 and the fraction."""
+        shift, digits, divisor = 8 * self.fraction_bytes, self.digits, self._divisor()
+        mask = (1 << shift) - 1
+
+        def write(payload: bytes) -> bytes:
+            packed = int.from_bytes(payload, "big")
+            if not digits:
+                return b"%d" % packed
+            return b"%d.%0*d" % (packed >> shift, digits, (packed & mask) // divisor)
+
+        return write
+
 
 _TIMESTAMP_HIRES_FRACTION = (0, 1, 1, 2, 2, 3, 3)
 
 
-@declare(ColumnType.TIMESTAMP)
+@declare(ColumnType.TIMESTAMP, formerly="timestamp")
 class TimestampOld(_TimestampCodec):
     """TIMESTAMP before MySQL 5.6: a :class:`Timestamp`; 4 bytes of seconds, little-endian.
 
@@ -686,3 +784,15 @@ class TimestampOld(_TimestampCodec):
             return _timestamp_micros(seconds * 1_000_000 + microsecond)
 
         return convert
+
+    def printer(self) -> Print:
+        """Write seconds since 1970 and the fraction."""
+        decode, digits = self.decode, self.digits
+
+        def write(payload: Any) -> bytes:
+            seconds, microsecond = decode(payload)
+            if not digits:
+                return b"%d" % seconds
+            return b"%d.%0*d" % (seconds, digits, microsecond // 10 ** (6 - digits))
+
+        return write

@@ -7,6 +7,8 @@ Format: ``Gtid_event`` in MySQL's ``libs/mysql/binlog/event/control_events.h``; 
 
 import functools
 import uuid
+from abc import abstractmethod
+from enum import IntFlag
 from typing import Annotated, Self
 
 from millrace.binlog.declaration import (
@@ -38,16 +40,19 @@ from millrace.binlog.fields import (
     truncated,
 )
 from millrace.binlog.grammar import Role
+from millrace.binlog.header import EventHeader
 from millrace.binlog.types import EventType
 
 __all__ = [
     "AnonymousGtidLogEvent",
     "GtidEvent",
+    "GtidFlag",
     "GtidInterval",
     "GtidLogEvent",
     "GtidSetEntry",
     "GtidTaggedLogEvent",
     "PreviousGtidsLogEvent",
+    "TransactionIdEvent",
 ]
 
 
@@ -75,8 +80,24 @@ def sid_text(sid: bytes) -> str:
     return str(uuid.UUID(bytes=sid))
 
 
+class GtidFlag(IntFlag):
+    """``gtid_flags`` of MySQL's GTID events."""
+
+    MAY_HAVE_SBR = 1
+    """The transaction may hold statements."""
+
+
 @abstract_event
-class GtidEvent(Event):
+class TransactionIdEvent(Event):
+    """Which transaction follows: what MySQL's GTIDs, those with a tag and MariaDB's have in common."""
+
+    @abstractmethod
+    def transaction_id(self, header: EventHeader) -> str | None:
+        """Give the identifier as text; None where the transaction has none."""
+
+
+@abstract_event
+class GtidEvent(TransactionIdEvent):
     """Which transaction follows. What a server version does not write yet is None.
 
     ``sid`` is the uuid of the origin, 16 bytes, and ``gno`` the number there (0 in an anonymous one).
@@ -104,6 +125,10 @@ class GtidEvent(Event):
         """The identifier as text, ``uuid:number``."""
         return f"{sid_text(self.sid)}:{self.gno}"
 
+    def transaction_id(self, header: EventHeader) -> str | None:
+        """Give the identifier as text."""
+        return self.gtid
+
 
 @event(EventType.GTID_LOG_EVENT, role=Role.GTID, post_header_lengths=(25, 42))
 class GtidLogEvent(GtidEvent):
@@ -113,6 +138,9 @@ class GtidLogEvent(GtidEvent):
 @event(EventType.ANONYMOUS_GTID_LOG_EVENT, role=Role.ANONYMOUS_GTID, post_header_lengths=(25, 42))
 class AnonymousGtidLogEvent(GtidEvent):
     """The transaction that follows has no identifier."""
+
+    def transaction_id(self, header: EventHeader) -> None:
+        """Give none."""
 
 
 @structure
@@ -256,7 +284,7 @@ _NAMES = (
 
 
 @event(EventType.GTID_TAGGED_LOG_EVENT, role=Role.GTID, post_header_lengths=(0,))
-class GtidTaggedLogEvent(Event):
+class GtidTaggedLogEvent(TransactionIdEvent):
     """Which transaction follows, with a tag (MySQL 8.3): the fields of GTID_LOG_EVENT in another format.
 
     A message of ``mysql::serialization``: version, size, last field that may not be ignored, then fields as
@@ -284,6 +312,10 @@ class GtidTaggedLogEvent(Event):
         """The identifier as text, ``uuid:tag:number``."""
         tag = f"{self.tag}:" if self.tag else ""
         return f"{sid_text(self.sid)}:{tag}{self.gno}"
+
+    def transaction_id(self, header: EventHeader) -> str:
+        """Give the identifier as text."""
+        return self.gtid
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:

@@ -9,6 +9,7 @@ Format: MySQL's ``libs/mysql/binlog/event/load_data_events.h``, and of what 8.0 
 of 5.7. Fixed and variable parts are intermixed.
 """
 
+from enum import IntFlag
 from typing import Any, Self
 
 from millrace.binlog.cursor import Cursor
@@ -34,7 +35,9 @@ __all__ = [
     "DeleteFileEvent",
     "ExecLoadEvent",
     "LoadDataEvent",
+    "LoadEmptyFlag",
     "LoadEvent",
+    "LoadFlag",
     "NewLoadEvent",
 ]
 
@@ -73,6 +76,25 @@ class BeginLoadQueryEvent(Event):
     block_data: RestBytes = body()
 
 
+class LoadFlag(IntFlag):
+    """``opt_flags`` of a LOAD DATA statement in packed form."""
+
+    DUMPFILE_FLAG = 1
+    OPT_ENCLOSED_FLAG = 2
+    REPLACE_FLAG = 4
+    IGNORE_FLAG = 8
+
+
+class LoadEmptyFlag(IntFlag):
+    """``empty_flags`` of LOAD_EVENT."""
+
+    FIELD_TERM_EMPTY = 1
+    ENCLOSED_EMPTY = 2
+    LINE_TERM_EMPTY = 4
+    LINE_START_EMPTY = 8
+    ESCAPED_EMPTY = 16
+
+
 _LOAD_HEADER = 18
 _OLD_OPTIONS = 5
 
@@ -82,8 +104,8 @@ class LoadDataEvent(Event):
     """A LOAD DATA statement in packed form.
 
     ``thread_id`` and ``exec_time`` are those of QUERY; ``skip_lines`` is IGNORE n LINES; the five texts are
-    FIELDS TERMINATED BY, ENCLOSED BY, LINES TERMINATED BY, STARTING BY and ESCAPED BY. ``opt_flags``: 1
-    DUMPFILE, 2 OPTIONALLY ENCLOSED, 4 REPLACE, 8 IGNORE. ``columns`` is empty where the statement names none.
+    FIELDS TERMINATED BY, ENCLOSED BY, LINES TERMINATED BY, STARTING BY and ESCAPED BY. ``opt_flags`` is a
+    LoadFlag. ``columns`` is empty where the statement names none.
     ``file_name`` is that on the origin. Codec by hand: lengths, options and names are interleaved, in each of
     the three types in another way.
     """
@@ -191,7 +213,7 @@ def _name(cursor: Cursor, size: int) -> str:
 class LoadEvent(LoadDataEvent):
     """LOAD DATA as MySQL 3.23 logged it: each option is one byte.
 
-    ``empty_flags`` says which of the five options are empty: 1, 2, 4, 8, 16 in their order.
+    ``empty_flags``, a LoadEmptyFlag, says which of the five options are empty.
     """
 
     empty_flags: U8 = body()

@@ -19,14 +19,17 @@ from millrace.binlog.declaration import (
     write_structures,
 )
 from millrace.binlog.errors import EncodeError
+from millrace.binlog.events.gtid import TransactionIdEvent
 from millrace.binlog.fields import U8, U32, U64, Bytes12, NonZero8, RestBytes, Text32, truncated
 from millrace.binlog.grammar import Role
+from millrace.binlog.header import EventHeader
 from millrace.binlog.types import EventType
 
 __all__ = [
     "BinlogCheckpointEvent",
     "GtidListEntry",
     "MariadbGtidEvent",
+    "MariadbGtidExtraFlag",
     "MariadbGtidFlag",
     "MariadbGtidListEvent",
     "MariadbXid",
@@ -48,8 +51,18 @@ class MariadbGtidFlag(IntFlag):
     COMPLETED_XA = 128
 
 
+class MariadbGtidExtraFlag(IntFlag):
+    """``flags_extra`` of a GTID event, ``FL_*``; three say which part of an ALTER in two phases follows."""
+
+    MULTI_ENGINE = 1
+    START_ALTER = 2
+    COMMIT_ALTER = 4
+    ROLLBACK_ALTER = 8
+    THREAD_ID = 16
+
+
 _XA = MariadbGtidFlag.PREPARED_XA | MariadbGtidFlag.COMPLETED_XA
-_MULTI_ENGINE, _ALTER_ENDS, _THREAD_ID = 1, 4 | 8, 16
+_ALTER_ENDS = MariadbGtidExtraFlag.COMMIT_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 
 
 @event(EventType.BINLOG_CHECKPOINT_EVENT, role=Role.BETWEEN, post_header_lengths=(4,))
@@ -71,13 +84,13 @@ class MariadbXid:
 
 
 @event(EventType.MARIADB_GTID_EVENT, role=Role.GROUP_GTID, post_header_lengths=(19,))
-class MariadbGtidEvent(Event):
+class MariadbGtidEvent(TransactionIdEvent):
     """Which transaction (or, with STANDALONE, which single event) follows.
 
     ``flags2`` is a MariadbGtidFlag. ``commit_id`` is there with GROUP_COMMIT_ID, ``xid`` with PREPARED_XA and
-    COMPLETED_XA. ``flags_extra`` (10.5 on) is 0 where the wire has none; its bit 1 announces
-    ``extra_engines``, bits 4 and 8 ``start_alter_seq_no``, bit 16 ``thread_id``. ``padding`` is what fills
-    the event up.
+    COMPLETED_XA. ``flags_extra`` (10.5 on), a MariadbGtidExtraFlag, is 0 where the wire has none;
+    MULTI_ENGINE announces ``extra_engines``, COMMIT_ALTER and ROLLBACK_ALTER ``start_alter_seq_no``,
+    THREAD_ID ``thread_id``. ``padding`` is what fills the event up.
     """
 
     seq_no: U64 = post_header()
@@ -86,14 +99,18 @@ class MariadbGtidEvent(Event):
     commit_id: U64 | None = body(default=None, when=When("flags2", MariadbGtidFlag.GROUP_COMMIT_ID))
     xid: MariadbXid | None = body(default=None, when=When("flags2", _XA))
     flags_extra: NonZero8 = body(default=0)
-    extra_engines: U8 | None = body(default=None, when=When("flags_extra", _MULTI_ENGINE))
+    extra_engines: U8 | None = body(default=None, when=When("flags_extra", MariadbGtidExtraFlag.MULTI_ENGINE))
     start_alter_seq_no: U64 | None = body(default=None, when=When("flags_extra", _ALTER_ENDS))
-    thread_id: U32 | None = body(default=None, when=When("flags_extra", _THREAD_ID))
+    thread_id: U32 | None = body(default=None, when=When("flags_extra", MariadbGtidExtraFlag.THREAD_ID))
     padding: RestBytes = body(default=b"")
 
     def gtid(self, server_id: int) -> str:
         """Write the identifier as text, ``domain-server-sequence``; the server's id stands in the header."""
         return f"{self.domain_id}-{server_id}-{self.seq_no}"
+
+    def transaction_id(self, header: EventHeader) -> str:
+        """Give the identifier as text."""
+        return self.gtid(header.server_id)
 
 
 @structure

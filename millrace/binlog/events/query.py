@@ -9,6 +9,7 @@ id), so it is bytes; ``text`` gives it as UTF-8 with what is not UTF-8 kept as l
 """
 
 import functools
+from enum import IntEnum
 from typing import Annotated, Any, ClassVar
 
 from millrace.binlog.declaration import (
@@ -52,6 +53,7 @@ __all__ = [
     "ExecuteLoadQueryEvent",
     "GtidFlags3",
     "Invoker",
+    "LoadDupHandling",
     "QueryCompressedEvent",
     "QueryEvent",
     "RowsQueryLogEvent",
@@ -303,12 +305,20 @@ class QueryCompressedEvent(StatementEvent):
         return unpacked_size(self.compressed_query)
 
 
+class LoadDupHandling(IntEnum):
+    """``dup_handling`` of a LOAD DATA statement: what is done about duplicates."""
+
+    LOAD_DUP_ERROR = 0
+    LOAD_DUP_IGNORE = 1
+    LOAD_DUP_REPLACE = 2
+
+
 @event(EventType.EXECUTE_LOAD_QUERY_EVENT, role=Role.SINGLE, post_header_lengths=(26,))
 class ExecuteLoadQueryEvent(StatementEvent):
     """A LOAD DATA statement whose file came in BEGIN_LOAD_QUERY and APPEND_BLOCK events.
 
-    ``query[fn_pos_start:fn_pos_end]`` is where the file's name stands in the text; ``dup_handling`` is 0 for
-    an error on duplicates, 1 for IGNORE, 2 for REPLACE.
+    ``query[fn_pos_start:fn_pos_end]`` is where the file's name stands in the text; ``dup_handling`` is a
+    LoadDupHandling.
     """
 
     rest_field = "query"

@@ -4,6 +4,8 @@ They stand before the QUERY to which they belong. Format: MySQL's
 ``libs/mysql/binlog/event/statement_events.h``.
 """
 
+from enum import IntEnum
+
 from millrace.binlog.declaration import Event, When, body, event
 from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32
 from millrace.binlog.grammar import Role
@@ -11,6 +13,7 @@ from millrace.binlog.types import EventType
 
 __all__ = [
     "IntvarEvent",
+    "ItemResult",
     "RandEvent",
     "UserVarEvent",
 ]
@@ -35,14 +38,26 @@ class RandEvent(Event):
 _NOT_NULL = When("is_null", 0xFF, unset=True)
 
 
+class ItemResult(IntEnum):
+    """``type`` of a user variable, ``Item_result``."""
+
+    STRING_RESULT = 0
+    REAL_RESULT = 1
+    INT_RESULT = 2
+    ROW_RESULT = 3
+    DECIMAL_RESULT = 4
+
+
+_UNSIGNED_F = 1
+
+
 @event(EventType.USER_VAR_EVENT, role=Role.SETTING, post_header_lengths=(0,))
 class UserVarEvent(Event):
     """A user variable that the next statement reads.
 
-    ``type`` is the result type: 0 string, 1 real (float64), 2 integer (64 bits), 3 row, 4 decimal (precision
-    and scale, one byte each, then the number in binary form); ``charset`` a collation id; ``value`` the
-    bytes. All three are None where the variable is NULL. ``flags``, since MySQL 5.6, is 1 for an unsigned
-    integer.
+    ``type`` is an ItemResult: string, real (float64), integer (64 bits), decimal (precision and scale, one
+    byte each, then the number in binary form); ``charset`` a collation id; ``value`` the bytes. All three are
+    None where the variable is NULL. ``flags``, since MySQL 5.6, is 1 for an unsigned integer.
     """
 
     name: Text32 = body()
@@ -51,3 +66,8 @@ class UserVarEvent(Event):
     charset: U32 | None = body(when=_NOT_NULL)
     value: Bytes32 | None = body(when=_NOT_NULL)
     flags: U8 | None = body(when=_NOT_NULL, remains=True)
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether an integer has no sign."""
+        return bool((self.flags or 0) & _UNSIGNED_F)

@@ -129,7 +129,7 @@ def test_values_are_written_as_the_functions_of_their_columns_do(column: Column)
     convert = json_output._conversion(codec)
     text = TextColumn(
         value_of(codec, json_output._VALUES),
-        json_output._writer(codec, convert, column.type not in json_output._MEMBERS),
+        json_output._writer(codec, convert, json_output._is_plain(codec)),
     )
     for payload in payloads_of(column):
         fast = written(column, text, payload, json_output._ESCAPES)

@@ -1,8 +1,6 @@
 import re
 import struct
-import time
 import zlib
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -56,7 +54,6 @@ from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.text import TextOptions
-from millrace.binlog_command.text_page import clock
 from millrace.runtime.errors import UserError
 
 from .made_logs import ALL, TABLE_MAP, MadeLog, binlog_statements, body, rows, text_of
@@ -65,15 +62,7 @@ SID = bytes(range(16))
 DECODE_ROWS = TextOptions(verbose=2, base64_output="decode-rows")
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    clock.cache_clear()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-    clock.cache_clear()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 def _sql(log: MadeLog, options: TextOptions | None = None) -> list[str]:

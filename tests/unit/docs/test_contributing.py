@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md adds an event type that no server has; here a copy of the code gets it, word for word."""
+"""CONTRIBUTING.md adds types that no server has; here a copy of the code gets them, word for word."""
 
 import json
 import os
@@ -34,6 +34,40 @@ for body, expected in (
     assert EventDeserializer()(record).decoded == decoded
 """
 
+COLUMN = """
+from millrace.binlog.columns import codec_of
+from millrace.binlog.events import WriteRowsEvent
+from millrace.binlog.row_images import RowImages
+from millrace.binlog.table import ColumnDefinition, TableDefinition, resolve_columns
+from millrace.binlog_command.generation import Generation
+from millrace.binlog_command.row_printer import RowPrinter
+from millrace.binlog_command.spool import Spool
+from millrace.snapshot.images import SelectedTable
+from tests.unit.rowmapper.harness import EventsTopic, World
+from tests.unit.rowmapper.logs import Log
+
+columns = ColumnDefinition(0, "id", "int", key_position=0), ColumnDefinition(1, "term", "interval")
+selected = SelectedTable(TableDefinition("shop", "loans", columns), mariadb=True)
+rows = selected.image([b"1", b"-14"]) + selected.image([b"2", b"24"]) + selected.image([b"3", None])
+table = resolve_columns(selected.table_map, selected.definition, server_version=selected.server_version)
+images = RowImages(table.columns, None, selected.present)
+assert [after for _, after in images.each(rows)] == [(1, -14), (2, 24), (3, None)]
+assert images.encode(images.each(rows)) == rows
+
+event = WriteRowsEvent(1, 1, b"", 2, b"", selected.present, rows)
+text = Spool()
+RowPrinter(selected.table_map, event, 2, "shop", Generation.MARIADB_10_11).write(rows, text)
+assert b"@2=-14 /* INTERVAL meta=0 nullable=1 is_null=0 */" in b"".join(text.take())
+assert codec_of(table.columns[1]).to_json(-14) == -14
+
+topic = EventsTopic()
+Log(topic).begin().event(selected.table_map).event(event).commit()
+world = World(topic, filter="shop.loans: term < 0 OR term IS NULL")
+world.run()
+terms = [record["after"]["term"] for _, record in world.read("t.shop.loans")]
+assert terms == [-14, None], terms
+"""
+
 
 def run(copy: Path, *arguments: str, **environment: str) -> str:
     done = subprocess.run(
@@ -50,18 +84,28 @@ def run(copy: Path, *arguments: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code with the event type of CONTRIBUTING.md."""
+    """The code with the types of CONTRIBUTING.md."""
     copy = tmp_path_factory.mktemp("copy")
-    for part in ("millrace", "schemas", "tests/unit/binlog"):
+    for part in ("millrace", "schemas", "tests/unit/binlog", "tests/unit/rowmapper"):
         shutil.copytree(PROJECT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("docs/columns.py", "tests/stages.py"):
+        (copy / file).parent.mkdir(exist_ok=True)
+        shutil.copy(PROJECT / file, copy / file)
     page = (PROJECT / "CONTRIBUTING.md").read_text("utf-8")
-    number, declaration = re.findall(r"(?s)```python\n(.*?)```", page)
-    types, family = (copy / "millrace" / "binlog" / path for path in ("types.py", "events/mariadb.py"))
-    codes, rest = types.read_text("utf-8").split("    PARTIAL_ROW_DATA_EVENT = 172\n")
-    types.write_text(f"{codes}    PARTIAL_ROW_DATA_EVENT = 172\n{number}{rest}", "utf-8")
-    source = family.read_text("utf-8").replace("__all__ = [", '__all__ = [\n    "BackupMarkEvent",')
-    family.write_text(f"{source}\n\n{declaration}", "utf-8")
+    event_code, event, column_code, column = re.findall(r"(?s)```python\n(.*?)```", page)
+    binlog = copy / "millrace" / "binlog"
+    insert(binlog / "types.py", "    PARTIAL_ROW_DATA_EVENT = 172\n", event_code)
+    insert(binlog / "events" / "mariadb.py", "__all__ = [", '\n    "BackupMarkEvent",')
+    insert(binlog / "columns" / "types.py", "    VARCHAR_COMPRESSED = 141\n", column_code)
+    for family, declaration in (("events/mariadb.py", event), ("columns/numbers.py", column)):
+        with (binlog / family).open("a", encoding="utf-8") as file:
+            file.write(f"\n\n{declaration}")
     return copy
+
+
+def insert(file: Path, after: str, text: str) -> None:
+    before, rest = file.read_text("utf-8").split(after)
+    file.write_text(f"{before}{after}{text}{rest}", "utf-8")
 
 
 @pytest.mark.parametrize("kernel", ["on", "off"])
@@ -76,3 +120,19 @@ def test_the_schema_has_it(copy: Path) -> None:
     added = next(branch for branch in branches if branch["name"] == "BackupMarkEvent")
     assert [field["name"] for field in added["fields"]] == ["flags", "backup_id", "tool", "position"]
     assert added["fields"][3]["type"] == ["null", "long"]
+
+
+@pytest.mark.parametrize("kernel", ["on", "off"])
+def test_columns_of_it_are_read_and_written(copy: Path, kernel: str) -> None:
+    run(copy, "-c", COLUMN, MILLRACE_KERNEL=kernel)
+
+
+def test_the_documentation_has_columns_of_it(copy: Path) -> None:
+    found = run(
+        copy,
+        "-c",
+        "import columns; print(columns.columns_text(), columns.types_text())",
+        PYTHONPATH=f"{copy}:{copy / 'docs'}",
+    )
+    assert "| 142 | INTERVAL | [Interval](#interval) |" in found
+    assert "| INTERVAL | int | int |" in found

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from millrace.binlog.columns.declaration import SelectedKind
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.snapshot.images import SelectedKind, SelectedTable
+from millrace.snapshot.images import SelectedTable
 from tests.selected import END, packets
 
 compiled = pytest.importorskip(

@@ -147,19 +147,24 @@ def test_growing_files_byte_by_byte(tmp_path: Path) -> None:
     assert written(kafka) == {"log.1": whole, "log.2": second}
 
 
+def read_some(kafka: Recorder, files: str, step: int) -> None:
+    """Write as many of the first pieces that come."""
+    writer = make(kafka)
+    found = source(writer, files)
+    found.open()
+    pieces: list[EventPiece] = []
+    while not pieces:
+        pieces = found.read(0)
+    found.close()
+    writer.write(pieces[:step])
+    writer.commit()
+
+
 def test_going_on_in_the_middle_of_a_file(tmp_path: Path) -> None:
     log = log_file(tmp_path, "log.1", 10, 5000, 10)
     kafka = Recorder()
     for step in range(1, 6):
-        writer = make(kafka)
-        files = source(writer, str(tmp_path / "log.1"))
-        files.open()
-        pieces: list[EventPiece] = []
-        while not pieces:
-            pieces = files.read(0)
-        files.close()
-        writer.write(pieces[:step])
-        writer.commit()
+        read_some(kafka, str(tmp_path / "log.1"), step)
     writer = make(kafka)
     read(source(writer, str(tmp_path / "log.1")), writer)
     assert written(kafka) == {"log.1": content(log)}
@@ -250,15 +255,7 @@ def test_packed_files(tmp_path: Path, ending: str, pack: Callable[[bytes], bytes
     plain.unlink()
     kafka = Recorder()
     for step in (1, 3, 7):
-        writer = make(kafka)
-        files = source(writer, str(tmp_path / "log.*"))
-        files.open()
-        pieces: list[EventPiece] = []
-        while not pieces:
-            pieces = files.read(0)
-        files.close()
-        writer.write(pieces[:step])
-        writer.commit()
+        read_some(kafka, str(tmp_path / "log.*"), step)
     plain = tmp_path / "log.1000000"
     (tmp_path / f"log.1000000{ending}").write_bytes(pack(plain.read_bytes()))
     plain.unlink()

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.binlog.columns.json_binary import json_text, text_of_json
+from millrace.binlog.columns.json_encoding import encode_json
 from millrace.binlog.errors import InvalidValueError
-from millrace.snapshot.json_encoding import encode_json
 
 TEXTS = (
     "null",
