@@ -27,6 +27,9 @@ __all__ = ["Pace", "follow"]
 _MOST_OFFSETS: Final = 1_000_000
 """New offsets of a topic in a micro-batch, while it catches up."""
 
+_LOOK_S: Final = 1
+_STOPPED: Final = "Spark has ended what goes on until it is stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -74,7 +77,10 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace) -> None:
         before = looked
         query = writer.start()
         try:
-            query.awaitTermination()
+            # A stream that waits for records does not see that Spark was stopped.
+            while not query.awaitTermination(_LOOK_S):
+                if job.spark.sparkContext._jsc is None:
+                    raise RuntimeError(_STOPPED)
             done = True
         except StreamingQueryException:
             if failures:
@@ -86,7 +92,7 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace) -> None:
             query.stop()
             job.discard()
     if not pace.once:
-        raise RuntimeError("Spark has ended what goes on until it is stopped")
+        raise RuntimeError(_STOPPED)
 
 
 def _looked_over(job: Job, look: Callable[[Job], None]) -> None:

@@ -1,6 +1,9 @@
 """Loop detection that goes on, over topics of a real Kafka that hold the logs of simulated servers."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +25,7 @@ from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.loop_detection import detect, tell
 from spark_jobs.loops.follow import Pace, follow
+from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.members import Server, ring
 
@@ -125,6 +129,40 @@ def test_a_loop_is_told_once_and_what_was_looked_over_is_not_looked_over_again(w
     assert (world.looks, world.alerts()) == ([["loop"]], ["loop"])
     summary = json.loads((Path(world.output) / "summary.json").read_text())
     assert summary["verdict"] == "incidents"
+
+
+def test_the_command_goes_on_until_it_is_told_to_stop(world: World) -> None:
+    world.traffic(1100, 2)
+    world.publish()
+    settings = {
+        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": world.settings.kafka.bootstrap_servers,
+        "MILLRACE_REGISTRY_URL": str(world.settings.registry.url),
+    }
+    named = [part for source in world.sources for part in ("--source", source)]
+    options = ["--output", world.output, "--master", "local[2]", "--follow", "--every", "1", "--alerts"]
+    command = [sys.executable, "-m", "millrace.cli", "job", "loop_detection", *named, *options]
+    with subprocess.Popen(
+        command, env=environment_with(settings), cwd=PROJECT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:  # it has looked
+                if "incidents are new" in line:
+                    break
+            world.traffic(1102, 2)
+            world.publish()
+            for line in process.stderr:
+                if "incidents are new" in line:
+                    break
+            process.terminate()
+            *_, last = process.stderr.read().splitlines()
+            assert last == (
+                "error: loop_detection was stopped by SIGTERM; the results of the last whole run stand"
+            )
+            assert process.wait() == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    assert json.loads((Path(world.output) / "manifest.json").read_text())["mood"] == "good"
 
 
 def test_what_fails_is_told_and_looked_over_the_next_time(
