@@ -120,11 +120,12 @@ def _setting_row(setting: Setting) -> tuple[str, ...]:
 
 def topics_table() -> str:
     """Write how topics of each kind are created."""
+    names = {"table": "{source}.{db}.{table}", "alerts": "millrace.alerts"}
     return table(
         ("topic", "holds", "partitions", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
         (
             (
-                "`{source}.{db}.{table}`" if kind == "table" else f"`{{source}}.{kind}`",
+                f"`{names.get(kind, f'{{source}}.{kind}')}`",
                 spec.purpose,
                 "1" if spec.single_partition else "`MILLRACE_TOPICS_TABLE_PARTITIONS`",
                 spec.cleanup_policy,

@@ -12,6 +12,7 @@ the output folder, the tables that ``docs/jobs.md`` names, the figures as ``summ
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 import click
@@ -23,15 +24,19 @@ from millrace.runtime.logging import configure_logging
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
 from spark_jobs.common.decoding import Decoding
-from spark_jobs.common.job import Job, job_command, moment
-from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import MOST_PIECES, Piece
+from spark_jobs.common.job import Input, Job, job_command, moment
+from spark_jobs.common.outcome import Outcome, records_of
+from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
 from spark_jobs.common.raw_topic import CarriedSettings, find_pieces, read_piece
 from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
 
 __all__ = ["count_pieces", "main"]
 
 _OFFSETS_PER_PIECE: Final = 200_000
+_PIECE_BYTES: Final = 64 << 20
+_TOLD: Final = "task bigint, outcome string"
+
+_OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _HOUR: Final = 3600
 _KEPT: Final = 1000
 """Rows that the tables of hot keys and of statements have at the most: those with most."""
@@ -67,22 +72,25 @@ class Counted:
 
 def count_pieces(job: Job, spark: SparkSession) -> Counted:
     """Count the raw events of the job's sources, each piece by a task of its own."""
-    cores = spark.sparkContext.defaultParallelism
-    tasks = []
+    tasks: list[_Task] = []
+    frames = []
     with job.step("places to cut found"):
         for one in job.inputs:
-            (offsets,) = one.part.offsets.values()
-            number = max(2 * cores, one.part.count // _OFFSETS_PER_PIECE)
-            pieces = find_pieces(
-                job.settings.kafka, one.part.topic, offsets, one.first, min(number, MOST_PIECES)
-            )
-            tasks += [_Task(one.source, one.part.topic, piece) for piece in pieces]
+            of_source = [_Task(one.source, one.part.topic, piece) for piece in _pieces(job, spark, one)]
+            if one.part.archive is not None and of_source:
+                records = read_pieces(spark, job.kafka, one.part, [task.piece for task in of_source])
+                count = _record_counter(of_source, len(tasks), job.folder)
+                frames.append(records.mapInArrow(count, _TOLD))
+            elif of_source:
+                read = _counter(of_source, len(tasks), CarriedSettings.of(job.settings.kafka), job.folder)
+                numbers = spark.range(0, len(of_source), 1, len(of_source))
+                frames.append(numbers.mapInArrow(read, _TOLD))
+            tasks += of_source
     counted = Counted(job.folder)
     if not tasks:
         return counted
     started = time.monotonic()
-    count = _counter(tasks, CarriedSettings.of(job.settings.kafka), job.folder)
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(count, "task bigint, outcome string")
+    frame = reduce(DataFrame.union, frames)
     with job.step(f"{len(tasks)} pieces counted"):
         # To sort in Spark would count everything twice: it looks first where to cut.
         told = {row.task: row.outcome for row in frame.collect()}
@@ -99,27 +107,62 @@ def count_pieces(job: Job, spark: SparkSession) -> Counted:
     return counted
 
 
-def _counter(
-    tasks: Sequence[_Task], kafka: CarriedSettings, folder: str
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make what executors do with the numbers of tasks."""
+def _pieces(job: Job, spark: SparkSession, one: Input) -> list[Piece]:
+    """Find where a source is cut; where some of it is archived, in a pass over the heads of its events."""
+    least = 2 * spark.sparkContext.defaultParallelism
+    if one.part.archive is not None:
+        return cut(spark, job.kafka, one.part, one.first, None, _PIECE_BYTES, least_number=least)
+    (offsets,) = one.part.offsets.values()
+    number = min(max(least, one.part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
+    return find_pieces(job.settings.kafka, one.part.topic, offsets, one.first, number)
+
+
+def _counter(tasks: Sequence[_Task], first: int, kafka: CarriedSettings, folder: str) -> _OfBatches:
+    """Make what executors do with the numbers of tasks, of which the first is number ``first`` of all."""
 
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging("CRITICAL")  # what the decoder would log is in the dead letters
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 task = tasks[number]
-                statistics = PieceStatistics(
-                    task.source, Decoding(task.source, False, 0), folder, f"{number:05}"
-                )
-                known = task.piece.described, *task.piece.before
-                statistics.begin([record for record in known if record is not None])
+                statistics = _begun(task, first + number, folder)
                 for records in read_piece(kafka, task.topic, task.piece):
                     statistics.take(records)
-                told = statistics.finish().to_json()
-                yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "outcome": [told]})
+                yield _told(first + number, statistics)
 
     return count
+
+
+def _record_counter(tasks: Sequence[_Task], first: int, folder: str) -> _OfBatches:
+    """Make what executors do with the records of a Spark partition: those of one piece."""
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure_logging("CRITICAL")
+        number, statistics = -1, None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if statistics is None:
+                number = batch.column("piece")[0].as_py()
+                statistics = _begun(tasks[number], first + number, folder)
+            statistics.take(records_of(batch))
+        if statistics is not None:
+            yield _told(first + number, statistics)
+
+    return count
+
+
+def _begun(task: _Task, number: int, folder: str) -> PieceStatistics:
+    """Begin to count a piece."""
+    statistics = PieceStatistics(task.source, Decoding(task.source, False, 0), folder, f"{number:05}")
+    known = task.piece.described, *task.piece.before
+    statistics.begin([record for record in known if record is not None])
+    return statistics
+
+
+def _told(number: int, statistics: PieceStatistics) -> pa.RecordBatch:
+    told = statistics.finish().to_json()
+    return pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "outcome": [told]})
 
 
 # -- sums -----------------------------------------------------------------------------------------------

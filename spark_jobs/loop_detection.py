@@ -17,17 +17,24 @@ Reads ``{source}.events`` of the members, a source each; writes, in the output f
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Protocol
 
 import click
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from millrace.kafka.alerts import ALERTS, tell_alerts
+from millrace.runtime.errors import SettingsError
 from spark_jobs.common.events import read_events
 from spark_jobs.common.faults import FAULT_COLUMNS
 from spark_jobs.common.job import Job, job_command, persisted
 from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
 from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
+from spark_jobs.loops.alerts import new_alerts
+from spark_jobs.loops.follow import Pace
+from spark_jobs.loops.follow import follow as follow_topics
 from spark_jobs.loops.incidents import (
     Absence,
     Facts,
@@ -39,6 +46,7 @@ from spark_jobs.loops.incidents import (
     shared_ids,
 )
 from spark_jobs.loops.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
+from spark_jobs.loops.ping_pong import TURNS, contests, turns
 from spark_jobs.loops.presence import (
     OWN,
     RESTORED,
@@ -59,7 +67,7 @@ from spark_jobs.loops.presence import (
 from spark_jobs.loops.report import report, summary
 from spark_jobs.loops.topology import Passage, infer
 
-__all__ = ["Findings", "investigate", "main"]
+__all__ = ["Findings", "detect", "investigate", "main", "tell"]
 
 _PASSAGES: Final = 5000
 _STRETCH: Final = 2
@@ -98,9 +106,15 @@ class Findings:
 
 
 def investigate(
-    spark: SparkSession, events: DataFrame, sources: Sequence[str], servers: Sequence[int], steps: Steps
+    spark: SparkSession,
+    events: DataFrame,
+    sources: Sequence[str],
+    servers: Sequence[int],
+    steps: Steps,
+    *,
+    ping_pong: bool = False,
 ) -> Findings:
-    """Look over all members; ``events`` have a ``lap``."""
+    """Look over all members; ``events`` have a ``lap``. With ``ping_pong`` all rows are read."""
     with steps.step("transactions compared"):
         occurrences = persisted(transactions(events))
         streams = find_streams(events, occurrences, sources)
@@ -120,12 +134,14 @@ def investigate(
         if any(one.rule == OWN for one in lost):
             mixed = _mixed(present, absent)
             lost = [_as_restored(one, mixed) for one in lost]
+        handed = persisted(turns(events, signed)) if ping_pong else None
         facts = Facts(
             streams,
             _topology(streams, common, present, repeated),
             repeats=repeated,
             absences=lost,
             turned=turned,
+            contests=contests(handed) if handed is not None else (),
             shared=shared,
             servers=servers,
             passed=_passed(suspected, judged),
@@ -134,7 +150,10 @@ def investigate(
             counts=counts,
         )
         incidents = find_incidents(facts)
-        evidence = persisted(_evidence(spark, incidents, _selectable(judged, absent, signed), signed, events))
+        selectable = _selectable(judged, absent, signed)
+        if handed is not None:
+            selectable = selectable.unionByName(_turns_selectable(handed))
+        evidence = persisted(_evidence(spark, incidents, selectable, signed, events))
     shown = evidence.where(sf.col("nth") <= _KEYS_SHOWN).orderBy("incident", "nth").collect()
     keys: dict[int, list[str]] = {}
     for row in shown:
@@ -452,6 +471,14 @@ def _selectable(judged: DataFrame, absent: DataFrame, signed: DataFrame) -> Data
     return of_repeats.unionByName(of_absences).unionByName(of_origins)
 
 
+def _turns_selectable(handed: DataFrame) -> DataFrame:
+    """Return the changes by which rows change hands as incidents select them."""
+    return handed.select(
+        sf.concat_ws(" ", sf.lit(TURNS), "table").alias("what"), sf.col("server_id").alias("origin"),
+        sf.col("stream").alias("at"), "signature", "stream",
+    )  # fmt: skip
+
+
 def _evidence(
     spark: SparkSession,
     incidents: Sequence[Incident],
@@ -506,22 +533,87 @@ def _servers(_context: click.Context, _option: click.Parameter, text: str) -> li
 
 @job_command("loop_detection")
 @click.option(
-    "--servers", default="", callback=_servers,
+    "--servers",
+    default="",
+    callback=_servers,
     help="Server ids of the topology, as 1,2: transactions of others are an incident. Without it, only those "
     "that circulate are.",
+)
+@click.option(
+    "--ping-pong",
+    is_flag=True,
+    help="Also look for rows that two servers overwrite in turns; all rows are read for that.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on: look again when events have arrived, until it is stopped; then it resumes where it was.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(1, 86_400),
+    default=60,
+    show_default=True,
+    help="With --follow, seconds from one look to the next.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1, 10_080),
+    default=60,
+    show_default=True,
+    help="With --follow, minutes before what is new that are looked over again with it.",
+)
+@click.option(
+    "--alerts", is_flag=True,
+    help=f"Also write the incidents to the topic {ALERTS}: those that were not told there.",
 )  # fmt: skip
-def main(job: Job, spark: SparkSession, servers: list[int]) -> None:
+def main(
+    job: Job,
+    spark: SparkSession,
+    servers: list[int],
+    *,
+    ping_pong: bool,
+    follow: bool,
+    every: int,
+    window: int,
+    alerts: bool,
+) -> None:
     """Find transactions that circulate, arrive twice or never, over the logs of all members."""
+
+    def look(one: Job) -> None:
+        findings = detect(one, spark, servers, ping_pong=ping_pong)
+        if alerts:
+            tell(one, findings)
+
+    if follow:
+        if click.get_current_context().params["end"] != "latest":
+            raise SettingsError(["--to does not go with --follow, which has no end"])
+        follow_topics(job, look, Pace(timedelta(seconds=every), timedelta(minutes=window)))
+    else:
+        look(job)
+
+
+def detect(job: Job, spark: SparkSession, servers: Sequence[int], *, ping_pong: bool = False) -> Findings:
+    """Look over what a job reads, and write the results."""
     with job.step("events decoded"):
         uncounted = read_events(spark, job).withColumn("rows", sf.lit(None).cast("bigint"))
         records = persisted(number_laps(uncounted))
         job.faults.take(job, records)
         events = records.where("fault is null").drop(*(set(FAULT_COLUMNS) - {"offset"}))
-    findings = replace(investigate(spark, events, job.sources, servers, job), unread=job.faults.number)
+    found = investigate(spark, events, job.sources, servers, job, ping_pong=ping_pong)
+    findings = replace(found, unread=job.faults.number)
     with job.step("results written"):
         for name, frame in findings.tables.items():
             job.write(name, frame)
     job.finish(summary(job, findings), report(job, findings))
+    return findings
+
+
+def tell(job: Job, findings: Findings) -> None:
+    """Write the incidents that were not told to the topic of alerts."""
+    choose = partial(new_alerts, findings.incidents, findings.keys, job.sources)
+    number = tell_alerts(job.settings.kafka, job.settings.topics, choose)
+    job.steps.say(f"{number} of {len(findings.incidents)} incidents are new: written to {ALERTS}")
 
 
 if __name__ == "__main__":

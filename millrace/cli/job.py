@@ -25,6 +25,7 @@ __all__ = ["JOBS", "connector_jars", "job"]
 
 JOBS: Final = (
     "analytics",
+    "archive",
     "conformance",
     "flashback",
     "loop_detection",

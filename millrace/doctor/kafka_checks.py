@@ -31,7 +31,7 @@ _RIGHTS: Final = {
 }
 """What the three services do with topics of each kind; docs/topics.md says which of them does what."""
 
-_NOT_ALWAYS: Final = frozenset({"table", "snapshot", "signals", "avro"})
+_NOT_ALWAYS: Final = frozenset({"table", "snapshot", "signals", "avro", "alerts"})
 """Kinds of topics that a source may do without."""
 
 
@@ -48,7 +48,7 @@ class Cluster:
         """Return which of TOPIC_SPECS a topic of the source is; None for none."""
         parts = topic.removeprefix(f"{self.source}.").split(".")
         if len(parts) == 1:
-            return parts[0] if parts[0] in TOPIC_SPECS else None
+            return parts[0] if parts[0] in TOPIC_SPECS and parts[0] != "alerts" else None
         return "table" if len(parts) == 2 else None
 
     def kinds(self) -> Iterator[tuple[str, TopicView]]:

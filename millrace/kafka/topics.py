@@ -129,6 +129,7 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
     "deadletter": TopicSpec("what could not be decoded or mapped, with its bytes", chunked=True),
     "snapshot": TopicSpec("rows as SELECT gave them, to be merged into the row topics", chunked=True),
     "signals": TopicSpec("requests for snapshots of tables"),
+    "alerts": TopicSpec("incidents that the job loop_detection has found"),
     "avro": TopicSpec(
         "Avro schemas, where there is no schema registry",
         cleanup_policy="compact",
@@ -149,7 +150,9 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
         max_message_bytes=_LARGE,
     ),
 }
-"""By the part of a topic's name after the source; ``table`` for ``{source}.{db}.{table}``."""
+"""By the part of a topic's name after the source; ``table`` for ``{source}.{db}.{table}``, and ``alerts`` for
+``millrace.alerts``, which is of all sources.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 import click
 from pydantic import Field
@@ -40,9 +39,11 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable
+from spark_jobs.common.archive import archived_slice, next_slice, read_archive
 from spark_jobs.common.faults import Faults
 from spark_jobs.common.index import INDEX, index_page, is_ours, reports_in
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
+from spark_jobs.common.places import absolute, local_path, remove, write_file, write_text
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
@@ -53,6 +54,7 @@ __all__ = [
     "TableJobSettings",
     "job_command",
     "moment",
+    "new_run",
     "persisted",
     "schemas_of",
 ]
@@ -117,6 +119,11 @@ class Input:
     first: int = 0
 
 
+def new_run() -> str:
+    """Name the folder of a run: the later, the greater."""
+    return f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+
+
 @dataclass(slots=True)
 class Job:
     """What a job works on, and where its results go.
@@ -134,13 +141,17 @@ class Job:
     settings: RawJobSettings
     notes: list[str] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
-    run: str = field(default_factory=lambda: f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}")
+    run: str = field(default_factory=new_run)
 
     @property
     def folder(self) -> str:
         """The folder of this run; one on this machine by its whole path, as executors need it."""
-        local = _local_path(self.output)
-        return f"{self.output if local is None else local.absolute()}/{self.run}"
+        return f"{absolute(self.output)}/{self.run}"
+
+    @property
+    def kept(self) -> str:
+        """The folder for what is computed once and used several times."""
+        return f"{self.folder}/{_KEPT}"
 
     @property
     def sources(self) -> list[str]:
@@ -164,20 +175,13 @@ class Job:
 
     def remove(self, name: str) -> None:
         """Remove what a run has written on its way and no longer needs."""
-        folder = _local_path(f"{self.folder}/{name}")
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        jvm: Any = self.spark._jvm
-        place = jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
-        context: Any = self.spark.sparkContext._jsc
-        place.getFileSystem(context.hadoopConfiguration()).delete(place, True)
+        remove(self.spark, f"{self.folder}/{name}")
 
     def finish(self, summary: Mapping[str, Any], report: Report) -> None:
         """Write ``summary.json`` and ``report.html``, let the results stand, and say where they are."""
         self.remove(_KEPT)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        input_ = {one.source: {"topic": one.part.topic, "offsets": one.part.offsets} for one in self.inputs}
+        input_ = {one.source: _as_input(one.part) for one in self.inputs}
         head = {
             "job": self.name,
             "version": __version__,
@@ -194,7 +198,7 @@ class Job:
         verdict, mood = report.result or (None, None)
         told = {"verdict": verdict, "mood": mood, "faulty_records": self.faults.number}
         self._publish({**head, **told, "run": self.run})
-        local = _local_path(self.output)
+        local = local_path(self.output)
         shown = self.folder if local is None else self.output
         self.steps.say(f"report in {shown}/report.html, figures in {shown}/summary.json")
         if local is not None:
@@ -205,7 +209,7 @@ class Job:
         write_text(
             self.spark, f"{self.output}/manifest.json", json.dumps(manifest, indent=2, default=str) + "\n"
         )
-        folder = _local_path(self.output)
+        folder = local_path(self.output)
         if folder is None:
             return
         latest = folder / "latest"
@@ -225,16 +229,22 @@ class Job:
         try:
             if not is_ours(page):
                 return
-            _write_file(page, index_page(reports_in(folder)))
+            write_file(page, index_page(reports_in(folder)))
         except OSError:
             return  # the folder is not ours to write in
         self.steps.say(f"all reports beside it: {page}")
 
     def discard(self) -> None:
         """Remove what a run that failed has written, where it is within reach."""
-        folder = _local_path(self.folder)
+        folder = local_path(self.folder)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_input(part: TopicSlice) -> dict[str, Any]:
+    """Return what ``summary.json`` says of a slice."""
+    archived = {} if part.archive is None else {"archive": part.archive.folder, "archived": part.archive.end}
+    return {"topic": part.topic, "offsets": part.offsets, **archived}
 
 
 def _link(place: Path, target: str) -> None:
@@ -248,13 +258,15 @@ def _link(place: Path, target: str) -> None:
 
 
 def job_command(
-    name: str, *, raw: bool = False, tables: bool = False
+    name: str, *, raw: bool = False, tables: bool = False, appends: bool = False
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a job; its function is called with the job, the session and its own options.
 
-    It reads the events of its sources; with ``raw`` their raw events, without the registry; with ``tables``
-    the whole row topics of tables, and its input is the topic of their transactions.
+    It reads the events of its sources; with ``raw`` their raw events, without the registry, from an archive
+    too; with ``tables`` the whole row topics of tables, and its input is the topic of their transactions. One
+    that ``appends`` to an archive reads what follows it, and is called with its folder.
     """
+    unbounded = tables or appends
     kind: Topic = "raw" if raw else "transactions" if tables else "events"
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -267,7 +279,15 @@ def job_command(
         )
         @_unless(raw, "--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
         @_unless(
-            tables,
+            not raw,
+            "--archive",
+            required=appends,
+            help="Folder of archives, local or any that Spark knows; each source has its own in it."
+            if appends
+            else "Folder of archives: what they have of raw events is read there, what follows in the topic.",
+        )
+        @_unless(
+            unbounded,
             "--from",
             "start",
             default="earliest",
@@ -276,7 +296,7 @@ def job_command(
             "how long ago, as 90m, 24h or 7d.",
         )
         @_unless(
-            tables,
+            unbounded,
             "--to",
             "end",
             default="latest",
@@ -296,6 +316,7 @@ def job_command(
             start: str = "earliest",
             end: str = "latest",
             registry_url: str | None = None,
+            archive: str | None = None,
             **own: Any,
         ) -> None:
             with errors_in_words(name), _sigterm_in_order(name) as sigterm:
@@ -305,14 +326,19 @@ def job_command(
                 schemas = _look_up(settings, names, kind)
                 folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)
+                if appends and archive is not None:
+                    own["archive"] = archive
+                    _check_folder(archive, "--archive")
                 with spark_session(f"millrace {name}", master, settings.spark) as spark:
                     sigterm.spark = spark
                     options = kafka_options(settings.kafka)
-                    inputs = list(_inputs(spark, options, schemas, bounds, kind))
+                    inputs = list(
+                        _inputs(spark, options, schemas, bounds, kind, archive=archive, appends=appends)
+                    )
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark, settings)
                     for one in inputs:
                         job.steps.say(f"reading {one.part}")
-                    spark.sparkContext.setCheckpointDir(f"{job.folder}/{_KEPT}")
+                    spark.sparkContext.setCheckpointDir(job.kept)
                     try:
                         function(job, spark, **own)
                     except BaseException:
@@ -372,9 +398,9 @@ def _joined(names: Sequence[str]) -> str:
     return f"{text[: _LONGEST_NAME - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _check_folder(folder: str) -> None:
+def _check_folder(folder: str, option: str = "--output") -> None:
     """Refuse a folder on this machine that cannot be written, before Spark has worked for nothing."""
-    path = _local_path(folder)
+    path = local_path(folder)
     if path is None:
         return
     try:
@@ -383,14 +409,9 @@ def _check_folder(folder: str) -> None:
             pass
     except OSError as error:
         raise UserError(
-            f"{folder} cannot be written: {error.strerror}; name another folder with --output",
+            f"{folder} cannot be written: {error.strerror}; name another folder with {option}",
             ExitCode.SETTINGS,
         ) from None
-
-
-def _local_path(path: str) -> Path | None:
-    parts = urlsplit(path)
-    return Path(parts.path if parts.scheme else path) if parts.scheme in ("", "file") else None
 
 
 def _look_up(
@@ -427,9 +448,16 @@ def _inputs(
     schemas: Mapping[str, Mapping[int, dict[str, Any]]],
     bounds: tuple[Bound, Bound],
     kind: Topic,
+    *,
+    archive: str | None = None,
+    appends: bool = False,
 ) -> Iterator[Input]:
-    """Fix which offsets of each source are read."""
+    """Fix which offsets of each source are read, of its archive too, or by what the archive is continued."""
     for source, known in schemas.items():
+        if archive is not None:
+            part, first = _archived(spark, options, source, bounds, archive, appends=appends)
+            yield Input(source, part, known, first)
+            continue
         part = resolve_slice(spark, options, f"{source}.{kind}", *bounds)
         if kind == "raw":
             (first, _) = resolve_slice(spark, options, part.topic).offsets[0]
@@ -442,6 +470,27 @@ def _inputs(
                 ExitCode.REGISTRY,
             )
         yield Input(source, part, known)
+
+
+def _archived(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    source: str,
+    bounds: tuple[Bound, Bound],
+    folder: str,
+    *,
+    appends: bool,
+) -> tuple[TopicSlice, int]:
+    """Fix what is read of a source that has an archive, and the first offset that there is."""
+    found = read_archive(spark, folder, source)
+    if appends:
+        part = next_slice(spark, options, f"{source}.raw", found)
+        return part, part.offsets[0][0]
+    if found is None:
+        raise SettingsError(
+            [f"--archive {folder} has no archive of {source}; `millrace job archive` writes one"]
+        )
+    return archived_slice(spark, options, found, *bounds)
 
 
 @contextmanager
@@ -563,26 +612,3 @@ def persisted(frame: DataFrame) -> DataFrame:
     the data.
     """
     return frame.checkpoint(eager=True)
-
-
-def _write_file(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    whole.write_text(text, encoding="utf-8")
-    whole.replace(file)
-
-
-def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a file whole, in place of an earlier one, on the local disk or where else Spark can write."""
-    file = _local_path(path)
-    if file is not None:
-        _write_file(file, text)
-        return
-    jvm: Any = spark._jvm
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    context: Any = spark.sparkContext._jsc
-    stream = place.getFileSystem(context.hadoopConfiguration()).create(place, True)
-    try:
-        stream.write(bytearray(text.encode()))
-    finally:
-        stream.close()

@@ -12,9 +12,9 @@ lie.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -26,7 +26,11 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 
+if TYPE_CHECKING:
+    from spark_jobs.common.archive import Archive
+
 __all__ = [
+    "RAW_COLUMNS",
     "RECORD_SCHEMA",
     "Bound",
     "TopicSlice",
@@ -37,6 +41,7 @@ __all__ = [
     "read_records",
     "resolve_slice",
     "scan",
+    "stream",
 ]
 
 RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary, fault string"
@@ -44,6 +49,9 @@ RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary
 
 ``fault`` says why it is not whole, and is null where it is.
 """
+
+RAW_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
+"""What a record of a topic has in Kafka's source, and in an archive."""
 
 Bound = int | datetime | None
 """Where a slice begins or ends: an offset, a time, or None for the topic's own beginning or end."""
@@ -64,12 +72,14 @@ _SMALLEST_LONG: Final = 1 << 31
 class TopicSlice:
     """Part of a topic: for each of its partitions the first offset and the one after the last.
 
-    ``bounded`` is true where somebody chose the bounds, which may then cut what belongs together.
+    ``bounded`` is true where somebody chose the bounds, which may then cut what belongs together. Of a topic
+    of one partition an ``archive`` may have the records before its end.
     """
 
     topic: str
     offsets: Mapping[int, tuple[int, int]]
     bounded: bool = False
+    archive: "Archive | None" = None
 
     @property
     def count(self) -> int:
@@ -78,7 +88,13 @@ class TopicSlice:
 
     def __str__(self) -> str:
         ranges = ", ".join(f"{start:,} to {end:,}" for start, end in self.offsets.values())
-        return f"{self.topic}, offsets {ranges}"
+        archived = "" if self.archive is None else f", those before {self.archive.end:,} in the archive"
+        return f"{self.topic}, offsets {ranges}{archived}"
+
+    def between(self, start: int, end: int) -> "TopicSlice":
+        """Give the part from an offset to before another, of a topic of one partition."""
+        (partition,) = self.offsets
+        return replace(self, offsets={partition: (start, end)})
 
 
 def parse_bound(text: str) -> Bound:
@@ -256,9 +272,25 @@ def cut_events(spark: SparkSession, options: Mapping[str, str], part: TopicSlice
 
 
 def scan(
-    spark: SparkSession, options: Mapping[str, str], part: TopicSlice, *, whole: bool = False
+    spark: SparkSession,
+    options: Mapping[str, str],
+    part: TopicSlice,
+    *,
+    whole: bool = False,
+    offsets_each: int = _OFFSETS_PER_PARTITION,
 ) -> DataFrame:
-    """Return committed records of a slice as Kafka's source has them; ``whole`` as one Spark partition."""
+    """Return committed records of a slice, with :data:`RAW_COLUMNS` and perhaps more.
+
+    ``whole`` as one Spark partition, in the order of their offsets, else about ``offsets_each`` in one.
+    """
+    if part.archive is not None:
+        ((start, end),) = part.offsets.values()
+        if start < part.archive.end:
+            found = part.archive.scan(spark, start, min(end, part.archive.end))
+            if end > part.archive.end:
+                rest = replace(part.between(part.archive.end, end), archive=None)
+                found = found.union(scan(spark, options, rest, whole=whole).select(*RAW_COLUMNS))
+            return found.coalesce(1).sortWithinPartitions("offset") if whole else found
     starts = {str(number): start for number, (start, _) in part.offsets.items()}
     ends = {str(number): end for number, (_, end) in part.offsets.items()}
     reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in options.items()})
@@ -268,7 +300,21 @@ def scan(
         .option("endingOffsets", json.dumps({part.topic: ends}))
         .option("includeHeaders", "true")
         .option("kafkaConsumer.pollTimeoutMs", 4 * int(options["request.timeout.ms"]))
-        .option("minPartitions", 1 if whole else max(1, part.count // _OFFSETS_PER_PARTITION))
+        .option("minPartitions", 1 if whole else max(1, part.count // offsets_each))
+        .load()
+    )
+
+
+def stream(
+    spark: SparkSession, options: Mapping[str, str], topics: str, starts: str, most_offsets: int
+) -> DataFrame:
+    """Return committed records of topics as they arrive, ``starts`` by topic and partition as JSON."""
+    reader = spark.readStream.format("kafka")
+    reader = reader.options(**{f"kafka.{name}": value for name, value in options.items()})
+    return (
+        reader.option("subscribe", topics)
+        .option("startingOffsets", starts)
+        .option("maxOffsetsPerTrigger", most_offsets)
         .load()
     )
 

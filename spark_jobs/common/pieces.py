@@ -201,11 +201,10 @@ def _described_before(
     spark: SparkSession, options: Mapping[str, str], part: TopicSlice, first: int, start: int
 ) -> Record | None:
     """Find the last format description before an offset: backwards, in growing strides."""
-    (partition,) = part.offsets
     stride, end = _FIRST_STRIDE, start
     while end > first:
         begin = max(first, end - stride)
-        heads = _heads(scan(spark, options, TopicSlice(part.topic, {partition: (begin, end)})))
+        heads = _heads(scan(spark, options, part.between(begin, end)))
         last = heads.where(_describes()).orderBy(sf.desc("offset")).limit(_LOOKED_AT)
         for row in last.select(_record().alias("it")).collect():
             if is_whole(row["it"]["value"]):
@@ -273,12 +272,9 @@ def read_pieces(
     spark: SparkSession, options: Mapping[str, str], part: TopicSlice, pieces: Sequence[Piece]
 ) -> DataFrame:
     """Return the records of pieces, each in one Spark partition, with the number of their ``piece``."""
-    (partition,) = part.offsets
     frames = []
     for number, piece in enumerate(pieces):
-        records = scan(
-            spark, options, TopicSlice(part.topic, {partition: (piece.start, piece.end)}), whole=True
-        )
+        records = scan(spark, options, part.between(piece.start, piece.end), whole=True)
         frames.append(records.select(sf.lit(number).alias("piece"), "offset", "key", "value", "headers"))
     union = frames[0]
     for frame in frames[1:]:

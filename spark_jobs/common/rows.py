@@ -39,8 +39,10 @@ _INSTANCE_SCHEMA: Final = "source string, epoch int, transaction string, lap big
 CONTENT_SCHEMA: Final = f"{_INSTANCE_SCHEMA}, changes bigint, digest bigint"
 _STATE_SCHEMA: Final = (
     f"{_INSTANCE_SCHEMA}, database string, table string, offset bigint, sub_index bigint, nth bigint, "
-    "key bigint, old bigint, new bigint"
+    "key bigint, old bigint, new bigint, shown string"
 )
+_SHOWN: Final = 200
+"""Characters of a key that are shown."""
 
 
 def with_table_maps(events: DataFrame) -> DataFrame:
@@ -190,8 +192,9 @@ def contradictions(events: DataFrame, repeated: DataFrame) -> DataFrame:
 def row_states(events: DataFrame) -> DataFrame:
     """Return the changes of rows of tables with a primary key, told apart by ``key``.
 
-    ``old`` and ``new`` are hashes of the row before and after, null where there is none. A change of the key
-    is two changes. An event whose images lack columns tells no state; it has one line without a key.
+    ``old`` and ``new`` are hashes of the row before and after, null where there is none; ``shown`` is the key
+    in text. A change of the key is two changes. An event whose images lack columns tells no state; it has one
+    line without a key.
     """
     rows = with_table_maps(events).where("definition is not null and lap is not null")
     place = [*INSTANCE, "database", "table", "offset", "sub_index"]
@@ -218,24 +221,25 @@ def _state_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def _states(
     tables: TableRows, definition: bytes, *event: Any
-) -> Iterator[tuple[int | None, int | None, int | None]]:
-    """Give key, old and new row of each change in an event."""
+) -> Iterator[tuple[int | None, int | None, int | None, str | None]]:
+    """Give key, old and new row of each change in an event, and the key in text."""
     key = tables.key(definition)
     if not key:
         return
     rows = tables.rows(definition, *event)
     if event[2] == _PARTIAL or not all(isinstance(row, tuple) and _is_full(row) for row in rows):
-        yield None, None, None
+        yield None, None, None, None
         return
     for row in rows:
+        before, after = row
         old, new = ((_key_digest(key, values), digest(values)) if values else None for values in row)
         if old is not None and new is not None and old[0] == new[0]:
-            yield old[0], old[1], new[1]
+            yield old[0], old[1], new[1], _shown_key(key, after)
             continue
         if old is not None:
-            yield old[0], old[1], None
+            yield old[0], old[1], None, _shown_key(key, before)
         if new is not None:
-            yield new[0], None, new[1]
+            yield new[0], None, new[1], _shown_key(key, after)
 
 
 def _is_full(row: Row) -> bool:
@@ -244,3 +248,11 @@ def _is_full(row: Row) -> bool:
 
 def _key_digest(key: Sequence[int], values: Values) -> int:
     return digest(*(values[ordinal] for ordinal in key))
+
+
+def _shown_key(key: Sequence[int], values: Values) -> str:
+    parts = (values[ordinal] for ordinal in key)
+    text = [
+        part.decode("utf-8", "backslashreplace") if isinstance(part, bytes) else str(part) for part in parts
+    ]
+    return ", ".join(text)[:_SHOWN]

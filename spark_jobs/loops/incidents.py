@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from spark_jobs.loops.laps import REPEATED, REUSED
+from spark_jobs.loops.ping_pong import SHORT_S, TURNS, Contest
 from spark_jobs.loops.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
 from spark_jobs.loops.topology import Topology
 
@@ -107,6 +108,7 @@ class Facts:
     repeats: Sequence[Repeat] = ()
     absences: Sequence[Absence] = ()
     turned: Sequence[Turned] = ()
+    contests: Sequence[Contest] = ()
     shared: Sequence[int] = ()
     servers: Sequence[int] = ()
     passed: Mapping[int, frozenset[int]] = field(default_factory=dict)
@@ -207,6 +209,7 @@ def find_incidents(facts: Facts) -> list[Incident]:
         *_reused(facts),
         *_missing(facts),
         *_turned(facts),
+        *_contested(facts),
         *_unknown(facts),
     ]
     return sorted(found, key=lambda one: (_SEVERITIES.index(one.severity), -one.transactions, one.kind))
@@ -616,7 +619,7 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, sever
     )
 
 
-# -- order, and unknown origins -----------------------------------------------------------------------
+# -- order, turns, and unknown origins ----------------------------------------------------------------
 
 
 def _turned(facts: Facts) -> Iterator[Incident]:
@@ -641,6 +644,29 @@ def _turned(facts: Facts) -> Iterator[Incident]:
                 for one in found
             ],
             statements=[Statement(member, dialect.keep_order, "keeps the order of commits.")],
+        )
+
+
+def _contested(facts: Facts) -> Iterator[Incident]:
+    for one in facts.contests:
+        owners = [member for origin in one.origins for member in facts.owners(origin)]
+        rows = "A row of it changes" if one.keys == 1 else f"{one.keys:,} rows of it change"
+        back = one.returns * 2 >= one.turns
+        values = " Most of the time a row gets back the values that it had before." if back else ""
+        yield Incident(
+            "ping-pong",
+            WARNING if back else DOUBT,
+            f"{_servers(one.origins).capitalize()} overwrite each other's updates of {one.table}. {rows} "
+            f"hands {one.turns:,} times, each time within {SHORT_S} s.{values} What one writes while the "
+            "other's change is on its way is lost: let one of them write these rows.",
+            one.origins,
+            list(dict.fromkeys(owners)) or [facts.source(one.stream)],
+            since=one.since,
+            until=one.until,
+            transactions=one.turns + one.keys,
+            tables=[one.table],
+            evidence=[f"the key {shown}: {number:,} times" for shown, number in one.examples],
+            selects=[(f"{TURNS} {one.table}", origin, one.stream) for origin in one.origins],
         )
 
 

@@ -18,6 +18,8 @@ __all__ = ["report", "summary", "verdict"]
 
 _SHOWN: Final = 25
 _MANY: Final = 3
+_LACKING: Final = frozenset({"duplicate server id", "restored member", "missing", "filtered"})
+"""Kinds of incidents whose transactions are those that a member lacks."""
 
 
 def verdict(findings: "Findings") -> tuple[str, str, str]:
@@ -118,7 +120,7 @@ def report(job: Job, findings: "Findings") -> Report:
     page = Report("Loop detection", [", ".join(job.sources)])
     _, text, mood = verdict(findings)
     page.verdict(text, mood)
-    missing = max((one.transactions for one in findings.incidents if one.path == ()), default=0)
+    missing = max((one.transactions for one in findings.incidents if one.kind in _LACKING), default=0)
     laps = max((one.laps or 0 for one in findings.incidents), default=0)
     page.tiles(
         [

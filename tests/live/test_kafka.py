@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 
 from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
+from millrace.kafka.alerts import ALERTS, tell_alerts
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect, producer_config
 from millrace.kafka.continuity import ContinuityGuard
@@ -631,3 +632,29 @@ def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
         run_upper(settings, topics, Killing, len(expected))
         assert killed
         assert values(settings, topics.events) == [value.upper() for value in expected]
+
+
+def test_what_alerts_are_told_was_told_before(settings: KafkaSettings, source_name: str) -> None:
+    seen: list[bytes | None] = []
+
+    def choose(told: Mapping[bytes, bytes]) -> dict[str, bytes]:
+        value = told.get(source_name.encode())
+        seen.append(value)
+        return {} if value == b"last" else {source_name: b"last" if value else b"first"}
+
+    topics = TopicsSettings.model_validate({})
+    assert [tell_alerts(settings, topics, choose) for _ in range(3)] == [1, 1, 0]
+    assert seen == [None, b"first", b"last"]
+    ours = [message for message in read_topic(settings, ALERTS) if message.key() == source_name.encode()]
+    assert [message.value() for message in ours] == [b"first", b"last"]
+
+
+def test_of_two_that_tell_alerts_at_once_one_is_fenced(settings: KafkaSettings, source_name: str) -> None:
+    def choose(told: Mapping[bytes, bytes]) -> dict[str, bytes]:
+        tell_alerts(settings, TopicsSettings.model_validate({}), lambda _: {source_name: b"other"})
+        return {source_name: b"mine"}
+
+    with pytest.raises(FencedError, match=r"another process took over while writing to millrace\.alerts"):
+        tell_alerts(settings, TopicsSettings.model_validate({}), choose)
+    ours = [message for message in read_topic(settings, ALERTS) if message.key() == source_name.encode()]
+    assert [message.value() for message in ours] == [b"other"]

@@ -1,5 +1,6 @@
 """Real rings of three servers, from their logs to the incidents; and healthy ones under traps."""
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,10 @@ from typing import Any
 import pytest
 
 from millrace.contract import RawKey
+from millrace.kafka.alerts import ALERTS
+from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
+from millrace.runtime.settings import KafkaSettings
 from tests.live.job_world import JobWorld
 from tests.service_process import wait_for
 
@@ -105,13 +109,13 @@ def start(servers: Sequence[Server]) -> None:
         server.execute("START SLAVE")
 
 
-def look(world: JobWorld, servers: Sequence[Server], folder: Path) -> dict[str, Any]:
+def look(world: JobWorld, servers: Sequence[Server], folder: Path, *options: str) -> dict[str, Any]:
     """Read what is new of all servers and run the job over all of it."""
     sources = [f"{world.source}-{name}" for name in NAMES[: len(servers)]]
     for source, server in zip(sources, servers, strict=True):
         world.capture(server, source)
     world.folder = folder
-    return world.job("loop_detection", sources=sources)
+    return world.job("loop_detection", *options, sources=sources)
 
 
 def check_the_loop(
@@ -206,9 +210,15 @@ def test_mysql_without_gtids(
     stop(servers)
     for server in servers:  # the reader reads no server whose log is to hold no rows
         server.execute("SET GLOBAL binlog_format = 'ROW'")
-    incident = check_the_loop(world, look(world, servers, tmp_path / "loop"), servers, text)
+    summary = look(world, servers, tmp_path / "loop", "--alerts")
+    incident = check_the_loop(world, summary, servers, text)
     assert incident["origins"] == [ORPHAN]
     assert incident["lap_ms"] > 0
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    alerts = [json.loads(message.value() or b"") for message in read_topic(settings, ALERTS)]
+    (alert,) = (one for one in alerts if one["sources"] == [f"{source_name}-{name}" for name in NAMES])
+    assert alert["keys"] == incident["raw_keys"]
+    assert alert.items() >= {name: incident[name] for name in ("kind", "what", "laps", "path")}.items()
     assert "wrote it, with an id that it has no longer" in incident["what"]
     assert "the same original commit time, later commits" in " ".join(incident["evidence"])
     servers[0].execute("STOP SLAVE", f"CHANGE MASTER TO IGNORE_SERVER_IDS = ({ORPHAN})")

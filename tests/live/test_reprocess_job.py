@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from millrace.avro.events import EventDeserializer, binlog_event_schema
 from millrace.contract import RawKey
 from millrace.local import Kafka, MySQL, Registry
 from millrace.runtime.settings import load_settings
+from spark_jobs.analytics import count_pieces, rows_per_table
+from spark_jobs.common.archive import append
 from spark_jobs.common.job import Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
@@ -100,17 +103,25 @@ class Runs:
         self.options = kafka_options(world.settings)
 
     def run(
-        self, into: Any = "rows", pieces: int | None = None, gtids: str | None = None, start: str = "earliest"
+        self,
+        into: Any = "rows",
+        pieces: int | None = None,
+        gtids: str | None = None,
+        start: str = "earliest",
+        archive: str | None = None,
     ) -> Outcome:
-        source = self.world.source
-        bounds = parse_bound(start), None
-        inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, "raw"))
-        settings = load_settings(RawJobSettings, source=source, kafka=self.world.settings.model_dump())
-        steps = Steps(self.spark, "reprocess")
-        job = Job("reprocess", str(self.folder), self.options, inputs, steps, self.spark, settings)
+        job = self.job(start, archive)
         outcomes = reprocess(job, self.spark, into, pieces, _gtids(gtids))
         job.finish(summary(outcomes), report(job, outcomes))
-        return outcomes[source]
+        return outcomes[self.world.source]
+
+    def job(self, start: str = "earliest", archive: str | None = None) -> Job:
+        source = self.world.source
+        bounds = parse_bound(start), None
+        inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, "raw", archive=archive))
+        settings = load_settings(RawJobSettings, source=source, kafka=self.world.settings.model_dump())
+        steps = Steps(self.spark, "reprocess")
+        return Job("reprocess", str(self.folder), self.options, inputs, steps, self.spark, settings)
 
     def tables(self, kind: str = "rows") -> dict[str, list[Any]]:
         """Read what the last run wrote, in the order of the log."""
@@ -173,6 +184,36 @@ def test_transactions_that_are_asked_for(
     every = sorted(items, key=_place)
     assert 0 < len(found) < len(every)
     assert found == every[-len(found) :]
+
+
+def test_an_archive_is_read_as_the_topic_is(
+    runs: Runs, world: RowsWorld, published: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """It ends within a transaction; what follows is in the topic."""
+    job = runs.job()
+    ((start, end),) = job.inputs[0].part.offsets.values()
+    middle = (start + end) // 2
+    before = append(job, job.inputs[0].part.between(start, middle), str(tmp_path), None)
+    assert (before.start, before.end) == (start, middle)
+    runs.run(pieces=5, archive=str(tmp_path))
+    assert (
+        runs.tables().items()
+        >= {table: sorted(rows, key=_place) for table, rows in published.items()}.items()
+    )
+
+    rest = job.inputs[0].part.between(middle, end)
+    append(replace(job, run="run-second"), rest, str(tmp_path), before)
+    whole = runs.job(archive=str(tmp_path))
+    assert whole.inputs[0].part.archive is not None
+    of_topic, of_archive = count_pieces(job, runs.spark), count_pieces(whole, runs.spark)
+    assert (of_archive.outcome.events, of_archive.outcome.raw_bytes) == (
+        of_topic.outcome.events, of_topic.outcome.raw_bytes,
+    )  # fmt: skip
+    rows = [
+        sorted(map(tuple, rows_per_table(counted.frame(runs.spark, "counts")).collect()))
+        for counted in (of_topic, of_archive)
+    ]
+    assert rows[0] == rows[1] != []
 
 
 def test_events_are_those_that_were_published(runs: Runs, world: RowsWorld) -> None:

@@ -144,10 +144,16 @@ class NoSteps:
 
 
 def look(
-    spark: SparkSession, servers: Sequence[Server], *, named: Sequence[int] = (), cuts: int = 1
+    spark: SparkSession,
+    servers: Sequence[Server],
+    *,
+    named: Sequence[int] = (),
+    cuts: int = 1,
+    ping_pong: bool = False,
 ) -> Findings:
     """Run loop detection over the logs of servers, or of parts of them."""
     frames = [server.log.events(spark, cuts, server.name) for server in servers]
     events = reduce(DataFrame.unionByName, frames).withColumn("rows", sf.lit(None).cast("long"))
     sources = list(dict.fromkeys(server.name for server in servers))
-    return investigate(spark, persisted(number_laps(events)), sources, named, NoSteps())
+    laps = persisted(number_laps(events))
+    return investigate(spark, laps, sources, named, NoSteps(), ping_pong=ping_pong)

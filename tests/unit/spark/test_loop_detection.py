@@ -295,3 +295,46 @@ def test_an_id_outside_those_that_are_named(spark: SparkSession) -> None:
     servers[1].pull()
     incident = only(look(spark, servers, named=[1, 2, 3]))
     assert (incident.kind, incident.origins) == ("unknown origin", [77])
+
+
+def overwrite(servers: Sequence[Server], origin: int, time: int, key: int, before: str, after: str) -> None:
+    """Let a server update a row of a table with a key, and all others apply that."""
+    images = (key, before.encode()), (key, after.encode())
+    for server in servers:
+        server.log.change("keyed", "update", images, server_id=origin, timestamp=time)
+
+
+def test_two_servers_that_overwrite_a_row_in_turns(spark: SparkSession) -> None:
+    servers = ring(Server("north", 1), Server("east", 2))
+    for second in range(8):
+        origin, (before, after) = second % 2 + 1, ("on", "off") if second % 2 else ("off", "on")
+        overwrite(servers, origin, 1100 + second, 5, before, after)
+        overwrite(servers, 1, 1100 + second, 7, f"{second}", f"{second + 1}")  # one writer
+        overwrite(servers, origin, 1200 + 20 * second, 8, before, after)  # at leisure
+        if second < 4:
+            overwrite(servers, origin, 1100 + second, 9, before, after)  # not often
+    assert look(spark, servers).incidents == []
+    findings = look(spark, servers, ping_pong=True, cuts=3)
+    incident = only(findings)
+    assert (incident.kind, incident.severity, incident.origins) == ("ping-pong", "warning", [1, 2])
+    assert (incident.since, incident.until) == (1100, 1107)
+    assert (incident.members, incident.tables) == (["north", "east"], ["shop.keyed"])
+    assert incident.what.startswith(
+        "Servers 1 and 2 overwrite each other's updates of shop.keyed. A row of it changes hands 7 times, "
+        "each time within 10 s. Most of the time a row gets back the values that it had before."
+    )
+    assert incident.evidence == ["the key 5: 7 times"]
+    assert {key.partition(":")[0] for key in findings.keys[1]} == {"1", "2"}
+    evidence = findings.tables["evidence"].where("type = 'UPDATE_ROWS_EVENT'")
+    assert evidence.count() == 8
+
+
+def test_a_counter_that_several_servers_raise_is_doubt(spark: SparkSession) -> None:
+    servers = ring(Server("north", 1), Server("east", 2))
+    for second in range(6):
+        for key in (5, 6):
+            overwrite(servers, second % 2 + 1, 1100 + second, key, f"{second}", f"{second + 1}")
+    incident = only(look(spark, servers, ping_pong=True))
+    assert (incident.kind, incident.severity) == ("ping-pong", "doubt")
+    assert "2 rows of it change hands 10 times, each time within 10 s. What one" in incident.what
+    assert incident.evidence == ["the key 5: 5 times", "the key 6: 5 times"]

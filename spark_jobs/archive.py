@@ -1,0 +1,103 @@
+"""Archive ``{source}.raw`` as Parquet: what was added to the topic since the run before.
+
+    millrace job archive --source shop --archive s3a://lake/millrace
+    millrace job reprocess --source shop --archive s3a://lake/millrace
+
+What an archive is, and how it is read, :mod:`spark_jobs.common.archive` says.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.common.archive import Archive, ArchivedFile, append, read_archive
+from spark_jobs.common.job import Job, job_command, moment
+from spark_jobs.common.report import Bytes, Code, Report
+
+__all__ = ["Archived", "archive_topics", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """An archive after a run, and which of its files the run has added."""
+
+    archive: Archive
+    added: Sequence[ArchivedFile]
+
+
+def archive_topics(job: Job, spark: SparkSession, folder: str) -> dict[str, Archived]:
+    """Add what follows the archive of each source to it."""
+    found = {}
+    for one in job.inputs:
+        before = read_archive(spark, folder, one.source)
+        with job.step(f"{one.part.topic}: archived to offset {one.part.offsets[0][1]:,}"):
+            archive = append(job, one.part, folder, before)
+        found[one.source] = Archived(archive, archive.files[len(before.files) if before else 0 :])
+    return found
+
+
+def summary(found: Mapping[str, Archived]) -> dict[str, Any]:
+    """Return the figures for ``summary.json``."""
+    return {
+        source: {
+            "archive": one.archive.folder,
+            "start": one.archive.start,
+            "end": one.archive.end,
+            "files": len(one.archive.files),
+            **_figures(one.archive.files),
+            "added": _figures(one.added),
+        }
+        for source, one in found.items()
+    }
+
+
+def _figures(files: Sequence[ArchivedFile]) -> dict[str, int]:
+    return {"records": sum(one.records for one in files), "bytes": sum(one.bytes for one in files)}
+
+
+def report(job: Job, found: Mapping[str, Archived]) -> Report:
+    """Build the page."""
+    page = Report(f"Archive of {', '.join(job.sources)}", job.facts)
+    added = _figures([file for one in found.values() for file in one.added])
+    held = _figures([file for one in found.values() for file in one.archive.files])
+    page.tiles(
+        [
+            ("records added", added["records"]),
+            ("bytes added", Bytes(added["bytes"])),
+            ("records in all", held["records"]),
+            ("bytes in all", Bytes(held["bytes"])),
+        ]
+    )
+    page.table(
+        ["source", "from offset", "to before", "from", "to", "files", "folder"],
+        [
+            (
+                source,
+                one.archive.start,
+                one.archive.end,
+                _time(min((file.first_ms for file in one.archive.files), default=None)),
+                _time(max((file.last_ms for file in one.archive.files), default=None)),
+                len(one.archive.files),
+                Code(one.archive.folder),
+            )
+            for source, one in found.items()
+        ],
+    )
+    return page
+
+
+def _time(millis: int | None) -> str:
+    return (None if millis is None else moment(millis // 1000)) or ""
+
+
+@job_command("archive", raw=True, appends=True)
+def main(job: Job, spark: SparkSession, archive: str) -> None:
+    """Archive raw events as Parquet: those that were added to the topic since the run before."""
+    found = archive_topics(job, spark, archive)
+    job.finish(summary(found), report(job, found))
+
+
+if __name__ == "__main__":
+    main()

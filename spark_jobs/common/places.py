@@ -1,0 +1,74 @@
+"""Small files whole, on the local disk or where else Spark reads and writes."""
+
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+__all__ = ["absolute", "local_path", "read_text", "remove", "write_file", "write_text"]
+
+
+def local_path(path: str) -> Path | None:
+    """Give a path on this machine; None where it is elsewhere."""
+    parts = urlsplit(path)
+    return Path(parts.path if parts.scheme else path) if parts.scheme in ("", "file") else None
+
+
+def absolute(path: str) -> str:
+    """Give the whole of a path on this machine, as executors need it; others as they are."""
+    local = local_path(path)
+    return path if local is None else str(local.absolute())
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a file of this machine whole, in place of an earlier one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    whole.write_text(text, encoding="utf-8")
+    whole.replace(file)
+
+
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write a file whole, in place of an earlier one."""
+    file = local_path(path)
+    if file is not None:
+        write_file(file, text)
+        return
+    system, place = _system_of(spark, path)
+    stream = system.create(place, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def read_text(spark: SparkSession, path: str) -> str | None:
+    """Read a file; None where there is none."""
+    file = local_path(path)
+    if file is not None:
+        return file.read_text(encoding="utf-8") if file.exists() else None
+    system, place = _system_of(spark, path)
+    if not system.exists(place):
+        return None
+    (row,) = spark.read.text(path, wholetext=True).collect()
+    return str(row.value)
+
+
+def remove(spark: SparkSession, path: str) -> None:
+    """Remove a folder and what is in it."""
+    folder = local_path(path)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    system, place = _system_of(spark, path)
+    system.delete(place, True)
+
+
+def _system_of(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    context: Any = spark.sparkContext._jsc
+    return place.getFileSystem(context.hadoopConfiguration()), place

@@ -1,0 +1,63 @@
+"""Incidents as records of the topic ``millrace.alerts``: each cause is told once, until it comes back.
+
+The id of an incident is made of its cause: what it is, of which origins, at which members, and by which rule.
+It is the same in every run that finds it, whatever part of the logs is read. It is told again when it begins,
+in what was read, after the end of what was told last.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from millrace import __version__
+from spark_jobs.loops.incidents import Incident, as_dict
+
+__all__ = ["alert_id", "new_alerts"]
+
+
+def alert_id(one: Incident) -> str:
+    """Name the cause of an incident."""
+    rules = sorted({rule for rule, _, _ in one.selects})
+    cause = [one.kind, sorted(one.origins), sorted(one.members), rules]
+    return hashlib.sha256(json.dumps(cause).encode()).hexdigest()[:16]
+
+
+def new_alerts(
+    incidents: Sequence[Incident],
+    keys: Mapping[int, Sequence[str]],
+    sources: Sequence[str],
+    told: Mapping[bytes, bytes],
+) -> dict[str, bytes]:
+    """Give the records to be written, by key: incidents that are not among those that were told.
+
+    ``keys`` are those of raw events, by the number of the incident from 1 on.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    found: dict[str, bytes] = {}
+    for number, one in enumerate(incidents, 1):
+        key = alert_id(one)
+        if key in found or _is_told(one, told.get(key.encode())):
+            continue
+        value: dict[str, Any] = {
+            "id": key,
+            "job": "loop_detection",
+            "version": __version__,
+            "alerted_at": now,
+            "sources": list(sources),
+            **as_dict(one),
+            "keys": list(keys.get(number, ())),
+        }
+        found[key] = json.dumps(value, ensure_ascii=False).encode()
+    return found
+
+
+def _is_told(one: Incident, value: bytes | None) -> bool:
+    if value is None:
+        return False
+    try:
+        until = json.loads(value)["until"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False  # nothing of ours
+    return one.since is None or not isinstance(until, int) or one.since <= until

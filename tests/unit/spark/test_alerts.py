@@ -1,0 +1,91 @@
+"""What is told of incidents in the topic of alerts, and what was told before; needs no Spark."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_jobs.loops.alerts import alert_id, new_alerts
+from spark_jobs.loops.incidents import Incident, Statement
+
+LOOP = Incident(
+    "loop", "critical", "One transaction circulates.", [99], ["north", "east"], since=1000, until=1060,
+    transactions=1, laps=7, lap_ms=2.5, going=True, path=["north", "east"], tables=["shop.log"],
+    statements=[Statement("north", "STOP REPLICA;", "stops it")], selects=[("repeats", 99, 0)],
+)  # fmt: skip
+
+
+def told(*incidents: Incident, before: Mapping[bytes, bytes] | None = None) -> dict[str, dict[str, Any]]:
+    found = new_alerts(incidents, {1: ["99:0:bin.000001:4"]}, ["north", "east"], before or {})
+    return {key: json.loads(value) for key, value in found.items()}
+
+
+def as_before(**of_loop: Any) -> dict[bytes, bytes]:
+    return {alert_id(LOOP).encode(): json.dumps({"until": 1060, **of_loop}).encode()}
+
+
+def test_an_alert_has_all_that_is_known_of_the_incident() -> None:
+    (alert,) = told(LOOP).values()
+    del alert["alerted_at"], alert["version"]
+    assert alert == {
+        "id": alert_id(LOOP),
+        "job": "loop_detection",
+        "sources": ["north", "east"],
+        "kind": "loop",
+        "severity": "critical",
+        "what": "One transaction circulates.",
+        "origins": [99],
+        "members": ["north", "east"],
+        "since": 1000,
+        "until": 1060,
+        "transactions": 1,
+        "laps": 7,
+        "lap_ms": 2.5,
+        "lap_ms_at_most": None,
+        "going": True,
+        "path": ["north", "east"],
+        "tables": ["shop.log"],
+        "evidence": [],
+        "statements": [{"member": "north", "sql": "STOP REPLICA;", "why": "stops it"}],
+        "keys": ["99:0:bin.000001:4"],
+    }
+
+
+def test_the_id_is_that_of_the_cause() -> None:
+    same = replace(
+        LOOP, severity="warning", what="Five.", members=["east", "north"], since=1, laps=9, selects=[
+            ("repeats", 99, 1), ("repeats", 99, 0)
+        ],
+    )  # fmt: skip
+    assert alert_id(same) == alert_id(LOOP)
+    assert len(told(LOOP, same)) == 1
+    others = [
+        replace(LOOP, kind="missing"),
+        replace(LOOP, origins=[98]),
+        replace(LOOP, members=["north"]),
+        replace(LOOP, selects=[("skipped", 99, 0)]),
+    ]
+    assert len({alert_id(one) for one in [LOOP, *others]}) == 5
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "again"),
+    [
+        ({}, 1000, False),
+        ({}, 1060, False),  # the part that was read moves on, and it goes on
+        ({}, 1061, True),
+        ({"until": None}, 1061, False),
+        ({}, None, False),
+        ({"until": "yesterday"}, 1061, False),
+    ],
+)
+def test_told_again_when_it_comes_back(before: dict[str, Any], since: int | None, again: bool) -> None:
+    found = told(replace(LOOP, since=since, until=2000), before=as_before(**before))
+    assert bool(found) is again
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b"[" * 100_000, b"null"])
+def test_what_others_write_into_the_topic_hides_nothing(value: bytes) -> None:
+    assert told(LOOP, before={alert_id(LOOP).encode(): value})
