@@ -21,7 +21,7 @@ fallen behind, the events between are learnt again (:attr:`Publisher.learn_only`
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -71,7 +71,7 @@ class ValueTooLargeError(BinlogError):
 class RowStore(Protocol):
     """Rows that were committed."""
 
-    def names(self) -> Iterable[Name]:
+    def names(self) -> Collection[Name]:
         """Give the tables of which there are rows."""
 
     def get(self, name: Name, key: bytes) -> bytes | None:
@@ -310,7 +310,14 @@ class KnownRows:
 
     # -- forgetting -------------------------------------------------------------------------------------
 
-    def forget(self, database: str, table: str | None = None) -> None:
+    def forget(self, database: str, table: str) -> None:
+        """Forget the rows of a table."""
+        name = database, table
+        layers = (self._open, self._settled, self._committing)
+        if name in self._store.names() or any(name in layer.rows for layer in layers):
+            self._open.forget(name)
+
+    def forget_spelled(self, database: str, table: str | None = None) -> None:
         """Forget the rows of a table, or of a database; a name in whatever case it is spelled."""
         wanted = database.casefold(), None if table is None else table.casefold()
         for name in self._names():
@@ -330,11 +337,11 @@ class KnownRows:
             if statement.object_type in _ROWLESS:
                 return
             if statement.database is not None:
-                self.forget(statement.database)
+                self.forget_spelled(statement.database)
                 return
             if statement.tables:
                 for each in statement.tables:
-                    self.forget(each.database or database, each.table)
+                    self.forget_spelled(each.database or database, each.table)
                 return
         self.forget_all()
 

@@ -28,6 +28,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateE
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     ExecuteLoadQueryEvent,
+    IncidentEvent,
     PartialRowDataEvent,
     QueryCompressedEvent,
     QueryEvent,
@@ -315,6 +316,10 @@ class Publication:
             self._query = event.query.decode(errors="replace")
         if self._publisher.known is not None:
             self._verb = classify(event.query).verb
+
+    def _incident(self, _: Incoming, __: IncidentEvent) -> None:
+        """Take note that the server has lost changes."""
+        self._forget_all()
 
     def _check_unpacked(self, incoming: Incoming, event: Event) -> None:
         """Raise for an event that may not be unpacked: of much more may only a little be held."""
@@ -951,6 +956,7 @@ _HANDLERS_OF_KINDS: Final[tuple[tuple[type[Event], _Handler], ...]] = (
     (AnnotateRowsEvent, Publication._comment),
     (ExecuteLoadQueryEvent, Publication._statement),
     (PartialRowDataEvent, Publication._fragment),
+    (IncidentEvent, Publication._incident),
 )
 _HANDLERS: Final = {
     declaration.event_class: handler

@@ -244,8 +244,12 @@ class RowMapperStage:
         """Do what a step of the log asks for."""
         self.counters["transactions_cut"] += step.cut
         self.counters["gaps"] += step.gap
-        if step.gap and self._publisher.known is not None:
-            self._publisher.known.forget_all()
+        known = self._publisher.known
+        if known is not None:
+            for table in step.cut_tables:
+                known.forget(*table)
+            if step.gap:
+                known.forget_all()
         transaction = step.transaction
         if transaction is not None:
             self._stand_at(transaction.start)

@@ -9,7 +9,7 @@ The file may be lost, or be deleted while the row mapper does not run, at any ti
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +69,7 @@ class SqliteRowStore:
         self.state: bytes | None = None if found is None else found[0]
         """The row mapper's state up to which there are rows."""
 
-    def names(self) -> Iterable[Name]:
+    def names(self) -> Collection[Name]:
         """Give the tables of which there are rows."""
         return self._ids.keys()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
 from millrace.avro.schema_version import SchemaVersion
-from millrace.avro.service_state import RowMapperState, TableTopic
+from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TransactionPayloadEvent
@@ -313,7 +313,8 @@ class World:
         """What is noted of the topics of tables."""
         known = {}
         for _, key, value, *_ in self.ledger.topics.get(Topics(SOURCE).state, ()):
-            known[key] = TableTopic.from_bytes(value)
+            if key.startswith(TABLE_TOPIC_PREFIX):
+                known[key] = TableTopic.from_bytes(value)
         return known.values()
 
     def run(self, batch=50):

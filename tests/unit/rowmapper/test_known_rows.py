@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.snapshots import SnapshotChunk, SnapshotMerged
 from millrace.binlog.columns import ABSENT
 from millrace.binlog.columns.column import Column, LengthMetadata, NoMetadata
 from millrace.binlog.columns.types import ColumnType
@@ -14,17 +15,23 @@ from millrace.binlog.events import (
     AnnotateRowsEvent,
     DeleteRowsEvent,
     FormatDescriptionEvent,
+    IncidentEvent,
     UpdateRowsEvent,
     WriteRowsEvent,
 )
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition
+from millrace.rowmapper.settings import RowsSettings
+from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.runtime.errors import UserError
-from services.rowmapper.row_store import SqliteRowStore
+from millrace.snapshot.images import SelectedTable
+from services.rowmapper.row_store import SqliteRowStore, open_row_store
 from tests.stages import CrashError
 
 from .harness import EventsTopic, World
 from .logs import Log
+from .test_snapshots import Port
 
 TOPIC = "t.shop.m"
 NAMES = ("id", "note", "more")
@@ -225,6 +232,57 @@ def test_a_gap_makes_it_forget_all(tmp_path):
     assert changes(made)[-1][3:] == (["note", "more"], ["more"])
 
 
+def test_an_incident_makes_it_forget_all(tmp_path):
+    log = MinimalLog(EventsTopic())
+    log.begin().insert_m((1, "a", 1)).commit().gtid().event(IncidentEvent(1, b"lost"))
+    log.begin().update_m(((1, "a", 1), (1, "b", 1))).commit()
+    made = world(log, tmp_path)
+    made.run()
+    assert changes(made)[-1][3:] == (["note", "more"], ["more"])
+
+
+def test_tables_of_a_transaction_that_was_cut_are_forgotten(tmp_path):
+    log = MinimalLog(EventsTopic())
+    log.begin().insert_m((1, "a", 1)).commit().begin().update_m(((1, "a", 1), (1, "lost", 1)))
+    log.begin().update_m(((1, "lost", 1), (1, "lost", 2)), after=MORE).commit()
+    made = world(log, tmp_path)
+    made.run()
+    assert changes(made)[-1] == ("u", (1, None, None), (1, None, 2), ["note", "more"], ["note"])
+
+
+def chunk_of(selected, *rows):
+    images = [selected.image(tuple(str(value).encode() for value in row)) for row in rows]
+    where = (0, "bin.000001", 0, "bin.000001", 10, 1234)
+    table_map = selected.table_map.encode_fields(8)
+    version = selected.server_version
+    return SnapshotChunk(
+        99, "shop", "m", True, 0, False, *where, version, table_map, len(rows), b"".join(images)
+    )
+
+
+@pytest.mark.parametrize("statement", [None, "shop.m", ""])
+def test_a_snapshot_teaches_rows(tmp_path, statement):
+    log = MinimalLog(EventsTopic())
+    log.begin().commit()
+    made = world(log, tmp_path)
+    stage = made.run()
+    chunk = chunk_of(SelectedTable(definition().definition, mariadb=False), (1, "a", 1), (2, "b", 2))
+
+    def find_changes(start, stop, wanted):
+        two = sorted(key for keys in wanted.values() for key in keys)[1]
+        return Changes({TOPIC: {two}}, touched=set() if statement is None else {statement})
+
+    merger = SnapshotMerger(stage._publisher, Port(chunk), SnapshotMerged("one", 0), find_changes)
+    for _ in merger.merge(10**6, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
+        made.ledger.settle(stage)
+    made.ledger.commit(stage)
+    log.begin().update_m(((1, "a", 1), (1, "c", 1)), ((2, "b", 2), (2, "d", 2))).commit()
+    made.run()
+    one, two = changes(made)[-2:]
+    assert one[3:] == ((None, None) if statement is None else (["note", "more"], ["more"]))
+    assert two[3:] == (["note", "more"], ["more"])
+
+
 def test_generated_columns_are_never_taken_from_before(tmp_path):
     log = MinimalLog(EventsTopic())
     log.begin().insert_m((1, "a", 1)).update_m(((1, "a", 1), (1, "b", 2))).delete_m((1, "b", 2)).commit()
@@ -297,6 +355,20 @@ def test_a_quarantined_table_is_forgotten(tmp_path):
     assert list(SqliteRowStore(made.store).names()) == []
 
 
+def test_settings_need_a_store(tmp_path):
+    with pytest.raises(ValueError, match=r"MILLRACE_ROWS_STORE is missing: MILLRACE_ROWS_COMPLETE needs it"):
+        RowsSettings(complete="shop.%")
+    with pytest.raises(ValueError, match=r"'orders' is no DATABASE.TABLE"):
+        RowsSettings(complete="shop.%, orders", store=tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    made = World(EventsTopic(), store=tmp_path / "file" / "rows")
+    with pytest.raises(UserError, match=r"MILLRACE_ROWS_STORE is wrong: .*file cannot be made: File exists"):
+        open_row_store(made.settings)
+
+
 def test_a_store_cannot_be_shared(tmp_path):
     path = tmp_path / "rows"
     one, two = SqliteRowStore(path), SqliteRowStore(path)
@@ -352,6 +424,7 @@ class Server(MinimalLog):
     def __init__(self, random):
         super().__init__(EventsTopic())
         self.random = random
+        self.named = random.random() < 0.5
         self.table = {}
         self.truth = []
 
