@@ -200,6 +200,10 @@ def catch_up(
     ``scratch`` makes a stage that learns only, ``oldest`` gives the first offset that the events topic has,
     and ``records`` its records from one offset to before another.
     """
+    # Nobody follows tables that are not completed any more, and they may be again.
+    for name in list(store.names()):
+        if not known.concerns(*name):
+            known.forget(*name)
     if stored is None:
         known.forget_all()
         return

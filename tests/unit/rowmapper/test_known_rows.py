@@ -317,6 +317,21 @@ def test_tables_that_are_left_alone(tmp_path, options):
     assert list(SqliteRowStore(made.store).names()) == []
 
 
+def test_a_table_that_is_not_followed_for_a_while_is_forgotten(tmp_path):
+    log = MinimalLog(EventsTopic())
+    log.begin().insert_m((1, "a", 1)).commit()
+    made = world(log, tmp_path)
+    made.run()
+    log.begin().update_m(((1, "a", 1), (1, "a", 2)), after=MORE).commit()
+    every, others = made.settings, made.settings.rows.model_copy(update={"complete": "shop.other"})
+    made.settings = every.model_copy(update={"rows": others})
+    made.run()
+    made.settings = every
+    log.begin().update_m(((1, "a", 2), (1, "b", 2))).commit()
+    made.run()
+    assert changes(made)[-1][3:] == (["note", "more"], ["more"])
+
+
 def test_rows_that_are_not_published_are_known(tmp_path):
     log = MinimalLog(EventsTopic())
     log.begin().insert_m((1, "a", 1), (2, "b", 2)).commit()
