@@ -154,6 +154,7 @@ def metrics() -> dict[str, Metric]:
     nothing_yet: Any = SimpleNamespace(
         counters=Counter(),
         pending_xa=0,
+        completed_rows=0,
         record_time_ms=0,
         events=0,
         bytes=0,

@@ -58,6 +58,8 @@ class Ledger:
         self.crash_after = crash_after
         self.written_as: Callable[[Output], Output] = lambda output: output
         """What is sent in place of an output."""
+        self.companion: Any = None
+        """What is kept beside the state, if anything."""
         self._waiting: list[Written] = []
 
     @property
@@ -82,12 +84,16 @@ class Ledger:
         for (topic, _), records in self.written_as(stage.output).groups.items():
             self._waiting += [(topic, *record) for record in records]
         stage.output.clear()
+        if self.companion is not None:
+            self.companion.settle()
         if len(self._waiting) >= self.commit_every:
             self.commit(stage)
 
     def commit(self, stage: Any) -> None:
         """Keep what waits, with the state."""
         state = stage.state()
+        if self.companion is not None:
+            self.companion.committing(state.to_bytes())
         assert self.state is None or not state.precedes(self.state), "the state goes back"
         for record in self._waiting:
             self.topics.setdefault(record[0], []).append(record)
@@ -97,6 +103,8 @@ class Ledger:
         self.commits += 1
         if self.crash_after is not None and self.commits >= self.crash_after:
             raise CrashError
+        if self.companion is not None:
+            self.companion.committed()
 
 
 def batches(records: Sequence[Record], size: int) -> Iterator[Sequence[Record]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
@@ -34,7 +34,16 @@ from millrace.runtime.health import Health
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Output, OutputRecord, Stage
 
-__all__ = ["Committer", "Started", "announce", "begin", "committed_state", "run_stage", "take_over"]
+__all__ = [
+    "Committer",
+    "Companion",
+    "Started",
+    "announce",
+    "begin",
+    "committed_state",
+    "run_stage",
+    "take_over",
+]
 
 S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
 
@@ -176,6 +185,23 @@ def _explained(guards: Sequence[ContinuityGuard], producer: TransactionalProduce
         raise
 
 
+class Companion(Protocol):
+    """What a service keeps beside its state, and must agree with it."""
+
+    @property
+    def due(self) -> bool:
+        """Whether a commit should come soon."""
+
+    def settle(self) -> None:
+        """Take note that the stage is settled."""
+
+    def committing(self, state: bytes) -> None:
+        """Take note that the state of the last :meth:`settle` is being committed."""
+
+    def committed(self) -> None:
+        """Take note that it is committed."""
+
+
 class Committer(Generic[S]):
     """Sends what a stage has written, and commits it with the state after it."""
 
@@ -207,6 +233,7 @@ class Committer(Generic[S]):
         self.after_commit: Callable[[], None] = lambda: None
         self.when_idle: Callable[[], None] = lambda: None
         """Called where nothing comes and nothing is to be committed; may settle."""
+        self.companion: Companion | None = None
         self._producer = producer
         self._table_id = table_id
         self._output = output
@@ -234,7 +261,9 @@ class Committer(Generic[S]):
     @property
     def due(self) -> bool:
         """Whether what is in no commit is large or old enough."""
-        return self._producer.due
+        return self._producer.due or any(
+            each.companion is not None and each.companion.due for each in self.together
+        )
 
     @property
     def size(self) -> int:
@@ -244,7 +273,11 @@ class Committer(Generic[S]):
     @property
     def long(self) -> bool:
         """Whether the Kafka transaction may not wait any longer for the end of the source's."""
-        return self.size >= _LONG_TRANSACTION_BYTES or self._producer.age_s >= _LONG_TRANSACTION_S
+        return (
+            self.size >= _LONG_TRANSACTION_BYTES
+            or self._producer.age_s >= _LONG_TRANSACTION_S
+            or (self.companion is not None and self.companion.due)
+        )
 
     def settle(self) -> None:
         """Send what the stage has written: here, where it has yielded, a transaction may end."""
@@ -260,6 +293,8 @@ class Committer(Generic[S]):
                 self._producer.send(self._written(output))
             output.clear()
         self._settled = self._state()
+        if self.companion is not None:
+            self.companion.settle()
         if own and self.pass_on is not None:
             self.pass_on(own)
 
@@ -274,7 +309,10 @@ class Committer(Generic[S]):
         """
         with self.explained():
             self._producer.finish(self.explain)
-        value, *others = [committer._next(rewind=rewind) for committer in self.together]
+        value, *others = values = [committer._next(rewind=rewind) for committer in self.together]
+        for committer, each in zip(self.together, values, strict=True):
+            if committer.companion is not None and each is not None:
+                committer.companion.committing(each)
         keys = [state_key(committer.guard.service) for committer in self.together[1:]]
         states = list(zip(keys, others, strict=True))
         ended = partial(self._note_committed, committed)
@@ -292,6 +330,8 @@ class Committer(Generic[S]):
     def _note_committed(self, committed: Callable[[], None]) -> None:
         for committer in self.together:
             committer.guard.look()
+            if committer.companion is not None:
+                committer.companion.committed()
         self.after_commit()
         committed()
 

@@ -91,7 +91,8 @@ class Step:
     """What the log comes to with an event: a transaction that has ended, or something between transactions.
 
     ``resume_at`` is where reading must begin again once it is done: the start of the open transaction, or the
-    next record. ``cut`` counts transactions that were dropped because their end never came.
+    next record. ``cut`` counts transactions that were dropped because their end never came; they have rows of
+    ``cut_tables``.
     """
 
     resume_at: int
@@ -99,6 +100,7 @@ class Step:
     described: bool = False
     server_version: str | None = None
     cut: int = 0
+    cut_tables: frozenset[tuple[str, str]] = frozenset()
     gap: bool = False
 
 
@@ -187,9 +189,9 @@ class Assembler:
         """Drop the open transaction."""
         if self._open is not None:
             _LOG.warning("transaction dropped: it was cut off", transaction=self._open.id, reason=reason)
-            self.resume_at = self._open.stop
+            self.resume_at, tables = self._open.stop, frozenset(self._open.tables)
             self._open = None
-            yield Step(self.resume_at, cut=1)
+            yield Step(self.resume_at, cut=1, cut_tables=tables)
 
     def _take(self, transaction: Transaction, incoming: Incoming) -> None:
         event = incoming.event

@@ -55,6 +55,7 @@ from millrace.ddl import Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.catalog import Catalog, Found
 from millrace.rowmapper.json_format import JsonFormat
+from millrace.rowmapper.known_rows import RowLayout
 from millrace.rowmapper.selection import RowFilter, Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.value_offsets import locate_value
@@ -274,6 +275,7 @@ class Binder:
         # New versions of topics, of which nothing may be noted yet.
         self._opened: set[str] = set()
         self._bound: dict[Content, BoundTable] = {}
+        self._layouts: dict[tuple[str, str], tuple[Content, Found, RowLayout | None]] = {}
         self._failed: dict[Content, BinlogError] = {}
 
     # -- the catalogue --------------------------------------------------------------------------------
@@ -401,6 +403,25 @@ class Binder:
         if failed is not None:
             raise failed
         return self._bound[content]
+
+    def layout(
+        self, table_map: TableMapEvent, place: SourcePosition, version: str | None
+    ) -> RowLayout | None:
+        """Say how rows are known again; None where that is not certain from the definition at ``place``."""
+        self._look()
+        found = self._find(table_map, place, version)
+        if found is None or found.later or not isinstance(found.definition, TableDefinition):
+            return None
+        name, content = (table_map.database, table_map.table), _content(table_map, version)
+        known = self._layouts.get(name)
+        if known is None or known[:2] != (content, found):
+            try:
+                table = resolve_columns(table_map, found.definition, server_version=version)
+                layout = RowLayout.of(table, found.definition)
+            except BinlogError:
+                layout = None
+            known = self._layouts[name] = content, found, layout
+        return known[2]
 
     def _bind_all(self, wanted: Mapping[Content, Seen]) -> None:
         resolved: dict[Content, _Resolved] = {}

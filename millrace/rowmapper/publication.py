@@ -13,6 +13,7 @@ import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -27,6 +28,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateE
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     ExecuteLoadQueryEvent,
+    IncidentEvent,
     PartialRowDataEvent,
     QueryCompressedEvent,
     QueryEvent,
@@ -34,17 +36,25 @@ from millrace.binlog.events import (
     RowsQueryLogEvent,
     TableMapEvent,
 )
-from millrace.binlog.events.rows import CompressedRowsEvent, PartialUpdateRowsEvent, PlainRowsEvent
+from millrace.binlog.events.rows import (
+    CompressedRowsEvent,
+    PartialUpdateRowsEvent,
+    PlainRowsEvent,
+    RowsOperation,
+)
 from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
+from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
+from millrace.ddl import Server
 from millrace.kafka.chunks import split, split_parts
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.binding import Binder, BoundTable
 from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_pieces, row_batches
 from millrace.rowmapper.event_reader import Incoming, Unreadable
+from millrace.rowmapper.known_rows import LARGEST, KnownRows, RowLayout, Run, ValueTooLargeError
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.session import DEFINING, defining_statement
@@ -107,7 +117,8 @@ class WaitingRows:
 class Publisher:
     """What all publications share: where they write, what they ask, how records are written.
 
-    ``now_us`` gives the present time, in microseconds since 1970.
+    ``now_us`` gives the present time, in microseconds since 1970. ``known`` are the rows by which images are
+    completed. With ``learn_only`` nothing is published, and no table bound: rows are taken in alone.
     """
 
     topics: Topics
@@ -124,6 +135,8 @@ class Publisher:
     include_query: bool
     truncate: bool
     now_us: Callable[[], int]
+    known: KnownRows | None = None
+    learn_only: bool = False
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
         """Give what publishes ordinary transactions natively; None where there is no such thing."""
@@ -187,6 +200,9 @@ class Publication:
         self._gtid = transaction.gtid
         self._thread: int | None = None
         self._query: str | None = None
+        # First word of the statement that made the next rows, where the log has it.
+        self._verb = ""
+        self._is_of_update = False
 
     @property
     def progress(self) -> Progress | None:
@@ -200,12 +216,12 @@ class Publication:
 
         The two differ where a prepared XA transaction is committed: its events came earlier.
         """
-        output = self._publisher.output
+        output, known = self._publisher.output, self._publisher.known
         for incoming in events:
             work = self._take(incoming)
             if work is not None:
                 yield from work
-            if output.full:
+            if output.full or (known is not None and known.full):
                 yield
         self.finish()
 
@@ -213,6 +229,7 @@ class Publication:
         """Put the last event of the transaction into the dead letter topic."""
         last = self._transaction.last
         if not self._is_done(last.offset):
+            self._forget_all()
             yield from self._dead_letter(last, _Reason.of(error))
 
     def redrive(self, rows: WaitingRows) -> Iterator[None]:
@@ -276,6 +293,7 @@ class Publication:
     def _unreadable(self, incoming: Incoming | Unreadable, error: Exception) -> Iterator[None] | None:
         if self._is_done(incoming.offset):
             return None
+        self._forget_all()
         _LOG.error(
             "a record of the events topic cannot be read; it is a dead letter",
             key=incoming.key.decode("ascii", "backslashreplace"),
@@ -296,6 +314,12 @@ class Publication:
     def _comment(self, _: Incoming, event: RowsQueryLogEvent | AnnotateRowsEvent) -> None:
         if self._publisher.include_query:
             self._query = event.query.decode(errors="replace")
+        if self._publisher.known is not None:
+            self._verb = classify(event.query).verb
+
+    def _incident(self, _: Incoming, __: IncidentEvent) -> None:
+        """Take note that the server has lost changes."""
+        self._forget_all()
 
     def _check_unpacked(self, incoming: Incoming, event: Event) -> None:
         """Raise for an event that may not be unpacked: of much more may only a little be held."""
@@ -311,6 +335,16 @@ class Publication:
         at = bisect_right(self._undone, offset, key=lambda undone: undone.start) - 1
         return at >= 0 and offset < self._undone[at].end
 
+    def _is_undone_of(self, incoming: Incoming, table_map: TableMapEvent) -> bool:
+        """Tell whether rows of a table are undone."""
+        return (
+            bool(self._undone)
+            and self._is_undone(incoming.offset)
+            and self._publisher.binder.is_transactional(
+                table_map.database, table_map.table, incoming.position
+            )
+        )
+
     def _fragment(self, incoming: Incoming, event: PartialRowDataEvent) -> Iterator[None] | None:
         """Take a fragment of a rows event that was too large for one; with the last come the rows.
 
@@ -323,7 +357,10 @@ class Publication:
             whole = self._fragments.feed(event)
             rows = None if whole is None else rows_event_of(whole)
         except BinlogError as error:
-            return None if self._is_done(incoming.offset) else self._dead_letter(incoming, _Reason.of(error))
+            if self._is_done(incoming.offset):
+                return None
+            self._forget_all()
+            return self._dead_letter(incoming, _Reason.of(error))
         if rows is None:
             self._fragment_records.append(incoming.value)
             return None
@@ -334,27 +371,23 @@ class Publication:
         self, incoming: Incoming, event: RowsEvent, fragments: Sequence[bytes] = ()
     ) -> Iterator[None] | None:
         mapped = self._table_maps.get(event.table_id)
-        query = self._query
+        query, self._is_of_update = self._query, self._verb == "UPDATE"
         if event.flags & _STMT_END:
             self._table_maps.clear()
-            self._query = None
-        if self._is_done(incoming.offset) or (
-            mapped is not None and not self._selects(incoming, mapped[0], event)
-        ):
+            self._query, self._verb = None, ""
+        nothing = mapped is None and isinstance(event, PlainRowsEvent) and not event.rows
+        if nothing or self._is_done(incoming.offset):
             return None
         if mapped is None:
-            if isinstance(event, PlainRowsEvent) and not event.rows:
-                return None
+            self._forget_all()
             missing = MissingStateError(f"no table map for table id {event.table_id}")
             return self._dead_letter(incoming, _Reason.of(missing))
         table_map, record = mapped
         database, table = table_map.database, table_map.table
         publisher = self._publisher
-        if (
-            self._undone
-            and self._is_undone(incoming.offset)
-            and publisher.binder.is_transactional(database, table, incoming.position)
-        ):
+        if publisher.learn_only or not self._selects(incoming, table_map, event):
+            return None if publisher.known is None else self._learn(incoming, event, table_map)
+        if self._is_undone_of(incoming, table_map):
             publisher.counters["undone_events"] += 1
             return None
         context = RowsContext(
@@ -403,6 +436,8 @@ class Publication:
                 )
             reason = _Reason.of(failure)
             key = incoming.key.decode("ascii", "backslashreplace")
+            if self._publisher.known is not None:
+                self._publisher.known.forget(database, table)
             self._publisher.quarantine.add(
                 QuarantinedTable(
                     database, table, key, self._transaction.start, incoming.offset, reason.text, reason.kind
@@ -433,8 +468,11 @@ class Publication:
         bound = self._publisher.binder.bind(table_map, incoming.position, server_version)
         resumed = self._done_of(incoming).row > 0
         large = incoming.large
+        layout = self._layout(incoming, table_map)
         if large is None and not self._is_much(bound, event):
-            if resumed:
+            if layout is not None:
+                self._put_completed(incoming, event, bound, query, layout)
+            elif resumed:
                 self._put_rest(incoming, event, bound, query)
             else:
                 writer = RowsEventWriter(
@@ -451,7 +489,10 @@ class Publication:
         # All of the rows are published or none: they are read once before that.
         for publish in (True,) if resumed else (False, True):
             for batch in self._batches(event, bound, large):
-                self._publish_batch(incoming, event, bound, query, batch, publish=publish)
+                if publish and layout is not None:
+                    self._publish_completed(incoming, event, bound, query, batch, layout=layout)
+                else:
+                    self._publish_batch(incoming, event, bound, query, batch, publish=publish)
                 if publish:
                     yield
         self._publish(incoming)
@@ -484,8 +525,12 @@ class Publication:
         batch: RowBatch,
         *,
         publish: bool,
+        logged: RowsEvent | None = None,
     ) -> None:
-        """Write the rows of a batch, but those that are published; ``publish`` tells whether to keep them."""
+        """Write the rows of a batch, but those that are published; ``publish`` tells whether to keep them.
+
+        ``logged`` is the event as the log has it, where its rows were completed.
+        """
         done = self._done_of(incoming)
         skip = done.row - batch.first_row
         if publish and skip >= batch.count:
@@ -498,6 +543,8 @@ class Publication:
             if found is not None:
                 return found
             where = row + batch.first_row, side, ordinal
+            if logged is not None:
+                return self._locate_logged(incoming, bound, logged, where)
             if incoming.large is None:
                 return bound.locate(event, *where)
             return locate_in_pieces(bound.table.columns, part, incoming.large.field(), where)
@@ -522,6 +569,152 @@ class Publication:
         if publish:
             count = self._put_rows(incoming, bound, event, writer, before)
             self._done = _Coordinate(incoming.offset, batch.first_row + len(starts), done.records + count)
+
+    # -- rows that complete others --------------------------------------------------------------------
+
+    def _layout(self, incoming: Incoming, table_map: TableMapEvent) -> RowLayout | None:
+        """Say how the rows of a table are known again; None, and they are forgotten, where they are not."""
+        known = self._publisher.known
+        if known is None or not known.concerns(table_map.database, table_map.table):
+            return None
+        version = self._transaction.server_version
+        layout = self._publisher.binder.layout(table_map, incoming.position, version)
+        if layout is None:
+            known.forget(table_map.database, table_map.table)
+        return layout
+
+    def _forget_all(self) -> None:
+        """Forget all rows, as any of them may have been changed."""
+        if self._publisher.known is not None:
+            self._publisher.known.forget_all()
+
+    def _learn(self, incoming: Incoming, event: RowsEvent, table_map: TableMapEvent) -> Iterator[None]:
+        """Take in the rows of an event that is not published."""
+        known, name = self._publisher.known, (table_map.database, table_map.table)
+        assert known is not None
+        if not known.concerns(*name) or self._is_undone_of(incoming, table_map):
+            return
+        waiting = self._publisher.quarantine.find(*name, self._transaction.start, incoming.offset)
+        layout = self._layout(incoming, table_map) if waiting is None else None
+        try:
+            if layout is None:
+                known.forget(*name)
+            else:
+                yield from self._learn_rows(incoming, event, layout)
+        except BinlogError:
+            known.forget(*name)
+        self._publish(incoming)
+
+    def _learn_rows(self, incoming: Incoming, event: RowsEvent, layout: RowLayout) -> Iterator[None]:
+        known, large = self._publisher.known, incoming.large
+        assert known is not None
+        self._check_unpacked(incoming, event)
+        if isinstance(event, CompressedRowsEvent):
+            event = event.plain()
+        stop = known.stop_of(self._transaction.start, incoming.offset)
+        batches: Iterable[RowBatch]
+        if isinstance(event, PartialUpdateRowsEvent):
+            if large is not None:
+                raise TooLargeError("an event with partial JSON is too large")
+            batches = (RowBatch(event.rows, 0, 0, {}),)
+        else:
+            rows = iter((event.rows,)) if large is None else large.field()
+            batches = row_batches(layout.columns, event, rows, LARGEST)
+        for batch in batches:
+            self._completed(incoming, event, layout, batch, stop)
+            self._done = _Coordinate(incoming.offset, batch.first_row + batch.count)
+            if known.full:
+                yield
+
+    def _completed(
+        self,
+        incoming: Incoming,
+        event: RowsEvent,
+        layout: RowLayout,
+        batch: RowBatch,
+        stop: int | None = None,
+    ) -> list[Run]:
+        """Take in the rows of a batch up to ``stop``, and give those completed that are not published."""
+        assert self._publisher.known is not None
+        return self._publisher.known.take(
+            layout,
+            event,
+            batch.rows,
+            first_row=batch.first_row,
+            skip=max(0, self._done_of(incoming).row - batch.first_row),
+            stop=None if stop is None else stop - batch.first_row,
+            tells_all=self._tells_all(event, layout),
+            left_out=batch.references,
+        )
+
+    def _tells_all(self, event: RowsEvent, layout: RowLayout) -> bool:
+        """Tell whether an update has changed nothing but what its images after it have."""
+        server = Server.parse(self._transaction.server_version)
+        if event.operation is not RowsOperation.UPDATE or (not server.mariadb and server.version >= (8,)):
+            return True
+        after = layout.ordinals(event.columns_after_image)
+        return self._is_of_update and set(layout.key).isdisjoint(after)
+
+    def _put_completed(
+        self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None, layout: RowLayout
+    ) -> None:
+        """Write the rows of an event completed; all of them or none."""
+        done = self._done_of(incoming).row
+        batch = RowBatch(event.rows, 0, done + 1, {})
+        runs = self._completed(incoming, event, layout, batch)
+        try:
+            if len(runs) == 1 and not done:
+                writer = RowsEventWriter(
+                    bound.encoder,
+                    self._place(incoming, bound, query),
+                    runs[0].event.columns_before_image,
+                    runs[0].event.columns_after_image,
+                    lambda *where: self._locate_logged(incoming, bound, event, where),
+                )
+                bound.write(runs[0].event, writer)
+                self._put_rows(incoming, bound, event, writer)
+            else:
+                self._publish_runs(incoming, event, bound, query, runs)
+        except ValueTooLargeError:
+            self._publish_batch(incoming, event, bound, query, batch, publish=True)
+
+    def _publish_completed(
+        self,
+        incoming: Incoming,
+        event: RowsEvent,
+        bound: BoundTable,
+        query: str | None,
+        batch: RowBatch,
+        *,
+        layout: RowLayout,
+    ) -> None:
+        """Write the rows of a batch completed, unless it lacks values that are too large to be held."""
+        runs = self._completed(incoming, event, layout, batch)
+        if not batch.references:
+            with suppress(ValueTooLargeError):
+                self._publish_runs(incoming, event, bound, query, runs)
+                return
+        self._publish_batch(incoming, event, bound, query, batch, publish=True)
+
+    def _publish_runs(
+        self, incoming: Incoming, event: RowsEvent, bound: BoundTable, query: str | None, runs: Sequence[Run]
+    ) -> None:
+        """Write runs of completed rows, all of them or none."""
+        for publish in (False, True):
+            for run in runs:
+                batch = RowBatch(run.event.rows, run.first_row, run.count, {})
+                self._publish_batch(incoming, run.event, bound, query, batch, publish=publish, logged=event)
+
+    @staticmethod
+    def _locate_logged(
+        incoming: Incoming, bound: BoundTable, logged: RowsEvent, where: tuple[int, int, int]
+    ) -> tuple[int, int]:
+        """Find a value of a row that was completed; raises ValueTooLargeError where its event lacks it."""
+        row, side, ordinal = where
+        bitmap = (logged.columns_before_image, logged.columns_after_image)[side]
+        if incoming.large is not None or ordinal not in present_ordinals(bitmap, len(bound.table.columns)):
+            raise ValueTooLargeError("a value is too large for a record, and its event does not have it")
+        return bound.locate(logged, row, side, ordinal)
 
     def _put_rows(
         self,
@@ -663,7 +856,12 @@ class Publication:
         """Record DDL, and statements that changed rows and were logged as text."""
         statement = classify(event.query)
         kind = _KINDS.get(statement.kind)
-        if kind is None or self._is_done(incoming.offset) or self._is_undone(incoming.offset):
+        known = self._publisher.known
+        if kind is None or self._is_done(incoming.offset):
+            return
+        if known is not None:
+            known.follow(statement, event.database)
+        if self._publisher.learn_only or self._is_undone(incoming.offset):
             return
         publisher = self._publisher
         if kind == _NON_ROW_CHANGE:
@@ -758,6 +956,7 @@ _HANDLERS_OF_KINDS: Final[tuple[tuple[type[Event], _Handler], ...]] = (
     (AnnotateRowsEvent, Publication._comment),
     (ExecuteLoadQueryEvent, Publication._statement),
     (PartialRowDataEvent, Publication._fragment),
+    (IncidentEvent, Publication._incident),
 )
 _HANDLERS: Final = {
     declaration.event_class: handler

@@ -97,6 +97,7 @@ class Selection:
         self._named = settings.topics.named
         self._keys = settings.rows.key_columns
         self._rows = settings.rows.conditions
+        self._completed = settings.rows.completed_tables
         self._operations = settings.replicate.ignored_operations
         servers = settings.replicate.servers
         self.selects_server = servers.selects if servers else None
@@ -137,6 +138,15 @@ class Selection:
             and (self.selects_server is None or self.selects_server(server_id))
             and (not self._operations or _LETTERS[operation] not in self.ignored_operations(database, table))
         )
+
+    def completes(self, database: str, table: str) -> bool:
+        """Say whether columns that images of a table's rows lack are filled in."""
+        name = f"{database}.{table}"
+        return self.selects(database, table) and any(wild(pattern, name) for pattern in self._completed)
+
+    def is_published_whole(self, database: str, table: str) -> bool:
+        """Say whether each change of each row of a table is published."""
+        return self.is_whole(database, table) and not self.filters(database, table)
 
     # -- for those who compare tables with their topics -----------------------------------------------
 

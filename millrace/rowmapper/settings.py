@@ -1,5 +1,6 @@
 """Settings of the row mapper."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -12,7 +13,9 @@ from millrace.selection.settings import (
     ReplicateSettings,
     RowConditions,
     RowKeys,
+    TablePatterns,
     keys_of,
+    parts_of,
 )
 
 __all__ = ["RowMapperSettings", "RowsSettings"]
@@ -92,6 +95,14 @@ class RowsSettings(SettingsGroup):
         "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
         "after the =",
     )
+    complete: TablePatterns = Field(
+        "",
+        description="tables in whose rows the columns that a minimal image lacks are filled in from what the "
+        "log said of the row before, as DATABASE.TABLE with % and _ as in LIKE, separated by commas",
+    )
+    store: Path | None = Field(
+        None, description="folder on a local disk in which the rows of these tables are kept"
+    )
     buffer_mib: int = Field(
         64,
         ge=1,
@@ -107,6 +118,17 @@ class RowsSettings(SettingsGroup):
         "columns of one event, 1 to 1024; rows that take more quarantine their table, and values stay as "
         "they are stored",
     )
+
+    @model_validator(mode="after")
+    def _rows_are_kept_somewhere(self) -> "RowsSettings":
+        if self.complete and self.store is None:
+            raise ValueError("MILLRACE_ROWS_STORE is missing: MILLRACE_ROWS_COMPLETE needs it")
+        return self
+
+    @property
+    def completed_tables(self) -> list[str]:
+        """Patterns of tables whose rows are completed."""
+        return parts_of(self.complete)
 
     @property
     def conditions(self) -> RowRules:

@@ -18,6 +18,7 @@ in whatever order they come. Its records wait until the last of them is there.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any, Final, Protocol
 
 from millrace.avro.registry import without_prefix
@@ -78,10 +79,14 @@ class SnapshotPort(Protocol):
 
 @dataclass(slots=True)
 class Changes:
-    """What the stream has changed: ``keys`` by topic, of those asked for, and tables that it emptied."""
+    """What the stream has changed: ``keys`` by topic, of those asked for, and tables that it emptied.
+
+    ``touched`` are the tables and databases that statements name, "" for what is not known.
+    """
 
     keys: dict[str, set[bytes]]
     emptied: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set)
 
 
 FindChanges = Callable[[int, int, Mapping[str, set[bytes]]], Changes]
@@ -112,6 +117,7 @@ class _Mapped:
     """The rows of a chunk, ready to be written."""
 
     chunk: _Chunk
+    table_map: TableMapEvent
     bound: BoundTable
     records: Sequence[RowRecord]
 
@@ -284,8 +290,10 @@ class SnapshotMerger:
         changes = self._changes(mapped, stand)
         rows = dropped = 0
         for one in mapped:
-            records = self._unchanged(one, changes)
+            unchanged = self._unchanged(one, changes)
+            records = list(compress(one.records, unchanged))
             self._put(one, records)
+            self._learn(one, unchanged, changes)
             rows += len(records)
             dropped += len(one.records) - len(records)
         merged = self.merged
@@ -339,7 +347,7 @@ class SnapshotMerger:
 
         writer = RowsEventWriter(bound.encoder, place, b"", present, locate)
         bound.write(event, writer)
-        return _Mapped(chunk, bound, writer.records)
+        return _Mapped(chunk, table_map, bound, writer.records)
 
     def _changes(self, mapped: Sequence[_Mapped], stand: int) -> Changes:
         """Find what the stream has changed since the low places of chunks."""
@@ -365,19 +373,32 @@ class SnapshotMerger:
         return offset
 
     @staticmethod
-    def _unchanged(one: _Mapped, changes: Changes) -> Sequence[RowRecord]:
-        """Give the records whose keys the stream has not changed."""
+    def _unchanged(one: _Mapped, changes: Changes) -> Sequence[bool]:
+        """Say of each record whether the stream has left its key alone."""
         content = one.chunk.content
-        if not content.keyed:
-            return one.records
-        if not changes.emptied.isdisjoint((content.database, f"{content.database}.{content.table}")):
-            return ()
+        emptied = not changes.emptied.isdisjoint((content.database, f"{content.database}.{content.table}"))
         keys = changes.keys.get(one.bound.topic)
-        if not keys:
-            return one.records
+        if not content.keyed or not (emptied or keys):
+            return [True] * len(one.records)
         return [
-            record for record in one.records if record[0] is None or without_prefix(record[0]) not in keys
+            not emptied and (key is None or keys is None or without_prefix(key) not in keys)
+            for key, _ in one.records
         ]
+
+    def _learn(self, one: _Mapped, unchanged: Sequence[bool], changes: Changes) -> None:
+        """Take in the rows that the stream has left alone, by which others are completed.
+
+        That is known of them only where each change of each row is published, under its own key.
+        """
+        known, content, table = self._publisher.known, one.chunk.content, one.bound.table
+        name, binder = (content.database, content.table), self._publisher.binder
+        if known is None or not known.concerns(*name) or not binder.selection.is_published_whole(*name):
+            return
+        if not changes.touched.isdisjoint(("", content.database, f"{content.database}.{content.table}")):
+            return
+        layout = binder.layout(one.table_map, one.chunk.high, content.server_version)
+        if layout is not None and layout.key == tuple(column.ordinal for column in table.key_columns):
+            known.learn(layout, content.rows, unchanged)
 
     def _put(self, one: _Mapped, records: Sequence[RowRecord]) -> None:
         if not records:
@@ -400,13 +421,15 @@ class SnapshotMerger:
 
 
 class Statements:
-    """Takes the place of what writes DDL, and notes which tables a statement emptied."""
+    """Takes the place of what writes DDL, and notes which tables statements touch, and which they empty."""
 
-    def __init__(self, emptied: set[str]) -> None:
-        self._emptied = emptied
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
 
     def __call__(self, record: Mapping[str, Any]) -> bytes:
         """Note a statement."""
+        objects = record["objects"]
         if str(record["name"]).startswith(("TRUNCATE", "DROP TABLE", "DROP DATABASE", "DROP SCHEMA")):
-            self._emptied.update(record["objects"])
+            self._changes.emptied.update(objects)
+        self._changes.touched.update(objects if record["kind"] == "DDL" and objects else ("",))
         return b""

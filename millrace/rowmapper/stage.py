@@ -76,7 +76,11 @@ class RowMapperStage:
         self._server_version = state.server_version
         self._publication: Publication | None = None
         # Where the kernel is built, it takes what is ordinary.
-        self._compiled = None if publisher.include_query else publisher.compiled(reader.read)
+        self._compiled = None
+        # Where rows are known, those that are not published because of their server are to be seen too.
+        known, servers = publisher.known, self._selection.selects_server
+        if not (publisher.include_query or publisher.learn_only or (known and servers)):
+            self._compiled = publisher.compiled(reader.read)
         if self._compiled is not None:
             self._compiled.selects_server = self._selection.selects_server
         self._most_bytes = min(buffer_bytes, _MOST_BYTES)
@@ -90,6 +94,11 @@ class RowMapperStage:
     def settled(self) -> bool:
         """Whether no transaction is published in part."""
         return self._progress is None
+
+    @property
+    def completed_rows(self) -> int:
+        """Number of rows of which columns were filled in."""
+        return 0 if self._publisher.known is None else self._publisher.known.completed
 
     def state(self) -> RowMapperState:
         """Give the state after everything that was written up to the last yield."""
@@ -105,6 +114,7 @@ class RowMapperStage:
     def take(self, records: Sequence[Record]) -> Iterator[None]:
         """Take records, write what follows from them."""
         self._binder.look_again()
+        known = self._publisher.known
         records = records if isinstance(records, list) else list(records)
         index = 0
         while index < len(records):
@@ -115,7 +125,7 @@ class RowMapperStage:
                 self._binder.prepare(self._unbound(together))
                 for step in together:
                     yield from self._do(step)
-                    if self.output.full:
+                    if self.output.full or (known is not None and known.full):
                         yield
             self._stand_at(self._assembler.resume_at)
         self.record_time_ms = records[-1].timestamp_ms
@@ -203,6 +213,8 @@ class RowMapperStage:
             return None, True
         if name in self._quarantine or self._selection.ignored_operations(*name):
             return None
+        if self._publisher.known is not None and self._publisher.known.concerns(*name):
+            return None
         place = SourcePosition(epoch, log_file, position)
         found = self._binder.find(table_map, place, self._assembler.server_version)
         return None if found is None or found[0].filter is not None else (found[0].compiled(), found[1])
@@ -212,7 +224,7 @@ class RowMapperStage:
     def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
         """Give the table maps of transactions that are to be published."""
         selects_server = self._selection.selects_server
-        for step in steps:
+        for step in () if self._publisher.learn_only else steps:
             transaction = step.transaction
             maps = () if transaction is None or transaction.defines else transaction.table_maps
             for incoming in maps:
@@ -232,6 +244,12 @@ class RowMapperStage:
         """Do what a step of the log asks for."""
         self.counters["transactions_cut"] += step.cut
         self.counters["gaps"] += step.gap
+        known = self._publisher.known
+        if known is not None:
+            for table in step.cut_tables:
+                known.forget(*table)
+            if step.gap:
+                known.forget_all()
         transaction = step.transaction
         if transaction is not None:
             self._stand_at(transaction.start)

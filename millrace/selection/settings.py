@@ -11,7 +11,16 @@ from millrace.selection.columns import ColumnRules, column_pattern
 from millrace.selection.rows import parse_rules
 from millrace.selection.tables import TableRules
 
-__all__ = ["ColumnsSettings", "ReplicateSettings", "RowConditions", "RowKeys", "ServerRules", "keys_of"]
+__all__ = [
+    "ColumnsSettings",
+    "ReplicateSettings",
+    "RowConditions",
+    "RowKeys",
+    "ServerRules",
+    "TablePatterns",
+    "keys_of",
+    "parts_of",
+]
 
 _LEAST_SALT: Final = 16
 
@@ -192,6 +201,10 @@ def keys_of(value: str) -> dict[str, list[str]]:
 
 
 _COLUMN: Final = _each(_is_column, "DATABASE.TABLE.COLUMN")
+
+
+TablePatterns = Annotated[str, _TABLE]
+"""Patterns of tables, as DATABASE.TABLE, separated by commas."""
 
 
 class ColumnsSettings(SettingsGroup):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefu
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.json_format import json_format
+from millrace.rowmapper.known_rows import KnownRows
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
@@ -57,6 +58,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from millrace.stage import Output, Record
 from services.rowmapper.metrics import RowMapperMetrics
+from services.rowmapper.row_store import SqliteRowStore, catch_up, open_row_store
 from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "Ports",
     "RowMapper",
     "assembled",
+    "know_rows",
     "leave_out",
     "main",
     "make_stage",
@@ -136,7 +139,7 @@ def leave_out(error: TopicsRefusedError, own: Collection[str], refused: dict[str
 
 def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> None:
     """Map rows until ``service.stop`` is set, but none into topics that are ``refused``."""
-    with assembled(service, refused) as parts, ExitStack() as registered:
+    with assembled(service, refused, completes=True) as parts, ExitStack() as registered:
         reader, stage = parts.reader, parts.stage
         for metrics in (
             RowMapperMetrics(service.metrics, stage, parts.publisher.quarantine, reader.lag),
@@ -153,11 +156,12 @@ def assembled(
     refused: Mapping[str, str] | None = None,
     *,
     all_versions: bool = False,
+    completes: bool = False,
 ) -> Iterator[RowMapper]:
     """Take over from any other row mapper of the source, and give the parts of this one.
 
     One that begins again says which topics took no rows, and why: ``refused``. With ``all_versions`` it knows
-    the whole schema history.
+    the whole schema history, with ``completes`` the rows by which images are completed.
     """
     settings = service.settings
     topics = Topics(settings.source)
@@ -191,7 +195,8 @@ def assembled(
         deserialize = EventDeserializer(registry)
         ports = Ports(service, admin, registry, pool, producer, started.infos, tick, leave=leave)
         history = ports.history(Catalog(kept=None)) if all_versions else None
-        stage, publisher = make_stage(ports, state, deserialize, refused, history)
+        store = open_row_store(settings) if completes else None
+        stage, publisher = make_stage(ports, state, deserialize, refused, history, store=store)
         committer_of = partial(
             Committer,
             producer,
@@ -205,6 +210,7 @@ def assembled(
         )
         committer = committer_of(stage.state)
         committer.when_idle = partial(merge_when_idle, stage, committer)
+        know_rows(ports, store, publisher, committer, started.stored)
         reader.seek(stage.next_offset)
         yield RowMapper(
             topics, reader, producer, registry, deserialize, publisher, stage, committer_of, committer
@@ -217,29 +223,21 @@ def make_stage(
     deserialize: EventDeserializer,
     refused: Mapping[str, str] | None = None,
     history: Catalog | None = None,
+    *,
+    store: SqliteRowStore | None = None,
 ) -> tuple[RowMapperStage, Publisher]:
     """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it.
 
     ``history`` is what statements made of definitions up to there, None for what the schemas topic says.
+    ``store`` has known rows, if any are.
     """
     settings, topics, infos = ports.settings, ports.topics, ports.infos
-    catalog = _CatalogTopic(ports, topics.catalog)
     known, merged = ports.noted()
     serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
+    binder = _binder(ports, known, refused, ports.history() if history is None else history)
     publisher = Publisher(
         topics,
-        Binder(
-            settings,
-            ensure_topics=ports.ensure_topics,
-            register=ports.register,
-            schema=ports.registry.schema,
-            read_catalog=catalog.read,
-            catalog_grew=catalog.grew,
-            known=known,
-            refused=refused,
-            catalog=ports.history() if history is None else history,
-            json_format=json_format(settings.rows.format, ports.registry.schema),
-        ),
+        binder,
         Quarantine(state.quarantined),
         Output(),
         Counter(state.counters),
@@ -252,13 +250,13 @@ def make_stage(
         include_query=settings.rows.include_query,
         truncate=settings.rows.truncate,
         now_us=lambda: time.time_ns() // 1000,
+        known=None if store is None else KnownRows(store, binder.selection.completes),
     )
 
     def event_reader() -> EventReader:
         return EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit)
 
-    def replay(start: int, stop: int) -> Iterator[Incoming | Unreadable]:
-        return ports.replay(deserialize, start, stop)
+    replay = partial(ports.replay, deserialize)
 
     buffer_bytes = settings.rows.buffer_mib << 20
     stage = RowMapperStage(
@@ -290,6 +288,67 @@ def make_stage(
         buffer_bytes=buffer_bytes,
     )
     return stage, publisher
+
+
+def _binder(
+    ports: "Ports", known: Sequence[TableTopic], refused: Mapping[str, str] | None, history: Catalog
+) -> Binder:
+    catalog = _CatalogTopic(ports, ports.topics.catalog)
+    return Binder(
+        ports.settings,
+        ensure_topics=ports.ensure_topics,
+        register=ports.register,
+        schema=ports.registry.schema,
+        read_catalog=catalog.read,
+        catalog_grew=catalog.grew,
+        known=known,
+        refused=refused,
+        catalog=history,
+        json_format=json_format(ports.settings.rows.format, ports.registry.schema),
+    )
+
+
+def know_rows(
+    ports: "Ports",
+    store: SqliteRowStore | None,
+    publisher: Publisher,
+    committer: Committer[RowMapperState],
+    stored: bytes | None,
+) -> None:
+    """Bring known rows to the state that is ``stored``, and have them follow it, where there is a store."""
+    known = publisher.known
+    if store is None or known is None:
+        return
+    ports.leave.callback(store.close)
+    settings, topics = ports.settings, ports.topics
+    deserialize = EventDeserializer(ports.registry)
+
+    def scratch(state: RowMapperState) -> RowMapperStage:
+        return RowMapperStage(
+            state,
+            replace(
+                publisher,
+                binder=_binder(ports, (), None, ports.history(Catalog(kept=None))),
+                quarantine=Quarantine(),
+                output=Output(),
+                counters=Counter(),
+                learn_only=True,
+            ),
+            EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit),
+            partial(ports.replay, deserialize),
+            buffer_bytes=settings.rows.buffer_mib << 20,
+        )
+
+    catch_up(
+        store,
+        known,
+        stored,
+        topics.events,
+        scratch=scratch,
+        oldest=partial(oldest_offset, settings.kafka, topics.events),
+        records=ports.records,
+    )
+    committer.companion = known
 
 
 def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState]) -> None:

@@ -44,6 +44,11 @@ class RowMapperMetrics(Collector):
         """Give all metrics as they are now."""
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._stage.counters[name])
+        yield CounterMetricFamily(
+            "millrace_rowmapper_completed_rows",
+            "Rows with columns that were filled in from what was known of the row, since the start.",
+            self._stage.completed_rows,
+        )
         yield GaugeMetricFamily(
             "millrace_rowmapper_quarantined_tables",
             "Tables whose rows go to the dead letter topic.",

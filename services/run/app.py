@@ -40,6 +40,7 @@ from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
 from services.rowmapper.metrics import RowMapperMetrics
+from services.rowmapper.row_store import open_row_store
 from services.run.settings import RunSettings
 
 __all__ = ["main"]
@@ -285,21 +286,24 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
         reading = reader_app.make_stage(settings, parts.reader, metrics)
         state = decoder_app.begin(raw, parts.decoder.state, skip_gap=settings.skip_gap)
         decoding = decoder_app.make_stage(topics, parts.decoder.infos, parts.written_by, state, read_again)
+        ports = rowmapper_app.Ports(
+            Service("rowmapper", settings, service.log, stop, health, service.metrics),
+            parts.admin,
+            parts.registry,
+            pool,
+            producer,
+            parts.rowmapper.infos,
+            tick,
+            before_reading=make_visible,
+            leave=registered,
+        )
+        store = open_row_store(settings)
         mapping, publisher = rowmapper_app.make_stage(
-            rowmapper_app.Ports(
-                Service("rowmapper", settings, service.log, stop, health, service.metrics),
-                parts.admin,
-                parts.registry,
-                pool,
-                producer,
-                parts.rowmapper.infos,
-                tick,
-                before_reading=make_visible,
-                leave=registered,
-            ),
+            ports,
             parts.rowmapper.state or RowMapperState(events.first_offset()),
             EventDeserializer(parts.registry),
             parts.refused,
+            store=store,
         )
         commit_by = partial(Committer, producer, stop=stop, health=health)
         reader = commit_by(parts.reader.guard, reading.output, reading.state)
@@ -322,6 +326,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
+        rowmapper_app.know_rows(ports, store, publisher, rowmapper, parts.rowmapper.stored)
         reader.when_idle = rowmapper.when_idle = partial(rowmapper_app.merge_when_idle, mapping, rowmapper)
         links = (
             Link(

@@ -95,6 +95,10 @@ MILLRACE_ROWS_TOMBSTONES: {{ $source.rows.tombstones | quote }}
 MILLRACE_ROWS_KEY_HEADERS: {{ $source.rows.keyHeaders | quote }}
 MILLRACE_ROWS_TRUNCATE: {{ $source.rows.truncate | quote }}
 MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
+{{- with $source.rows.complete }}
+MILLRACE_ROWS_COMPLETE: {{ join "," . | quote }}
+MILLRACE_ROWS_STORE: /var/lib/millrace
+{{- end }}
 MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
 MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}
 MILLRACE_TOPICS_MAX_TABLES: {{ int64 $root.Values.topics.maxTables | quote }}
@@ -198,11 +202,28 @@ MILLRACE_SNAPSHOT_ROWS_PER_S: {{ int64 .rowsPerSecond | quote }}
 {{- toYaml $secrets -}}
 {{- end -}}
 
+{{/* Whether a pod keeps known rows. Takes the same dict. */}}
+{{- define "millrace.keepsRows" -}}
+{{- if and (has .component (list "rowmapper" "run")) .source.rows.complete -}}true{{- end -}}
+{{- end -}}
+
 {{/* Volumes and mounts that every pod has. Take the same dict, and in it key: the short name of the source. */}}
 {{- define "millrace.volumes" -}}
 - name: tmp
   emptyDir:
     sizeLimit: {{ .tmp.sizeLimit | quote }}
+{{- if include "millrace.keepsRows" . }}
+- name: rows
+  {{- with .source.rows.store }}
+  {{- if .existingClaim }}
+  persistentVolumeClaim:
+    claimName: {{ .existingClaim | quote }}
+  {{- else }}
+  emptyDir:
+    sizeLimit: {{ .sizeLimit | quote }}
+  {{- end }}
+  {{- end }}
+{{- end }}
 {{- if .source.config }}
 - name: config
   configMap:
@@ -219,6 +240,10 @@ MILLRACE_SNAPSHOT_ROWS_PER_S: {{ int64 .rowsPerSecond | quote }}
 {{- define "millrace.volumeMounts" -}}
 - name: tmp
   mountPath: /tmp
+{{- if include "millrace.keepsRows" . }}
+- name: rows
+  mountPath: /var/lib/millrace
+{{- end }}
 {{- if .source.config }}
 - name: config
   mountPath: /etc/millrace/config

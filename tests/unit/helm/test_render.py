@@ -462,6 +462,29 @@ def test_jobs_have_a_volume_of_their_own_size() -> None:
     assert size("try-millrace-shop-reader") == "1Gi"
 
 
+def test_known_rows_have_a_volume() -> None:
+    def rows(values: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, template in pods(render(values)).items():
+            (container,) = template["spec"]["containers"]
+            mounts = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "rows"]
+            volumes = [volume for volume in template["spec"]["volumes"] if volume["name"] == "rows"]
+            assert mounts == ["/var/lib/millrace"] * len(volumes)
+            if volumes:
+                (found[name],) = volumes
+        return found
+
+    claim = {"name": "rows", "persistentVolumeClaim": {"claimName": "rows"}}
+    assert rows(FULL) == {"try-millrace-stock-rowmapper": claim}
+    assert rows(MINIMAL) == {}
+    (source,) = MINIMAL["sources"]
+    chosen = merged(MINIMAL, {"sources": {source: {"mode": "run", "rows": {"complete": ["a.%", "b.c"]}}}})
+    assert rows(chosen) == {f"try-millrace-{source}-run": {"name": "rows", "emptyDir": {"sizeLimit": "8Gi"}}}
+    variables = environment(render(chosen), f"try-millrace-{source}-run")
+    assert variables["MILLRACE_ROWS_COMPLETE"] == "a.%,b.c"
+    assert variables["MILLRACE_ROWS_STORE"] == "/var/lib/millrace"
+
+
 def test_the_network_policy_allows_dns_when_it_restricts_egress() -> None:
     policy = by_kind(render(FULL), "NetworkPolicy")["try-millrace"]["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]

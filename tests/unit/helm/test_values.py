@@ -98,6 +98,7 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         {"sources": {"shop": {"mysql": {"password": "secret"}}}},
         {"sources": {"shop": {"mysql": {"port": 0}}}},
         {"sources": {"shop": {"rows": {"bufferMib": 0}}}},
+        {"sources": {"shop": {"rows": {"complete": "shop.%"}}}},
         {"snapshot": {"mode": "now"}},
         {"sources": {"shop": {"snapshot": {"tables": ["orders"]}}}},
         {"sources": {"shop": {"snapshot": {"parallel": 65}}}},

@@ -5,11 +5,12 @@ are lists in memory; a transaction of theirs is there whole when it is committed
 """
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
 from millrace.avro.schema_version import SchemaVersion
-from millrace.avro.service_state import RowMapperState, TableTopic
+from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TransactionPayloadEvent
@@ -24,11 +25,13 @@ from millrace.rowmapper.binding import Binder
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.json_format import json_format
+from millrace.rowmapper.known_rows import KnownRows
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
 from millrace.stage import Output, Record
+from services.rowmapper.row_store import SqliteRowStore, catch_up
 from tests.stages import Ledger
 
 SOURCE = "t"
@@ -122,8 +125,15 @@ class World:
         limit=1 << 20,
         held_bytes=HELD_BYTES,
         selection=None,
+        store=None,
         **rows,
     ):
+        self.store = store
+        """Path of the store of known rows."""
+        self.oldest = 0
+        """Offset of the first event that is still there."""
+        if store is not None:
+            rows = {"complete": "%.%", "store": store.parent, **rows}
         self.held_bytes = held_bytes
         self.events = events
         self.registry = Registry()
@@ -192,19 +202,21 @@ class World:
                 if isinstance(taken, Incoming | Unreadable):
                     yield taken
 
+        binder = Binder(
+            self.settings,
+            ensure_topics=self.ensure_topics,
+            register=self.register,
+            schema=self.registry.schema,
+            read_catalog=read_catalog,
+            catalog_grew=catalog_grew,
+            known=self.known_topics(),
+            catalog=self.history(),
+            json_format=json_format(self.settings.rows.format, self.registry.schema),
+        )
+        store = None if self.store is None else SqliteRowStore(self.store)
         publisher = Publisher(
             topics,
-            Binder(
-                self.settings,
-                ensure_topics=self.ensure_topics,
-                register=self.register,
-                schema=self.registry.schema,
-                read_catalog=read_catalog,
-                catalog_grew=catalog_grew,
-                known=self.known_topics(),
-                catalog=self.history(),
-                json_format=json_format(self.settings.rows.format, self.registry.schema),
-            ),
+            binder,
             Quarantine(state.quarantined),
             Output(),
             Counter(state.counters),
@@ -217,15 +229,58 @@ class World:
             include_query=self.settings.rows.include_query,
             truncate=self.settings.rows.truncate,
             now_us=lambda: 1_000_123,
+            known=None if store is None else KnownRows(store, binder.selection.completes),
         )
+        buffer_bytes = self.settings.rows.buffer_mib << 20
+        if store is not None:
+            self._catch_up(store, publisher, event_reader, replay, buffer_bytes)
         self.ledger.written_as = publisher.binder.written
-        return RowMapperStage(
-            state, publisher, event_reader(), replay, buffer_bytes=self.settings.rows.buffer_mib << 20
-        )
+        return RowMapperStage(state, publisher, event_reader(), replay, buffer_bytes=buffer_bytes)
 
-    def history(self):
+    def _catch_up(self, store, publisher, event_reader, replay, buffer_bytes):
+        """Bring the store to the state, as the row mapper does when it starts."""
+
+        def nothing(*_):
+            raise AssertionError("no topic, no schema")
+
+        def scratch(state):
+            binder = Binder(
+                self.settings,
+                ensure_topics=nothing,
+                register=nothing,
+                schema=nothing,
+                read_catalog=lambda: self.catalog,
+                catalog_grew=lambda _: True,
+                catalog=self.history(Catalog(kept=None)),
+            )
+            learning = replace(
+                publisher,
+                binder=binder,
+                quarantine=Quarantine(),
+                output=Output(),
+                counters=Counter(),
+                learn_only=True,
+            )
+            return RowMapperStage(state, learning, event_reader(), replay, buffer_bytes=buffer_bytes)
+
+        def records(start, stop):
+            assert start >= self.oldest
+            return (record for record in self.events.since(start) if record.offset < stop)
+
+        catch_up(
+            store,
+            publisher.known,
+            None if self.state is None else self.state.to_bytes(),
+            Topics(SOURCE).events,
+            scratch=scratch,
+            oldest=lambda: self.oldest,
+            records=records,
+        )
+        self.ledger.companion = publisher.known
+
+    def history(self, catalog=None):
         """Read what statements made of definitions, as the row mapper does when it starts."""
-        catalog = Catalog()
+        catalog = catalog or Catalog()
         for _, _, value, *_ in self.ledger.topics.get(Topics(SOURCE).schemas, ()):
             catalog.restore(SchemaVersion.from_bytes(value))
         return catalog
@@ -258,7 +313,8 @@ class World:
         """What is noted of the topics of tables."""
         known = {}
         for _, key, value, *_ in self.ledger.topics.get(Topics(SOURCE).state, ()):
-            known[key] = TableTopic.from_bytes(value)
+            if key.startswith(TABLE_TOPIC_PREFIX):
+                known[key] = TableTopic.from_bytes(value)
         return known.values()
 
     def run(self, batch=50):
