@@ -26,6 +26,7 @@ __all__ = [
     "HEADER_ARTIFICIAL",
     "HEADER_CHECKSUM",
     "HEADER_CHUNK",
+    "HEADER_EXCLUDED",
     "HEADER_MARKER",
     "HEADER_REDRIVEN",
     "RUN",
@@ -55,6 +56,9 @@ HEADER_ARTIFICIAL: Final = "artificial"
 
 HEADER_CHECKSUM: Final = "checksum"
 """``bad``: the event's CRC32 did not match, twice."""
+
+HEADER_EXCLUDED: Final = "excluded"
+"""``1``: zeros stand in place of the event's rows or statement, by MILLRACE_TOPICS_RAW_EXCLUDE."""
 
 HEADER_MARKER: Final = "marker"
 """The record is no event but a note of the reader's: SOURCE_CHANGED, GAP or ABANDONED.

@@ -132,6 +132,7 @@ class ReaderState:
     open_gtid: str | None = None
     last_timestamp: int = 0
     reset: str | None = None
+    excluded_tables: list[int] = field(default_factory=list)
     continuity: Continuity = field(default_factory=Continuity)
 
     @property

@@ -107,11 +107,16 @@ def raw(
         if outcome.difference is not None:
             _say(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
             sys.exit(_DIFFERENT)
+        left_out = ""
+        if outcome.excluded:
+            left_out = (
+                f"; not compared: {outcome.excluded:,} bytes that MILLRACE_TOPICS_RAW_EXCLUDE leaves out"
+            )
         if not outcome.bytes:
             raise UserError(f"{topic} holds no events of epoch {wanted}", ExitCode.SETTINGS)
         _say(
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
-            f"{outcome.first} to {outcome.last}"
+            f"{outcome.first} to {outcome.last}{left_out}"
         )
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from millrace.doctor.finding import Outcome, listed, ok, warning
+from millrace.doctor.finding import Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.settings import parts_of
 from millrace.selection.rows import ConditionError, kind_of
-from millrace.selection.tables import wild
+from millrace.selection.tables import is_excluded, wild
 
 __all__ = ["CHECKS"]
 
@@ -20,7 +21,9 @@ def selection(server: Server) -> Iterator[Outcome]:
     settings = server.rules
     if settings is None:
         return
+    excluded = parts_of(settings.topics.raw_exclude)
     problems = [
+        *(f"no table matches {pattern}" for pattern in excluded if not _excluded(pattern, server.columns)),
         *_table_problems(settings, server.columns),
         *_column_problems(settings, server.columns),
         *_row_problems(settings, server.columns),
@@ -31,11 +34,33 @@ def selection(server: Server) -> Iterator[Outcome]:
             "correct the rule, or let it be if its table comes later; see docs/selection.md",
             problems,
         )
+    if excluded:
+        yield from _raw_exclude(server)
     if settings.columns.rules or settings.rows.filter or settings.replicate.tables:
         yield ok(
             "selection acts on row topics alone: the raw topic, events, ddl and dead letters hold "
             "everything; let nobody read these who may not read the database"
         )
+
+
+def _raw_exclude(server: Server) -> Iterator[Outcome]:
+    """Look for what MILLRACE_TOPICS_RAW_EXCLUDE cannot leave out."""
+    if server.is_on("binlog_transaction_compression"):
+        yield error(
+            "MILLRACE_TOPICS_RAW_EXCLUDE cannot leave out rows of compressed transactions: the reader stops "
+            "at the first",
+            "SET PERSIST binlog_transaction_compression = OFF, in the sessions that set it, too",
+        )
+    if server.variables.get("binlog_format", "ROW") != "ROW":
+        yield warning(
+            "MILLRACE_TOPICS_RAW_EXCLUDE leaves out rows, and changes may be logged as statements, whose "
+            "text stays",
+            "SET GLOBAL binlog_format = ROW",
+        )
+
+
+def _excluded(pattern: str, tables: Tables) -> bool:
+    return any(is_excluded([pattern], database, table) for database, table in tables)
 
 
 def _table_problems(settings: RowMapperSettings, tables: Tables) -> Iterator[str]:

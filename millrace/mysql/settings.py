@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from millrace.mysql.address import MysqlAddress, SslMode
-from millrace.runtime.settings import SettingsGroup
+from millrace.runtime.settings import SettingsGroup, parts_of
 
 __all__ = ["SCHEMES", "MysqlSettings", "environment", "values_of_url"]
 
@@ -42,17 +42,13 @@ _SERVER: Final = re.compile(
 def _servers(value: str | None) -> str | None:
     """Check a list of servers; raises ValueError."""
     if value is not None:
-        parts = _parts(value)
+        parts = parts_of(value)
         if not parts:
             raise ValueError("expected a server")
         found = [_place(part, _PORT) for part in parts]
         if len(set(found)) < len(found):
             raise ValueError("a server is named twice")
     return value
-
-
-def _parts(value: str) -> list[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _place(part: str, port: int) -> tuple[str, int, str | None]:
@@ -208,7 +204,7 @@ class MysqlSettings(SettingsGroup):
                 server_public_key_path=self.server_public_key_path,
                 connect_timeout_s=self.connect_timeout_s,
             )
-            for host, port, unix_socket in (_place(part, self.port) for part in _parts(self.host))
+            for host, port, unix_socket in (_place(part, self.port) for part in parts_of(self.host))
         ]
 
 

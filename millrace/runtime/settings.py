@@ -43,6 +43,7 @@ __all__ = [
     "SettingsGroup",
     "TopicsSettings",
     "load_settings",
+    "parts_of",
 ]
 
 PREFIX = "MILLRACE_"
@@ -173,7 +174,7 @@ class KafkaAndRegistrySettings(EnvironmentSettings):
 
 
 def _table_names(value: str) -> str:
-    for part in _parts(value):
+    for part in parts_of(value):
         name, equals, other = part.partition("=")
         if not equals or "." not in name.strip(".") or "." not in other.strip("."):
             raise ValueError(f"{part!r} is no DATABASE.TABLE=DATABASE.TABLE")
@@ -183,7 +184,7 @@ def _table_names(value: str) -> str:
 
 
 def _table_partitions(value: str) -> str:
-    for part in _parts(value):
+    for part in parts_of(value):
         name, _, count = part.partition("=")
         if "." not in name.strip(".") or not (count.strip().isascii() and count.strip().isdigit()):
             raise ValueError(f"{part!r} is no DATABASE.TABLE=PARTITIONS")
@@ -202,7 +203,7 @@ def _filled(text: str, parts: list[str]) -> str:
 def _name_rules(value: str) -> list[tuple[re.Pattern[str], str]]:
     """Give the rules of names: what fits the left, and the right. A % does not reach over the point."""
     rules = []
-    for part in _parts(value):
+    for part in parts_of(value):
         name, _, other = part.partition("=")
         database, _, table = name.strip().partition(".")
         sides = ((database, "([^.]*)"), (table, "(.*)"))
@@ -211,12 +212,20 @@ def _name_rules(value: str) -> list[tuple[re.Pattern[str], str]]:
     return rules
 
 
-def _parts(value: str) -> list[str]:
+def parts_of(value: str) -> list[str]:
+    """Cut a list at its commas."""
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
+def _tables(value: str) -> str:
+    for part in parts_of(value):
+        if not all(part.partition(".")):
+            raise ValueError(f"{part!r} is no DATABASE.TABLE")
+    return value
+
+
 class TopicsSettings(SettingsGroup):
-    """How topics are created when they are missing: ``MILLRACE_TOPICS_…``."""
+    """How topics are created when they are missing, and what is in none: ``MILLRACE_TOPICS_…``."""
 
     replication_factor: int = Field(
         -1, ge=-1, le=32767, description="replicas of a new topic; -1 for the broker's default"
@@ -237,11 +246,16 @@ class TopicsSettings(SettingsGroup):
         "stands for any characters, and on the right, in their order, for what they stood for; the first "
         "that fits counts",
     )
+    raw_exclude: Annotated[str, AfterValidator(_tables)] = Field(
+        "",
+        description="tables whose rows are in no topic, not even as raw bytes, as DATABASE.TABLE with % and "
+        "_ as in LIKE, separated by commas; docs/selection.md says what that costs",
+    )
 
     def partitions_of(self, topic: str) -> int:
         """Say how many partitions a new topic of a table gets."""
         name = ".".join(map(unescape_name, first_version(topic).split(".")[1:]))
-        for part in _parts(self.partitions):
+        for part in parts_of(self.partitions):
             wanted, _, count = part.partition("=")
             if wanted.strip() == name:
                 return int(count)

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from millrace.runtime.settings import SettingsGroup
+from millrace.runtime.settings import SettingsGroup, parts_of
 from millrace.selection.columns import ColumnRules, column_pattern
 from millrace.selection.rows import parse_rules
 from millrace.selection.tables import TableRules
@@ -14,11 +14,6 @@ from millrace.selection.tables import TableRules
 __all__ = ["ColumnsSettings", "ReplicateSettings", "RowConditions", "RowKeys", "ServerRules", "keys_of"]
 
 _LEAST_SALT: Final = 16
-
-
-def parts_of(value: str) -> list[str]:
-    """Cut a list at its commas."""
-    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _each(check: Callable[[str], bool], expected: str) -> AfterValidator:

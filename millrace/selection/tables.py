@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
-__all__ = ["TableRules", "is_plain", "wild"]
+__all__ = ["TableRules", "is_excluded", "is_plain", "wild"]
 
 
 @cache
@@ -40,6 +40,15 @@ def wild(pattern: str, text: str) -> bool:
 def is_plain(pattern: str) -> bool:
     """Say whether a pattern matches one name only."""
     return not re.search(r"(?<!\\)[%_]", pattern)
+
+
+def is_excluded(patterns: Iterable[str], database: str, table: str) -> bool:
+    """Say whether ``MILLRACE_TOPICS_RAW_EXCLUDE`` names a table.
+
+    Case does not count: for what must not leave the server, one name too many is better than one too few.
+    """
+    name = f"{database}.{table}".casefold()
+    return any(wild(pattern.casefold(), name) for pattern in patterns)
 
 
 @dataclass(frozen=True)

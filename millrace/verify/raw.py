@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from millrace.binlog.file import MAGIC
-from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
+from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_EXCLUDED, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.read import read_topic
 from millrace.log_files import file_order
 from millrace.runtime.errors import UserError
@@ -26,12 +26,16 @@ _IN_USE: Final = 1
 
 
 class Piece(NamedTuple):
-    """Bytes of a log, and where they stand; ``event`` is where the event starts, where that is known."""
+    """Bytes of a log, and where they stand; ``event`` is where the event starts, where that is known.
+
+    Those of an ``excluded`` event are zeros in place of the server's.
+    """
 
     file: str
     position: int
     data: bytes
     event: int | None = None
+    excluded: bool = False
 
     def behind(self, size: int) -> "Piece":
         """Return what is left after ``size`` bytes."""
@@ -48,6 +52,8 @@ class RawComparison:
     """What was compared, and the first difference in words, None where there is none."""
 
     bytes: int = 0
+    excluded: int = 0
+    """Bytes that ``MILLRACE_TOPICS_RAW_EXCLUDE`` keeps out of the topic, which were not compared."""
     files: set[str] = field(default_factory=set)
     first: str = ""
     last: str = ""
@@ -70,7 +76,7 @@ def topic_pieces(kafka: KafkaSettings, source: str, epoch: int) -> Iterator[Piec
         if HEADER_CHUNK not in headers or raw_key != before:
             at = key.position
         before = raw_key
-        yield Piece(key.log_file, at, data, key.position)
+        yield Piece(key.log_file, at, data, key.position, HEADER_EXCLUDED in headers)
         at += len(data)
 
 
@@ -133,11 +139,14 @@ def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece
                 outcome.difference = f"the topic continues at {ours.place}, the log at {theirs.place}"
                 return outcome
             size = min(len(ours.data), len(theirs.data))
-            outcome.difference = _difference(ours, theirs, size)
+            outcome.difference = None if ours.excluded else _difference(ours, theirs, size)
             if outcome.difference is not None:
                 return outcome
             outcome.files.add(ours.file)
-            outcome.bytes += size
+            if ours.excluded:
+                outcome.excluded += size
+            else:
+                outcome.bytes += size
             ours, theirs = ours.behind(size), theirs.behind(size)
             outcome.last = ours.place
     return outcome

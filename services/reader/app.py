@@ -33,6 +33,7 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service
 from services.reader.event_cutter import OtherBytesError
+from services.reader.exclusion import RawExclusion
 from services.reader.files import EndOfFiles, FileSource
 from services.reader.live import LiveSource
 from services.reader.metrics import ReaderMetrics
@@ -116,7 +117,14 @@ def make_stage(settings: ReaderSettings, started: Started[ReaderState], metrics:
     """Make the stage of a reader that has taken over."""
     raw = Topics(settings.source).raw
     limit = started.infos[raw].record_limit
-    return RawStage(raw, limit, metrics, started.state, retry_checksums=not settings.files)
+    return RawStage(
+        raw,
+        limit,
+        metrics,
+        started.state,
+        retry_checksums=not settings.files,
+        exclusion=RawExclusion.of(settings.topics),
+    )
 
 
 def carry(

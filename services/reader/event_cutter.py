@@ -8,6 +8,7 @@ from typing import Final
 from millrace.contract import HEADER_CHECKSUM
 from millrace.kafka.chunks import chunk_header, split
 from millrace.stage import Headers
+from services.reader.exclusion import EXCLUDED, BlankEvent
 
 __all__ = ["BAD_CHECKSUM", "Comeback", "CutEvent", "OtherBytesError", "chunks_of"]
 
@@ -65,6 +66,8 @@ class CutEvent:
     written_crc32: int = 0
     crc32: int = 0
     """CRC-32 of all that has come of it."""
+    blank: BlankEvent | None = None
+    """What is written in its place, if its rows are left out."""
     _index: int = 0
     _buffer: bytearray = field(default_factory=bytearray)
     _chunks_crc32: int = 0
@@ -95,6 +98,8 @@ class CutEvent:
         count = -(-self.size // self.limit)
         if count > 1:
             headers = [chunk_header(index, count), *headers]
+        if self.blank is not None:
+            headers = [*headers, EXCLUDED]
         yield chunk, headers or None
 
 

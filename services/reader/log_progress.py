@@ -8,7 +8,7 @@ from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.control import FormatDescriptionEvent
-from millrace.binlog.state import StreamState
+from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.types import ChecksumAlgorithm
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text
@@ -33,6 +33,8 @@ class LogProgress:
         self.left_out = state.left_out if state else ""
         self.transaction = TransactionProgress(state.open_gtid if state else None)
         self.gtids = _gtids_of(state)
+        self.excluded_tables = set(state.excluded_tables if state else ())
+        """Ids of the tables whose rows are left out, in the statement at hand."""
         self.checksums = False
         """Whether events end with a CRC32, as the format description at hand says."""
         self._boundary = state.boundary if state else FIRST_POSITION
@@ -50,6 +52,7 @@ class LogProgress:
         """Take back what was said of a session that never began."""
         self.gtids = _gtids_of(state)
         self.left_out = state.left_out if state else ""
+        self.excluded_tables = set(state.excluded_tables if state else ())
         self.identity = state.identity if state else None
         self._identity_file = state.log_file if state else ""
 
@@ -81,11 +84,17 @@ class LogProgress:
             left_out=self.left_out,
             open_gtid=None if open_gtid is None else gtid_text(open_gtid),
             last_timestamp=self.last_ms,
+            excluded_tables=sorted(self.excluded_tables),
         )
 
     def knows(self, log_file: str) -> bool:
         """Tell whether the head of a file was seen."""
         return self.identity is not None and self._identity_file == log_file
+
+    @property
+    def format(self) -> LogFormat | None:
+        """How events are laid out, as the format description at hand says; None where it cannot be read."""
+        return self._format.format
 
     def stamp(self, timestamp: int, now_ms: int) -> int:
         """Give the timestamp of a record: that of its event, but never before the last one, nor after now."""

@@ -17,8 +17,9 @@ from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.mysql.packets import EventPiece
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import KafkaSettings, ServiceSettings
+from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Record
+from services.reader.exclusion import RawExclusion
 from services.reader.log_progress import FIRST_POSITION
 from services.reader.metrics import ReaderMetrics
 from services.reader.stage import RawStage
@@ -41,7 +42,7 @@ def rebuild(
     del producer, say
     topic = Topics(settings.source).raw
     try:
-        state = _Rebuild(settings.kafka, topic).state_before(newest_offset(settings.kafka, topic))
+        state = _Rebuild(settings, topic).state_before(newest_offset(settings.kafka, topic))
     except ValueError as error:
         raise UserError(f"a record of {topic} is none of the reader's: {error}", ExitCode.DATA) from error
     if state is None:
@@ -57,10 +58,11 @@ def rebuild(
 
 
 class _Rebuild:
-    def __init__(self, settings: KafkaSettings, topic: str) -> None:
-        self._settings = settings
+    def __init__(self, settings: ServiceSettings, topic: str) -> None:
+        self._settings = settings.kafka
+        self._exclusion = RawExclusion.of(settings.topics)
         self._topic = topic
-        self._first = oldest_offset(settings, topic)
+        self._first = oldest_offset(self._settings, topic)
 
     def state_before(self, end: int) -> ReaderState | None:
         """Give the state after the records before ``end``."""
@@ -82,6 +84,7 @@ class _Rebuild:
                 left_out=before_epoch.gtid_set if before_epoch else "",
             ),
             records_between(self._settings, self._topic, file_start, end),
+            self._exclusion,
         )
 
     def _last_key(self, end: int) -> RawKey | None:
@@ -118,10 +121,10 @@ class _KeyPlacer:
         return start
 
 
-def _replayed(state: ReaderState, records: Iterator[Record]) -> ReaderState:
+def _replayed(state: ReaderState, records: Iterator[Record], exclusion: RawExclusion | None) -> ReaderState:
     """Take the records of a file again; an event whose last chunk is missing counts as not written."""
     metrics = ReaderMetrics(CollectorRegistry())
-    stage = RawStage("", _RECORD_LIMIT, metrics, state, retry_checksums=False)
+    stage = RawStage("", _RECORD_LIMIT, metrics, state, retry_checksums=False, exclusion=exclusion)
     placer = _KeyPlacer(state.log_file)
     stage.begin_session(placer)
     stage.confirm()

@@ -18,9 +18,11 @@ from millrace.contract import ABANDONED, GAP, HEADER_ARTIFICIAL, HEADER_MARKER, 
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.mysql.position import ALTERED, PositionTracker
+from millrace.runtime.errors import UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output, OutputRecord
 from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, OtherBytesError, chunks_of
+from services.reader.exclusion import EXCLUDED, LOOKED_AT, BlankEvent, RawExclusion
 from services.reader.gtids import GtidProgress
 from services.reader.log_progress import LogProgress
 from services.reader.metrics import ReaderMetrics
@@ -79,7 +81,7 @@ class RawStage:
 
     ``record_limit`` is the largest value of a record; larger events are chunked. ``retry_checksums`` makes a
     bad checksum raise :class:`BadChecksumError` the first time; the second time, and else at once, the event
-    is written with a header that says so.
+    is written with a header that says so. Events that ``exclusion`` covers are blanked.
     """
 
     def __init__(
@@ -90,17 +92,19 @@ class RawStage:
         state: ReaderState | None,
         *,
         retry_checksums: bool,
+        exclusion: RawExclusion | None = None,
     ) -> None:
         self.output = Output()
         self._topic = topic
         self._record_limit = record_limit
         self._metrics = metrics
         self._retry_checksums = retry_checksums
+        self._exclusion = exclusion
         # Of the batch at hand: what was written.
         self._events = self._bytes = 0
         self._suspect: tuple[str, int] | None = None
         self._log = LogProgress(state)
-        self._kernel = _kernel()
+        self._kernel = _kernel(_LEFT if exclusion is None else _LEFT | LOOKED_AT)
         # The session: where its events stand, what comes again in it, and the event that comes in pieces.
         self._placer: Placer | None = None
         self._before_session = state
@@ -300,12 +304,31 @@ class RawStage:
         if log.checksums and zlib.crc32(data) != _CRC_RESIDUE and not checksum_matches(data):
             self._bad_checksum(log_file, position)
             last_headers = [BAD_CHECKSUM]
+        excluded = self._covers(type_code, data, log_file, position, damaged=bool(last_headers))
+        if excluded:
+            last_headers = []
+            data = BlankEvent(data, size, checksum=log.checksums).take(size)
         key = RawKey(server_id, log.epoch, log_file, position).encode()
         timestamp_ms = log.stamp(timestamp, now_ms)
         for chunk, headers in chunks_of(data, self._record_limit, self._comeback, last_headers):
-            self.output.add(self._topic, key, chunk, timestamp_ms, headers)
+            named = [*(headers or ()), EXCLUDED] if excluded else headers
+            self.output.add(self._topic, key, chunk, timestamp_ms, named)
         self._count(1, size)
         return type_code in _NOTED and self._note(type_code, server_id, data)
+
+    def _covers(
+        self, type_code: int, data: bytes, log_file: str, position: int, *, damaged: bool = False
+    ) -> bool:
+        """Tell whether an event is to be blanked; ``data`` is the event or its first bytes."""
+        if self._exclusion is None or type_code not in LOOKED_AT:
+            return False
+        log, placer = self._log, self._placer
+        assert placer is not None
+        try:
+            return self._exclusion.covers(type_code, data, log.format, log.excluded_tables, damaged=damaged)
+        except UserError:
+            placer.log_file, placer.position = log_file, position
+            raise
 
     def _note(self, type_code: int, server_id: int, data: bytes) -> bool:
         """Follow transactions and GTIDs; tell whether one has ended."""
@@ -396,8 +419,9 @@ class RawStage:
             raise GapError("a piece of an event came without its beginning")
         cut.crc32 = zlib.crc32(piece.data, cut.crc32)
         if not cut.discard:
+            data = piece.data if cut.blank is None else cut.blank.take(len(piece.data))
             try:
-                for chunk, headers in cut.take(piece.data):
+                for chunk, headers in cut.take(data):
                     self._add(cut.key, chunk, cut.timestamp_ms, headers)
                 if piece.last:
                     self._end_cut(cut)
@@ -435,6 +459,8 @@ class RawStage:
             discard,
             *((0, 0) if discard else self._comeback.take_chunks()),
         )
+        if not discard and self._covers(type_code, piece.data, log_file, position):
+            self._cut.blank = BlankEvent(piece.data, size, checksum=log.checksums)
 
     def _end_cut(self, cut: CutEvent) -> None:
         """Write the last chunk, which alone can tell that the checksum of the whole is bad."""
@@ -442,15 +468,15 @@ class RawStage:
         if self._log.checksums and cut.crc32 != _CRC_RESIDUE:
             # Before the last chunk is written, so that a second reading can continue with it.
             self._bad_checksum(cut.log_file, cut.position)
-            last_headers = [BAD_CHECKSUM]
+            last_headers = [BAD_CHECKSUM] if cut.blank is None else []
         for chunk, headers in cut.end(last_headers):
             self._add(cut.key, chunk, cut.timestamp_ms, headers)
 
 
-def _kernel() -> "RawTaker | None":
-    """Give what writes ordinary events; None where the kernel is not there."""
+def _kernel(left: frozenset[int]) -> "RawTaker | None":
+    """Give what writes all events but those of the types ``left``; None where the kernel is not there."""
     if not kernel.has("events"):
         return None
     from millrace.kernel.events import RawTaker  # noqa: PLC0415 - only where it is built
 
-    return RawTaker(FOLLOWED, _LEFT)
+    return RawTaker(FOLLOWED, left)

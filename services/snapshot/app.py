@@ -42,6 +42,8 @@ from millrace.rowmapper.json_format import envelope_of
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
+from millrace.runtime.settings import parts_of
+from millrace.selection.tables import is_excluded
 from millrace.snapshot.images import SESSION
 from millrace.snapshot.tables import Chunk, TableGoneError, TableRows, key_columns, split_key
 from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, Within, choose_method
@@ -485,6 +487,11 @@ def _state(
                 "from the beginning",
                 ExitCode.DATA,
             )
+    if before is not None:
+        excluded = parts_of(settings.topics.raw_exclude)
+        before.tables = [
+            table for table in before.tables if not is_excluded(excluded, table.database, table.table)
+        ]
     if before is not None and before.tables and not settings.restart and (going_on or not wanted.tables):
         if not wanted.tables:
             return before
@@ -500,8 +507,8 @@ def _state(
             state.tables.append(SnapshotTable(*name, wanted.conditions.get(".".join(name), "")))
     if not state.tables:
         raise _NoTableError(
-            "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, and whether "
-            f"{connection.address.user!r} may SELECT",
+            "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, at "
+            f"MILLRACE_TOPICS_RAW_EXCLUDE, and whether {connection.address.user!r} may SELECT",
             ExitCode.SETTINGS,
         )
     return state
@@ -509,15 +516,12 @@ def _state(
 
 def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
     def named(patterns: str) -> bool:
-        return any(
-            fnmatch.fnmatchcase(f"{database}.{table}", pattern.strip())
-            for pattern in patterns.split(",")
-            if pattern.strip()
-        )
+        return any(fnmatch.fnmatchcase(f"{database}.{table}", pattern) for pattern in parts_of(patterns))
 
     wanted = settings.snapshot
     return (
         database not in SYSTEM_DATABASES
+        and not is_excluded(parts_of(settings.topics.raw_exclude), database, table)
         and (not wanted.tables or named(wanted.tables))
         and not named(wanted.exclude)
     )

@@ -1,7 +1,10 @@
 """Others read row topics: the recipes of docs/consumers.md, on a table whose schema changes."""
 
 import datetime as dt
+import re
+import subprocess
 import sys
+import uuid
 from decimal import Decimal
 
 import pytest
@@ -10,7 +13,10 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millrace.avro.records import deserialize
+from millrace.local.artifacts import fetch
+from millrace.local.java import find_java
 from tests.service_process import wait_for
+from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
 
@@ -40,11 +46,21 @@ def change(world, *statements):
     world.server.execute(f"USE {world.database}", *statements)
 
 
-def test_confluents_deserializer_reads_every_version(world, registry):
-    with world.services(*SERVICES):
-        world.wait_for_start()
-        change(world, *CHANGES)
-        world.wait_for_row("done")
+@pytest.fixture(scope="module")
+def changed(kafka, registry, mysql, tmp_path_factory):
+    """A world whose table ``a`` has records of several schemas."""
+    source = f"t-consumers-{uuid.uuid4().hex[:6]}"
+    made = RowsWorld(kafka, registry, mysql, source, tmp_path_factory.mktemp(source))
+    with made.with_database():
+        with made.services(*SERVICES):
+            made.wait_for_start()
+            change(made, *CHANGES)
+            made.wait_for_row("done")
+        yield made
+
+
+def test_confluents_deserializer_reads_every_version(changed, registry):
+    world = changed
     messages = world.messages(world.topics.table(world.database, "a"))
     named = {"subject.name.strategy": topic_subject_name_strategy}
     with SchemaRegistryClient({"url": registry.url}) as client:
@@ -64,6 +80,30 @@ def test_confluents_deserializer_reads_every_version(world, registry):
         {**last, "note": "n", "at": None},
         {**last, "remark": "r"},
     ]
+
+
+def test_java_reads_every_version(changed, registry):
+    world, java = changed, find_java(17, 21)
+    if "jdk.compiler" not in subprocess.check_output([java.program, "--list-modules"], text=True):
+        pytest.skip("this Java has no compiler, which the recipe needs")
+    found = re.search(r"```java\n(.*?)```", (PROJECT / "docs" / "consumers.md").read_text(), re.DOTALL)
+    text = found[1]
+    for placeholder, value in {
+        "kafka:9092": world.settings.bootstrap_servers,
+        "http://registry:8080": registry.url.removesuffix("/apis/ccompat/v7"),
+        "shop.shop.orders": world.topics.table(world.database, "a"),
+    }.items():
+        assert text.count(placeholder) == 1
+        text = text.replace(placeholder, value)
+    program = world.folder / "Rows.java"
+    program.write_text(text)
+    command = [java.program, "-cp", f"{fetch('connect-avro')}/*", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.partition("} ")[2][0] for line in lines] == ["c", "c", "c", "u"], lines
+    assert '"kind": "y"' in lines[0]
+    assert '"remark": "r"' in lines[3]
 
 
 def test_an_incompatible_schema_gets_another_topic(world):

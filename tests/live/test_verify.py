@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from millrace.avro.records import deserialize
 from millrace.contract import Topics
+from millrace.kafka.client import connect
 from millrace.local import MySQL
 from tests.shared import run_python
 
@@ -189,6 +190,55 @@ def test_what_cannot_be_compared_is_said(world):
     missing = verify(world, "raw", code=4, MILLRACE_SOURCE="nobody")
     assert missing.startswith(f"error: there is no topic {Topics('nobody').raw} at ")
     assert "no server is named" in verify(world, "raw", code=2, MILLRACE_MYSQL_HOST="")
+
+
+LEFT_OUT = """
+CREATE TABLE secrets (id INT PRIMARY KEY, word VARCHAR(50), pad LONGBLOB);
+CREATE TABLE told (id INT PRIMARY KEY, word VARCHAR(50));
+INSERT INTO secrets VALUES (1, 'never told', REPEAT('never told', 300000));
+START TRANSACTION;
+INSERT INTO secrets VALUES (2, 'never told', NULL);
+INSERT INTO told VALUES (1, 'told');
+UPDATE secrets SET word = 'never told either';
+COMMIT;
+UPDATE secrets JOIN told SET secrets.word = 'not this', told.word = 'but this' WHERE told.id = 1;
+DELETE FROM secrets;
+"""
+
+
+def test_rows_that_are_in_no_topic(world):
+    """With their statements in the log; nor are they in a snapshot."""
+    statements = (
+        "binlog_rows_query_log_events" if isinstance(world.server, MySQL) else "binlog_annotate_row_events"
+    )
+    world.environment["MILLRACE_TOPICS_RAW_EXCLUDE"] = f"{world.database}.secret%"
+    run(world, "CREATE TABLE secrets_too (id INT PRIMARY KEY, word VARCHAR(50))")
+    run(world, "INSERT INTO secrets_too VALUES (1, 'never told')")
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, f"SET SESSION {statements} = ON;" + LEFT_OUT)
+        world.wait_for_row("told", 2)
+        taken = run_python("-m", "millrace.cli", "snapshot", settings=world.environment)
+        assert taken.returncode == 0, taken.stderr
+        found = world.wait_for_row("told", 3)
+    assert [(row["op"], row["after"]["word"]) for row in found] == [
+        ("c", "told"),
+        ("u", "but this"),
+        ("r", "but this"),
+    ]
+    topics = [name for name in connect(world.settings).list_topics(timeout=30).topics if world.source in name]
+    assert not any("secrets" in topic for topic in topics)
+    for topic in topics:
+        told = b"".join(
+            message.value() or b"" for message in world.messages(topic, isolation="read_uncommitted")
+        )
+        assert b"never told" not in told, topic
+        assert b"not this" not in told, topic
+    assert f"{world.database}.told: 3 records, 1 rows: equal" in verify(world, "rows")
+    said = verify(world, "raw")
+    left_out = re.search(r"equal: .*; not compared: ([\d,]+) bytes that MILLRACE_TOPICS_RAW_EXCLUDE", said)
+    assert left_out
+    assert int(left_out[1].replace(",", "")) > 3_000_000
 
 
 BEFORE = """

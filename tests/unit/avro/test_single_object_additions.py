@@ -9,7 +9,7 @@ import pytest
 from millrace.avro import single_object
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import prefix_size, split_wire_format, wire_prefix
-from millrace.avro.service_state import TableTopic
+from millrace.avro.service_state import ReaderState, TableTopic
 from millrace.avro.snapshots import SnapshotState
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 
@@ -41,6 +41,15 @@ def test_a_snapshot_that_an_earlier_version_began_is_read() -> None:
     assert SnapshotState.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == SnapshotState(
         7, [], finished=True
     )
+
+
+def test_a_place_of_the_reader_that_an_earlier_version_noted_is_read() -> None:
+    ((fingerprint, schema),) = single_object._before_additions("ReaderState").items()
+    state = ReaderState(1, "bin.000002", 4711, gtid_set="0-1-5")
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, asdict(state))
+    assert fingerprint.hex() == "ade5d7534e4279fe"
+    assert ReaderState.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == state
 
 
 def test_a_topic_of_a_table_that_an_earlier_version_noted_is_read() -> None:

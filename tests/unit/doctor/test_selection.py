@@ -18,20 +18,32 @@ COLUMNS = {
 }
 
 
-def found(**rules: Any) -> list[tuple[Level, str]]:
+def found(variables: dict[str, str] | None = None, **rules: Any) -> list[tuple[Level, str]]:
     settings = RowMapperSettings(
         source="s",
         kafka={"bootstrap_servers": "h:1"},  # type: ignore[arg-type]  # pydantic reads it
         registry={"url": "http://h:1"},  # type: ignore[arg-type]  # likewise
         **rules,
     )
-    server = cast("Server", SimpleNamespace(rules=settings, columns=COLUMNS))
+    server = cast("Server", SimpleNamespace(rules=settings, columns=COLUMNS, variables=variables or {}))
+    server.is_on = lambda name: server.variables.get(name) == "ON"  # type: ignore[method-assign]
     return [(outcome.level, outcome.text) for outcome in selection(server)]
 
 
 def test_without_rules_nothing_is_said() -> None:
     assert found() == []
     assert list(selection(cast("Server", SimpleNamespace(rules=None)))) == []
+
+
+def test_what_defeats_the_exclusion_of_rows() -> None:
+    assert found(topics={"raw_exclude": "SHOP.ord%"}) == []
+    variables = {"binlog_transaction_compression": "ON", "binlog_format": "MIXED"}
+    fits, stops, stays = found(variables, topics={"raw_exclude": "shops.%"})
+    assert "no table matches shops.%" in fits[1]
+    assert stops[0] is Level.ERROR
+    assert "compressed transactions: the reader stops at the first" in stops[1]
+    assert stays[0] is Level.WARNING
+    assert "whose text stays" in stays[1]
 
 
 def test_rules_that_fit() -> None:
