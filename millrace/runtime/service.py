@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
@@ -145,18 +146,33 @@ def _signals(stop: threading.Event, log: Logger) -> Iterator[None]:
     last = threading.Timer(_LAST_S, leave)
     last.daemon = True
 
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-        last.start()
-        log.info("stopping", signal=signal.Signals(number).name)
+    told, tell = os.pipe()
+    is_told = False
 
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal is_told
+        if is_told:
+            os._exit(128 + number)
+        is_told = True
+        os.write(tell, bytes((number,)))
+
+    def obey() -> None:
+        # Not in the handler: what the main thread was doing may hold the lock of ``stop``.
+        for number in os.read(told, 1):
+            stop.set()
+            last.start()
+            log.info("stopping", signal=signal.Signals(number).name)
+
+    thread = threading.Thread(target=copy_context().run, args=(obey,), name="signals", daemon=True)
+    thread.start()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
-        last.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.close(tell)
+        thread.join()
+        os.close(told)
+        last.cancel()

@@ -22,6 +22,7 @@ from millrace.runtime.health import Health
 from millrace.runtime.metrics import HttpServer, new_registry
 from millrace.runtime.service import Service, run_service
 from millrace.runtime.settings import ServiceSettings
+from tests.shared import run_python
 
 VALUES = {"source": "shop", "kafka": {"bootstrap_servers": "localhost:9092"}}
 
@@ -162,6 +163,27 @@ def test_a_signal_ends_in_order(tmp_path: Path, number: int) -> None:
     with start(tmp_path) as process:
         process.send_signal(number)
         assert process.wait(120) == 0
+
+
+ASKING = """
+import os, signal, sys, time
+from millrace.runtime.service import run_service
+from millrace.runtime.settings import ServiceSettings
+
+def app(service):
+    with service.stop._cond:  # as where the service asks whether it is to stop
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+    service.stop.wait()
+
+sys.exit(run_service("example", ServiceSettings, app))
+"""
+
+
+def test_a_signal_that_comes_while_the_service_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(ASKING)
+    settings = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+    assert run_python(str(tmp_path / "script.py"), settings=settings, timeout_s=60).returncode == 0
 
 
 def test_a_log_that_nobody_reads(tmp_path: Path) -> None:
