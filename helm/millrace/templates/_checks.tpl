@@ -30,6 +30,9 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled" -}}
 {{- end -}}
+{{- if and .Values.jobs.archive.enabled (not .Values.jobs.archive.folder) (not .Values.jobs.output.existingClaim) -}}
+{{- fail "jobs.archive.enabled needs jobs.archive.folder or jobs.output.existingClaim: the archives would vanish with the pods" -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "millrace.check.kafka" -}}

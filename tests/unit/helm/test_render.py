@@ -406,7 +406,11 @@ def test_a_job_can_look_at_all_sources_together() -> None:
     jobs = by_kind(render(FULL), "CronJob")
     assert set(jobs) == {
         "try-millrace-all-loop-detection",
-        *(f"try-millrace-{source}-analytics" for source in ("archive", "shop", "stock")),
+        *(
+            f"try-millrace-{source}-{job}"
+            for source in ("archive", "shop", "stock")
+            for job in ("analytics", "archive")
+        ),
     }
     arguments = pods(render(FULL))["try-millrace-all-loop-detection"]["spec"]["containers"][0]["args"]
     assert arguments[:2] == ["job", "loop_detection"]
@@ -417,6 +421,20 @@ def test_a_job_can_look_at_all_sources_together() -> None:
     assert argument(arguments, "--output") == (
         "/var/lib/millrace/reports/archive+Shop_EU+stock/loop-detection"
     )
+
+
+def test_raw_events_are_archived_where_they_stay() -> None:
+    def arguments(values: dict[str, Any]) -> list[str]:
+        found: list[str] = pods(render(values))["try-millrace-shop-archive"]["spec"]["containers"][0]["args"]
+        return found
+
+    assert argument(arguments(FULL), "--archive") == "/var/lib/millrace/reports/archive"
+    assert "--from" not in arguments(FULL)
+    values = merged(MINIMAL, {"jobs": {"archive": {"enabled": True, "folder": "s3a://lake/millrace"}}})
+    assert arguments(values)[:4] == ["job", "archive", "--source", "shop"]
+    assert argument(arguments(values), "--archive") == "s3a://lake/millrace"
+    values["jobs"]["archive"]["folder"] = ""
+    assert "the archives would vanish with the pods" in refusal(values)
 
 
 def argument(arguments: list[str], option: str) -> str:
