@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
-from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.shared import PROJECT, environment_with
+
+if TYPE_CHECKING:
+    from millrace.local import Kafka, MariaDB, MySQL, Registry
 
 __all__ = ["ServiceProcess", "server_environment", "source_environment", "started", "wait_for"]
 
@@ -113,7 +115,7 @@ def wait_for(
 
 
 def source_environment(
-    kafka: Kafka, source: str, registry: Registry | None = None, server: MySQL | MariaDB | None = None
+    kafka: "Kafka", source: str, registry: "Registry | None" = None, server: "MySQL | MariaDB | None" = None
 ) -> dict[str, str]:
     """The settings of a source's services."""
     return {
@@ -125,7 +127,7 @@ def source_environment(
     }
 
 
-def server_environment(server: MySQL | MariaDB) -> dict[str, str]:
+def server_environment(server: "MySQL | MariaDB") -> dict[str, str]:
     """The settings of a server that is read."""
     return {
         "MILLRACE_MYSQL_HOST": server.host,
