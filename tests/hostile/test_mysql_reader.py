@@ -12,6 +12,7 @@ from millrace.kafka.read import read_topic
 from millrace.local import Kafka
 from millrace.local.certificates import write_certificates
 from millrace.runtime.settings import KafkaSettings
+from tests.service_process import wait_for
 
 from .mysql_server import LOG, MysqlServer, Peer
 from .processes import Running, run, start, stop
@@ -84,8 +85,7 @@ def test_it_stops_while_nobody_takes_its_connection(kafka: Kafka, source_name: s
             waiting.connect_ex(listener.getsockname())
         port = {"MILLRACE_MYSQL_PORT": str(listener.getsockname()[1])}
         running = reader(settings(kafka, source_name, server) | PATIENT | port)
-        assert running.process.stdout is not None
-        assert any('"connecting"' in line for line in running.process.stdout)
+        wait_for(lambda: '"connecting"' in running.process.output, running.process)
         done = stop(running)
     assert (done.code, done.errors) == (0, ""), done
 

@@ -187,7 +187,7 @@ def test_killed_while_a_table_is_given_back(world):
     before = rowmapper_state(world).quarantined[0]
     for point in ("before_commit", "after_commit", "after_produce", "before_commit"):
         process = run_python("-c", KILLED.format(point=point), settings=world.environment)
-        assert process.returncode == -signal.SIGKILL, process.stderr
+        assert process.returncode == -signal.SIGKILL, process
     (entry,) = rowmapper_state(world).quarantined
     assert entry.error == before.error
     assert entry.dead_letter is not None, "nothing was given back before it was killed"
