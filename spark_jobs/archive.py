@@ -8,7 +8,7 @@ What an archive is, and how it is read, :mod:`spark_jobs.common.archive` says.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +17,8 @@ from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.report import Bytes, Code, Report
 
 __all__ = ["Archived", "archive_topics", "main"]
+
+_OFFSETS_AT_ONCE: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,16 @@ class Archived:
 
 
 def archive_topics(job: Job, spark: SparkSession, folder: str) -> dict[str, Archived]:
-    """Add what follows the archive of each source to it."""
+    """Add what follows the archive of each source to it, in parts: a run that is ended has added some."""
     found = {}
     for one in job.inputs:
-        before = read_archive(spark, folder, one.source)
-        with job.step(f"{one.part.topic}: archived to offset {one.part.offsets[0][1]:,}"):
-            archive = append(job, one.part, folder, before)
+        archive = before = read_archive(spark, folder, one.source)
+        ((start, end),) = one.part.offsets.values()
+        for first in range(start, max(end, start + 1), _OFFSETS_AT_ONCE):
+            last = min(first + _OFFSETS_AT_ONCE, end)
+            with job.step(f"{one.part.topic}: archived to offset {last:,}"):
+                archive = append(job, one.part.between(first, last), folder, archive)
+        assert archive is not None
         found[one.source] = Archived(archive, archive.files[len(before.files) if before else 0 :])
     return found
 

@@ -200,7 +200,7 @@ def _check_follows(
 
 
 def append(job: "Job", part: TopicSlice, folder: str, before: Archive | None) -> Archive:
-    """Add a slice that follows an archive to it, in files in a folder of the run's name; give the archive.
+    """Add a slice that follows an archive to it, in files in a folder of run and start; give the archive.
 
     What was written is read back before the manifest names it. Raises :class:`UserError` where another run
     has added to the archive meanwhile.
@@ -208,12 +208,13 @@ def append(job: "Job", part: TopicSlice, folder: str, before: Archive | None) ->
     spark, source = job.spark, part.topic.removesuffix(".raw")
     ((start, end),) = part.offsets.values()
     archive = before or Archive(f"{absolute(folder)}/{source}", part.topic, start, start)
-    place = f"{archive.folder}/{job.run}"
+    name = f"{job.run}-{start}"
+    place = f"{archive.folder}/{name}"
     try:
         records = scan(spark, job.kafka, part, offsets_each=_OFFSETS_PER_FILE).select(*RAW_COLUMNS)
         writer = records.write.option("compression", "zstd")
         writer.option("parquet.block.size", str(_ROW_GROUP_BYTES)).parquet(place)
-        written = _written(spark, place, job.run)
+        written = _written(spark, place, name)
         grown = replace(archive, end=end, files=[*archive.files, *written])
         if written:
             last = spark.read.schema(_SCHEMA).parquet(place).where(sf.col("offset") == written[-1].last)
@@ -235,7 +236,7 @@ def _check_unchanged(before: Archive | None, now: Archive | None, folder: str) -
         )
 
 
-def _written(spark: SparkSession, place: str, run: str) -> list[ArchivedFile]:
+def _written(spark: SparkSession, place: str, name: str) -> list[ArchivedFile]:
     """Read back the files of a folder."""
     records = spark.read.schema(_SCHEMA).parquet(place)
     size = sum((sf.coalesce(sf.length(name), sf.lit(0)) for name in ("key", "value")), start=sf.lit(0))
@@ -246,7 +247,7 @@ def _written(spark: SparkSession, place: str, run: str) -> list[ArchivedFile]:
     )  # fmt: skip
     files = [
         ArchivedFile(
-            f"{run}/{row.name}", row.first, row.last, row.records, row.bytes, row.first_ms, row.last_ms
+            f"{name}/{row.name}", row.first, row.last, row.records, row.bytes, row.first_ms, row.last_ms
         )
         for row in of_each.orderBy("first").collect()
     ]

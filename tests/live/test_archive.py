@@ -98,6 +98,7 @@ def world(spark: SparkSession, kafka: Kafka, source_name: str, tmp_path: Path) -
 def test_archived_and_read_as_the_topic_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """In runs, of which one finds only an aborted transaction; then the topic forgets what is archived."""
     monkeypatch.setattr("spark_jobs.common.archive._OFFSETS_PER_FILE", 150)
+    monkeypatch.setattr("spark_jobs.archive._OFFSETS_AT_ONCE", 230)
     world.write(400)
     world.write(50, commit=False)
     first = world.archive()
