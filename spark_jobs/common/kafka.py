@@ -277,11 +277,12 @@ def scan(
     part: TopicSlice,
     *,
     whole: bool = False,
-    offsets_each: int = _OFFSETS_PER_PARTITION,
+    offsets_each: int | None = None,
 ) -> DataFrame:
     """Return committed records of a slice, with :data:`RAW_COLUMNS` and perhaps more.
 
-    ``whole`` as one Spark partition, in the order of their offsets, else about ``offsets_each`` in one.
+    ``whole`` as one Spark partition, in the order of their offsets; else about ``offsets_each`` in one, which
+    are as many as suit what is decoded where it is not given.
     """
     if part.archive is not None:
         ((start, end),) = part.offsets.values()
@@ -300,7 +301,9 @@ def scan(
         .option("endingOffsets", json.dumps({part.topic: ends}))
         .option("includeHeaders", "true")
         .option("kafkaConsumer.pollTimeoutMs", 4 * int(options["request.timeout.ms"]))
-        .option("minPartitions", 1 if whole else max(1, part.count // offsets_each))
+        .option(
+            "minPartitions", 1 if whole else max(1, part.count // (offsets_each or _OFFSETS_PER_PARTITION))
+        )
         .load()
     )
 

@@ -37,8 +37,10 @@ class JobWorld:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of a job."""
-        return source_environment(self.kafka, self.source, self.registry)
+        """The settings of a job; which sources it reads, its arguments say."""
+        settings = source_environment(self.kafka, self.source, self.registry)
+        del settings["MILLRACE_SOURCE"]
+        return settings
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``millrace job`` with arguments."""

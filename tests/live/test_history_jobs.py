@@ -393,7 +393,8 @@ def test_records_that_cannot_be_read_end_no_job(
     assert (told["inserts"], told["updates"], told["deletes"]) == (1, 1, 0)
 
     # By its command, which says what it found with its exit code.
-    whole, _ = jobs.run(loop_detection, "events", world.source, servers=[])
+    once = {"ping_pong": False, "follow": False, "every": 60, "window": 60, "alerts": False}
+    whole, _ = jobs.run(loop_detection, "events", world.source, servers=[], **once)
     output = tmp_path / "loops"
     done = run_python(
         "-m", "millrace.cli", "job", "loop_detection", "--source", damaged.source, "--output", str(output),
