@@ -206,6 +206,7 @@ DELETE FROM secrets;
 """
 
 
+@MARIADB_IS_SLOW
 def test_rows_that_are_in_no_topic(world):
     """With their statements in the log; nor are they in a snapshot."""
     statements = (
