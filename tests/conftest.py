@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.live)
+    # Short files last, so that no worker ends with a long one: unit tests, but those of Spark.
+    items.sort(key=lambda item: "unit" in item.path.parts and "spark" not in item.path.parts)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
