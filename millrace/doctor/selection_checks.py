@@ -6,7 +6,6 @@ from typing import Final
 from millrace.doctor.finding import Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
 from millrace.rowmapper.settings import RowMapperSettings
-from millrace.runtime.settings import parts_of
 from millrace.selection.rows import ConditionError, kind_of
 from millrace.selection.tables import is_excluded, wild
 
@@ -21,7 +20,7 @@ def selection(server: Server) -> Iterator[Outcome]:
     settings = server.rules
     if settings is None:
         return
-    excluded = parts_of(settings.topics.raw_exclude)
+    excluded = settings.topics.excluded
     problems = [
         *(f"no table matches {pattern}" for pattern in excluded if not _excluded(pattern, server.columns)),
         *_table_problems(settings, server.columns),
@@ -60,7 +59,7 @@ def _raw_exclude(server: Server) -> Iterator[Outcome]:
 
 
 def _excluded(pattern: str, tables: Tables) -> bool:
-    return any(is_excluded([pattern], database, table) for database, table in tables)
+    return any(is_excluded((pattern,), database, table) for database, table in tables)
 
 
 def _table_problems(settings: RowMapperSettings, tables: Tables) -> Iterator[str]:

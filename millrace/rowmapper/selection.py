@@ -19,7 +19,6 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
-from millrace.runtime.settings import parts_of
 from millrace.selection.columns import ColumnAction, column_pattern
 from millrace.selection.rows import ColumnKind, Condition, ConditionError
 from millrace.selection.tables import is_excluded, is_plain, wild
@@ -91,7 +90,7 @@ class Selection:
 
     def __init__(self, settings: RowMapperSettings) -> None:
         self._tables = settings.replicate.tables
-        self._excluded = parts_of(settings.topics.raw_exclude)
+        self._excluded = settings.topics.excluded
         self._columns = settings.columns.rules
         self._avro = settings.rows.avro
         self._named = settings.topics.named
@@ -105,9 +104,7 @@ class Selection:
 
     def selects(self, database: str, table: str) -> bool:
         """Say whether rows of a table are published."""
-        return self._tables.selects(database, table) and not (
-            self._excluded and is_excluded(self._excluded, database, table)
-        )
+        return self._tables.selects(database, table) and not is_excluded(self._excluded, database, table)
 
     def keyed(self, table: ResolvedTable) -> ResolvedTable:
         """Give a table with the key that its records have; raises UnsupportedError for no such column."""

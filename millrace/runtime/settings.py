@@ -252,6 +252,11 @@ class TopicsSettings(SettingsGroup):
         "_ as in LIKE, separated by commas; docs/selection.md says what that costs",
     )
 
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The patterns of ``raw_exclude``."""
+        return tuple(parts_of(self.raw_exclude))
+
     def partitions_of(self, topic: str) -> int:
         """Say how many partitions a new topic of a table gets."""
         name = ".".join(map(unescape_name, first_version(topic).split(".")[1:]))

@@ -42,7 +42,8 @@ def is_plain(pattern: str) -> bool:
     return not re.search(r"(?<!\\)[%_]", pattern)
 
 
-def is_excluded(patterns: Iterable[str], database: str, table: str) -> bool:
+@lru_cache(maxsize=10_000)
+def is_excluded(patterns: tuple[str, ...], database: str, table: str) -> bool:
     """Say whether ``MILLRACE_TOPICS_RAW_EXCLUDE`` names a table.
 
     Case does not count: for what must not leave the server, one name too many is better than one too few.

@@ -7,7 +7,6 @@ tell which tables they are about.
 """
 
 import zlib
-from collections.abc import Sequence
 from typing import Final, Self
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH
@@ -18,7 +17,7 @@ from millrace.binlog.types import EventType, HeaderFlag
 from millrace.contract import HEADER_EXCLUDED
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import TopicsSettings, parts_of
+from millrace.runtime.settings import TopicsSettings
 from millrace.selection.tables import is_excluded
 
 __all__ = ["EXCLUDED", "LOOKED_AT", "BlankEvent", "RawExclusion"]
@@ -47,14 +46,13 @@ _ZEROS: Final = bytes(1 << 16)
 class RawExclusion:
     """Tells which events are blanked: those of the tables that ``patterns`` name."""
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    def __init__(self, patterns: tuple[str, ...]) -> None:
         self._patterns = patterns
 
     @classmethod
     def of(cls, settings: TopicsSettings) -> Self | None:
         """Give what the settings ask for; None where they ask for nothing."""
-        patterns = parts_of(settings.raw_exclude)
-        return cls(patterns) if patterns else None
+        return cls(settings.excluded) if settings.excluded else None
 
     def covers(
         self,
@@ -84,19 +82,25 @@ class RawExclusion:
         if log_format is None:
             return type_code in _ROWS
         post_header = sum(log_format.codecs[type_code][1:3])
-        length = _OLD_TABLE_ID if post_header == _OLD_POST_HEADER else _TABLE_ID
-        table = int.from_bytes(data[_HEADER : _HEADER + length], "little")
+        table = int.from_bytes(data[_HEADER : _flags_at(post_header)], "little")
         if type_code == _TABLE_MAP:
             if damaged or self._names(data, _HEADER + post_header):
                 tables.add(table)
             else:
                 tables.discard(table)
             return False
-        found = damaged or table in tables
-        flags = _HEADER + length
-        if int.from_bytes(data[flags : flags + 2], "little") & _STATEMENT_ENDS:
-            tables.clear()
-        return found
+        return damaged or table in tables
+
+    @staticmethod
+    def passed(type_code: int, data: bytes, log_format: LogFormat | None, tables: set[int]) -> None:
+        """Take note that all of an event is written: after the last of a statement no table is in ``tables``.
+
+        Not before: where it is written in part, it comes again, and must be known again.
+        """
+        if type_code in _ROWS and log_format is not None:
+            at = _flags_at(sum(log_format.codecs[type_code][1:3]))
+            if int.from_bytes(data[at : at + 2], "little") & _STATEMENT_ENDS:
+                tables.clear()
 
     def _names(self, data: bytes, at: int) -> bool:
         """Tell whether a TABLE_MAP is that of an excluded table; one that cannot be read counts as such."""
@@ -109,6 +113,11 @@ class RawExclusion:
             names.append(name.decode("utf-8", "replace"))
             at += size + 2
         return is_excluded(self._patterns, *names)
+
+
+def _flags_at(post_header: int) -> int:
+    """Say where the flags are that follow the table id, given the length of the post-header."""
+    return _HEADER + (_OLD_TABLE_ID if post_header == _OLD_POST_HEADER else _TABLE_ID)
 
 
 class BlankEvent:

@@ -314,6 +314,7 @@ class RawStage:
             named = [*(headers or ()), EXCLUDED] if excluded else headers
             self.output.add(self._topic, key, chunk, timestamp_ms, named)
         self._count(1, size)
+        self._passed(type_code, piece.data)
         return type_code in _NOTED and self._note(type_code, server_id, data)
 
     def _covers(
@@ -329,6 +330,11 @@ class RawStage:
         except UserError:
             placer.log_file, placer.position = log_file, position
             raise
+
+    def _passed(self, type_code: int, data: bytes) -> None:
+        """Take note that all of an event is written; ``data`` is the event or its first bytes."""
+        if self._exclusion is not None and type_code in LOOKED_AT:
+            self._exclusion.passed(type_code, data, self._log.format, self._log.excluded_tables)
 
     def _note(self, type_code: int, server_id: int, data: bytes) -> bool:
         """Follow transactions and GTIDs; tell whether one has ended."""
@@ -432,6 +438,8 @@ class RawStage:
         if not piece.last:
             return False
         self._cut = None
+        if not cut.discard:
+            self._passed(cut.type_code, cut.head)
         return (
             not cut.discard and cut.type_code in _NOTED and self._note(cut.type_code, cut.server_id, cut.head)
         )

@@ -1,7 +1,7 @@
 """The store of known rows: a file of SQLite, with the row mapper's state up to which it holds them.
 
 It is written after each commit to Kafka, rows and state in one transaction of SQLite. Where the process ends
-between the two, or another one has worked meanwhile, the store is behind the state in Kafka: then
+between the two, or another one has run since, the store is behind the state in Kafka: then
 :func:`catch_up` learns what the events between say, without publishing anything. A store of other topics, or
 of a state that lies ahead, is emptied, and filled from the oldest event that is still there.
 

@@ -488,9 +488,10 @@ def _state(
                 ExitCode.DATA,
             )
     if before is not None:
-        excluded = parts_of(settings.topics.raw_exclude)
         before.tables = [
-            table for table in before.tables if not is_excluded(excluded, table.database, table.table)
+            table
+            for table in before.tables
+            if not is_excluded(settings.topics.excluded, table.database, table.table)
         ]
     if before is not None and before.tables and not settings.restart and (going_on or not wanted.tables):
         if not wanted.tables:
@@ -521,7 +522,7 @@ def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
     wanted = settings.snapshot
     return (
         database not in SYSTEM_DATABASES
-        and not is_excluded(parts_of(settings.topics.raw_exclude), database, table)
+        and not is_excluded(settings.topics.excluded, database, table)
         and (not wanted.tables or named(wanted.tables))
         and not named(wanted.exclude)
     )
