@@ -635,26 +635,27 @@ def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
 
 
 def test_what_alerts_are_told_was_told_before(settings: KafkaSettings, source_name: str) -> None:
+    first, last = b'{"n": 1}', b'{"n": 2}'
     seen: list[bytes | None] = []
 
     def choose(told: Mapping[bytes, bytes]) -> dict[str, bytes]:
         value = told.get(source_name.encode())
         seen.append(value)
-        return {} if value == b"last" else {source_name: b"last" if value else b"first"}
+        return {} if value == last else {source_name: last if value else first}
 
     topics = TopicsSettings.model_validate({})
     assert [tell_alerts(settings, topics, choose) for _ in range(3)] == [1, 1, 0]
-    assert seen == [None, b"first", b"last"]
+    assert seen == [None, first, last]
     ours = [message for message in read_topic(settings, ALERTS) if message.key() == source_name.encode()]
-    assert [message.value() for message in ours] == [b"first", b"last"]
+    assert [message.value() for message in ours] == [first, last]
 
 
 def test_of_two_that_tell_alerts_at_once_one_is_fenced(settings: KafkaSettings, source_name: str) -> None:
     def choose(told: Mapping[bytes, bytes]) -> dict[str, bytes]:
-        tell_alerts(settings, TopicsSettings.model_validate({}), lambda _: {source_name: b"other"})
-        return {source_name: b"mine"}
+        tell_alerts(settings, TopicsSettings.model_validate({}), lambda _: {source_name: b"{}"})
+        return {source_name: b'{"n": 0}'}
 
     with pytest.raises(FencedError, match=r"another process took over while writing to millrace\.alerts"):
         tell_alerts(settings, TopicsSettings.model_validate({}), choose)
     ours = [message for message in read_topic(settings, ALERTS) if message.key() == source_name.encode()]
-    assert [message.value() for message in ours] == [b"other"]
+    assert [message.value() for message in ours] == [b"{}"]

@@ -216,7 +216,7 @@ def test_mysql_without_gtids(
     assert incident["lap_ms"] > 0
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
     alerts = [json.loads(message.value() or b"") for message in read_topic(settings, ALERTS)]
-    (alert,) = (one for one in alerts if one["sources"] == [f"{source_name}-{name}" for name in NAMES])
+    (alert,) = (one for one in alerts if one.get("sources") == [f"{source_name}-{name}" for name in NAMES])
     assert alert["keys"] == incident["raw_keys"]
     assert alert.items() >= {name: incident[name] for name in ("kind", "what", "laps", "path")}.items()
     assert "wrote it, with an id that it has no longer" in incident["what"]
