@@ -10,45 +10,29 @@ the output folder, the tables that ``docs/jobs.md`` names, the figures as ``summ
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Final
 
 import click
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from millrace.runtime.logging import configure_logging
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
 from spark_jobs.common.decoding import Decoding
-from spark_jobs.common.job import Input, Job, job_command, moment
-from spark_jobs.common.outcome import Outcome, records_of
-from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
-from spark_jobs.common.raw_topic import CarriedSettings, find_pieces, read_piece
+from spark_jobs.common.job import Job, job_command, moment
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.pieces import Piece
+from spark_jobs.common.raw_topic import cut_input, over_pieces
 from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
 
 __all__ = ["count_pieces", "main"]
 
-_OFFSETS_PER_PIECE: Final = 200_000
-_PIECE_BYTES: Final = 64 << 20
-_TOLD: Final = "task bigint, outcome string"
-
-_OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _HOUR: Final = 3600
 _KEPT: Final = 1000
 """Rows that the tables of hot keys and of statements have at the most: those with most."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A piece of a source, and how it is read."""
-
-    source: str
-    topic: str
-    piece: Piece
 
 
 @dataclass(slots=True)
@@ -70,34 +54,30 @@ class Counted:
         return spark.read.schema(TABLES[table]).parquet(*paths)
 
 
-def count_pieces(job: Job, spark: SparkSession) -> Counted:
+def count_pieces(job: Job) -> Counted:
     """Count the raw events of the job's sources, each piece by a task of its own."""
-    tasks: list[_Task] = []
+    topics: list[str] = []
     frames = []
     with job.step("places to cut found"):
         for one in job.inputs:
-            of_source = [_Task(one.source, one.part.topic, piece) for piece in _pieces(job, spark, one)]
-            if one.part.archive is not None and of_source:
-                records = read_pieces(spark, job.kafka, one.part, [task.piece for task in of_source])
-                count = _record_counter(of_source, len(tasks), job.folder)
-                frames.append(records.mapInArrow(count, _TOLD))
-            elif of_source:
-                read = _counter(of_source, len(tasks), CarriedSettings.of(job.settings.kafka), job.folder)
-                numbers = spark.range(0, len(of_source), 1, len(of_source))
-                frames.append(numbers.mapInArrow(read, _TOLD))
-            tasks += of_source
+            pieces = cut_input(job, one, within=True)
+            if pieces:
+                first = sf.lit(len(topics)) + sf.col("piece")
+                found = over_pieces(job, one, pieces, _begun(one.source, len(topics), job.folder))
+                frames.append(found.withColumn("piece", first))
+            topics += [one.part.topic] * len(pieces)
     counted = Counted(job.folder)
-    if not tasks:
+    if not topics:
         return counted
     started = time.monotonic()
     frame = reduce(DataFrame.union, frames)
-    with job.step(f"{len(tasks)} pieces counted"):
+    with job.step(f"{len(topics)} pieces counted"):
         # To sort in Spark would count everything twice: it looks first where to cut.
-        told = {row.task: row.outcome for row in frame.collect()}
+        told = {row.piece: row.outcome for row in frame.collect()}
         for number in sorted(told):
             outcome = Outcome.from_json(told[number])
             counted.outcome.add(outcome)
-            outcome.tell(job.faults, tasks[number].topic)
+            outcome.tell(job.faults, topics[number])
     events, size = counted.outcome.events, counted.outcome.raw_bytes
     seconds = time.monotonic() - started
     job.steps.say(
@@ -107,62 +87,16 @@ def count_pieces(job: Job, spark: SparkSession) -> Counted:
     return counted
 
 
-def _pieces(job: Job, spark: SparkSession, one: Input) -> list[Piece]:
-    """Find where a source is cut; where some of it is archived, in a pass over the heads of its events."""
-    least = 2 * spark.sparkContext.defaultParallelism
-    if one.part.archive is not None:
-        return cut(spark, job.kafka, one.part, one.first, None, _PIECE_BYTES, least_number=least)
-    (offsets,) = one.part.offsets.values()
-    number = min(max(least, one.part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
-    return find_pieces(job.settings.kafka, one.part.topic, offsets, one.first, number)
+def _begun(source: str, first: int, folder: str) -> Callable[[int, Piece, object], PieceStatistics]:
+    """Make what begins to count a piece of a source, of which the first is number ``first`` of all."""
 
+    def begin(number: int, piece: Piece, _prepared: object) -> PieceStatistics:
+        statistics = PieceStatistics(source, Decoding(source, False, 0), folder, f"{first + number:05}")
+        known = piece.described, *piece.before
+        statistics.begin([record for record in known if record is not None])
+        return statistics
 
-def _counter(tasks: Sequence[_Task], first: int, kafka: CarriedSettings, folder: str) -> _OfBatches:
-    """Make what executors do with the numbers of tasks, of which the first is number ``first`` of all."""
-
-    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")  # what the decoder would log is in the dead letters
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                task = tasks[number]
-                statistics = _begun(task, first + number, folder)
-                for records in read_piece(kafka, task.topic, task.piece):
-                    statistics.take(records)
-                yield _told(first + number, statistics)
-
-    return count
-
-
-def _record_counter(tasks: Sequence[_Task], first: int, folder: str) -> _OfBatches:
-    """Make what executors do with the records of a Spark partition: those of one piece."""
-
-    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")
-        number, statistics = -1, None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if statistics is None:
-                number = batch.column("piece")[0].as_py()
-                statistics = _begun(tasks[number], first + number, folder)
-            statistics.take(records_of(batch))
-        if statistics is not None:
-            yield _told(first + number, statistics)
-
-    return count
-
-
-def _begun(task: _Task, number: int, folder: str) -> PieceStatistics:
-    """Begin to count a piece."""
-    statistics = PieceStatistics(task.source, Decoding(task.source, False, 0), folder, f"{number:05}")
-    known = task.piece.described, *task.piece.before
-    statistics.begin([record for record in known if record is not None])
-    return statistics
-
-
-def _told(number: int, statistics: PieceStatistics) -> pa.RecordBatch:
-    told = statistics.finish().to_json()
-    return pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "outcome": [told]})
+    return begin
 
 
 # -- sums -----------------------------------------------------------------------------------------------
@@ -293,7 +227,7 @@ def _sum(name: str) -> Any:
 
 def analyse(job: Job, spark: SparkSession, number: int) -> Results:
     """Count the events of the job's sources, write the results and return what the report shows."""
-    counted = count_pieces(job, spark)
+    counted = count_pieces(job)
     counts = counted.frame(spark, "counts")
     with job.step("results written"):
         whole = with_durations(whole_transactions(counted.frame(spark, "transactions")))

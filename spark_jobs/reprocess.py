@@ -5,19 +5,20 @@
     spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
 
 The raw topic is one partition, and much of what is in it can be read only from where a transaction begins. So
-a first pass looks at the heads of the events alone and finds where transactions begin and log files describe
-their format (:mod:`spark_jobs.common.pieces`). Then each piece is decoded by itself, by the same code as in
-the services (:mod:`spark_jobs.common.decoding`), into columns and into files: no row is an object of Python,
-and none passes the JVM. What comes out does not depend on where the pieces lie. For Iceberg these files are
-staged: Spark appends them to tables (:mod:`spark_jobs.common.iceberg`).
+it is cut where transactions begin (:mod:`spark_jobs.common.raw_topic`). Executors fetch each piece and decode
+it by itself, by the same code as in the services (:mod:`spark_jobs.common.decoding`), into columns and into
+files: no row is an object of Python, and none passes the JVM. What comes out does not depend on where the
+pieces lie. For Iceberg these files are staged: Spark appends them to tables
+(:mod:`spark_jobs.common.iceberg`).
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Literal
 
 import click
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.avro.catalog import CatalogEntry
@@ -27,19 +28,18 @@ from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
 from millrace.contract import Topics
 from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError
-from millrace.runtime.logging import configure_logging
+from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.faults import read_each
 from spark_jobs.common.files import WrittenFile
 from spark_jobs.common.iceberg import EVENTS, IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
-from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter, records_of
-from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
+from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
+from spark_jobs.common.pieces import MOST_PIECES, Piece
+from spark_jobs.common.raw_topic import cut_input, over_pieces
 from spark_jobs.common.report import Bytes, Report
 
 __all__ = ["main"]
-
-_PIECE_BYTES: Final = 64 << 20
 
 
 def reprocess(  # noqa: PLR0917 - the options of the command
@@ -56,7 +56,7 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     }  # fmt: skip
     try:
         outcomes = {
-            one.source: _reprocess(job, spark, one, into, pieces, gtids, tables.get(one.source))
+            one.source: _reprocess(job, one, into, pieces, gtids, tables.get(one.source))
             for one in job.inputs
         }
         for source, of_source in tables.items():
@@ -70,7 +70,6 @@ def reprocess(  # noqa: PLR0917 - the options of the command
 
 def _reprocess(  # noqa: PLR0917 - the options of the command
     job: Job,
-    spark: SparkSession,
     one: Input,
     into: str,
     number: int | None,
@@ -78,9 +77,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     tables: IcebergTables | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
-        # As many as keep all cores at work to the end, and no more than a plan should have.
-        cores = spark.sparkContext.defaultParallelism
-        cuts = cut(spark, job.kafka, one.part, one.first, number, _PIECE_BYTES, least_number=2 * cores)
+        pieces = cut_input(job, one, number, within=False)
     decoding = Decoding(
         one.source,
         into == "rows",
@@ -91,27 +88,58 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
         job.settings.topics.model_dump(),
     )
     whole = Outcome()
-    if cuts:
-        folder = f"{job.folder}/{one.source}" if len(job.inputs) > 1 else job.folder
-        with job.step(f"{one.part.topic}: {len(cuts)} pieces decoded into {into}"):
-            decode = _decoder(decoding, folder, cuts, gtids, placed=tables is not None)
-            records = read_pieces(spark, job.kafka, one.part, cuts)
-            # To sort in Spark would decode everything twice: it looks first where to cut.
-            found = records.mapInArrow(decode, "piece int, outcome string").collect()
-            told = {row.piece: row.outcome for row in found}
-            for piece in sorted(told):
-                outcome = Outcome.from_json(told[piece])
-                outcome.tell(job.faults, one.part.topic)
-                whole.add(outcome)
-        if tables is not None:
-            with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
-                # What lies before the first record may need what lies before the slice, or is no longer held:
-                # the head of a transaction, or the format description of a log.
-                start = whole.first_offset if cuts[0].start else 0
-                part = Slice(cuts[-1].end if start is None else start, cuts[-1].end, whole.unfinished)
-                stage(tables, part, into, folder, whole.files)
-            job.remove(f"{folder.removeprefix(job.folder)}/{into}".lstrip("/"))
+    if not pieces:
+        return whole
+    folder = f"{job.folder}/{one.source}" if len(job.inputs) > 1 else job.folder
+    placed = tables is not None
+
+    def begin(number: int, piece: Piece, prepared: Iterable[Sequence[Record]]) -> PieceWriter:
+        writer = PieceWriter(decoding, folder, f"{number:05}", gtids, placed=placed)
+        described = [] if piece.described is None else [[piece.described]]
+        for before in chain(described, prepared):
+            writer.begin(before)
+        return writer
+
+    def decode(pieces: Mapping[int, Piece]) -> dict[int, Outcome]:
+        numbers = list(pieces)
+        # To sort in Spark would decode everything twice: it looks first where to cut.
+        found = over_pieces(job, one, list(pieces.values()), begin).collect()
+        return {numbers[row.piece]: Outcome.from_json(row.outcome) for row in found}
+
+    with job.step(f"{one.part.topic}: {len(pieces)} pieces decoded into {into}"):
+        outcomes = decode(dict(enumerate(pieces)))
+        again = _deciding(pieces, outcomes)
+        decided: set[tuple[int, int]] = set()
+        for at, outcome in (decode(again) if again else {}).items():
+            for file in outcomes[at].files:
+                job.remove(f"{folder}/{file.path}".removeprefix(f"{job.folder}/"))
+            outcomes[at] = outcome
+            decided |= {*again[at].prepared} - {*outcome.prepared}
+        for _, outcome in sorted(outcomes.items()):
+            outcome.tell(job.faults, one.part.topic)
+            whole.add(outcome)
+        whole.unfinished += sorted({*whole.prepared} - decided)
+    if tables is not None:
+        with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
+            # What lies before the first record may need what lies before the slice, or is no longer held:
+            # the head of a transaction, or the format description of a log.
+            start = whole.first_offset if pieces[0].start else 0
+            end = pieces[-1].end
+            part = Slice(end if start is None else start, end, whole.unfinished)
+            stage(tables, part, into, folder, whole.files)
+        job.remove(f"{folder.removeprefix(job.folder)}/{into}".lstrip("/"))
     return whole
+
+
+def _deciding(pieces: Sequence[Piece], outcomes: Mapping[int, Outcome]) -> dict[int, Piece]:
+    """Give, by number, the pieces that decide XA transactions which those before them have prepared."""
+    found: dict[int, Piece] = {}
+    prepared: list[tuple[int, int]] = []
+    for number, outcome in sorted(outcomes.items()):
+        if outcome.decided and prepared:
+            found[number] = replace(pieces[number], prepared=tuple(prepared))
+        prepared += outcome.prepared
+    return found
 
 
 def stage(tables: IcebergTables, part: Slice, into: str, folder: str, files: Iterable[WrittenFile]) -> None:
@@ -143,38 +171,6 @@ def _check_entry(value: bytes) -> None:
 
 def _check_version(value: bytes) -> None:
     Catalog(kept=None).restore(SchemaVersion.from_bytes(value))
-
-
-def _decoder(
-    decoding: Decoding, folder: str, pieces: list[Piece], gtids: Gtids | None, *, placed: bool
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make what executors do with the records of a Spark partition: those of one piece or of several."""
-
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")  # what the services would log is in the dead letters
-        number, writer = -1, None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            of = batch.column("piece")[0].as_py()
-            if writer is None or of != number:
-                if writer is not None:
-                    yield _told(number, writer)
-                number, writer = of, PieceWriter(decoding, folder, f"{of:05}", gtids, placed=placed)
-                described = pieces[of].described
-                if described is not None:
-                    writer.begin(described)
-            writer.take(records_of(batch))
-        if writer is not None:
-            yield _told(number, writer)
-
-    return decode
-
-
-def _told(piece: int, writer: PieceWriter) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {"piece": pa.array([piece], pa.int32()), "outcome": pa.array([writer.finish().to_json()])}
-    )
 
 
 def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
-from millrace.stage import Output, OutputRecord, Record, Target
+from millrace.stage import Output, OutputRecord, Record, Target, records_of_columns
 
 __all__ = ["Decoding", "RawDecoder", "Written"]
 
@@ -120,7 +120,7 @@ class _Kept:
         """Take records; give them with their numbers."""
         keys, values, offsets, headers = zip(*written, strict=True)
         numbers = range(self.end, self.end + len(written))
-        records = list(map(Record._make, zip(numbers, offsets, keys, values, headers, strict=True)))
+        records = records_of_columns(numbers, offsets, keys, values, headers)
         size = sum(map(len, values))
         place: list[Record] | int = records
         if self._held + size > self._held_bytes:
@@ -154,7 +154,7 @@ class _Kept:
         keys, values, offsets, headers = (column.to_pylist() for column in batch.columns)
         named = [one and [(each["name"], each["value"]) for each in one] for one in headers]
         numbers = range(first, first + len(keys))
-        return list(map(Record._make, zip(numbers, offsets, keys, values, named, strict=True)))
+        return records_of_columns(numbers, offsets, keys, values, named)
 
     def forget(self, before: int) -> None:
         """Let go of records that are not read again."""
@@ -259,26 +259,40 @@ class RawDecoder:
         """Events that were decoded of those taken."""
         return self._decoder.events - self._begun_with
 
-    def unfinished(self) -> list[tuple[int, int]]:
-        """Give first and last raw offset of each transaction that has begun, of those taken, and not ended.
+    def prepared(self) -> list[tuple[int, int]]:
+        """Give first and last raw offset of each XA transaction that is prepared, and not decided."""
+        pending = () if self._mapper is None else self._mapper.state().pending_xa
+        return self._raw_offsets([(xa.start, xa.end) for xa in pending])
 
-        That is the last one, and each XA transaction that is prepared. Without a row mapper there is none.
+    def unfinished(self) -> list[tuple[int, int]]:
+        """Give first and last raw offset of the transaction that has begun, of those taken, and not ended.
+
+        There is one at the most; without a row mapper there is none.
         """
         if self._mapper is None:
             return []
-        state = self._mapper.state()
-        begun = [(xa.start, xa.end) for xa in state.pending_xa]
-        begun += [(state.input_offset, self._events.end)] if state.input_offset < self._events.end else []
+        begun = self._mapper.state().input_offset
+        return self._raw_offsets([(begun, self._events.end)] if begun < self._events.end else [])
+
+    def _raw_offsets(self, events: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         return [
             (first.timestamp_ms, last.timestamp_ms)
-            for start, stop in begun
+            for start, stop in events
             for first in self._events.read(start, start + 1)
             for last in self._events.read(stop - 1, stop)
         ]
 
-    def begin(self, described: Record) -> None:
-        """Take the format description of the log at hand, which lies before the first record."""
-        for _ in self.take([described]):
+    @property
+    def decided_xa(self) -> int:
+        """Number of XA transactions that are decided, and prepared before what was taken."""
+        return 0 if self._mapper is None else self._mapper.unknown_xa
+
+    def begin(self, before: Sequence[Record]) -> None:
+        """Take what must be known of what lies before the first record.
+
+        That is the format description of the log at hand, and XA transactions that are prepared.
+        """
+        for _ in self.take(before):
             pass
         self.forget_counts()
 

@@ -105,7 +105,11 @@ class ParquetFiles:
         self._system.create_dir(path, recursive=True)
         name = f"{folder}/{self._name}-{len(self._written) + len(self._open)}.parquet"
         writer = pq.ParquetWriter(
-            f"{self._folder}/{name}", schema, filesystem=self._system, compression="zstd"
+            f"{self._folder}/{name}",
+            schema,
+            filesystem=self._system,
+            compression="zstd",
+            use_dictionary=_repeating(schema),
         )
         return f"{table}\0{name}", writer, schema
 

@@ -15,7 +15,7 @@ from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.registry import split_wire_format
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
-from millrace.stage import OutputRecord, Record
+from millrace.stage import OutputRecord, Record, records_of_columns
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile, days
@@ -61,6 +61,12 @@ class Outcome:
     unfinished: list[tuple[int, int]] = field(default_factory=list)
     """First and last raw offset of each transaction of which the piece has the begin and not the end."""
 
+    prepared: list[tuple[int, int]] = field(default_factory=list)
+    """The same of each XA transaction that is prepared, and not decided."""
+
+    decided: int = 0
+    """Number of XA transactions that are decided, and not known to be prepared."""
+
     snapshots: dict[str, int] = field(default_factory=dict)
     """Snapshots of tables of Iceberg, by name."""
 
@@ -75,6 +81,7 @@ class Outcome:
         values = json.loads(text)
         values["files"] = [WrittenFile(**one) for one in values["files"]]
         values["counters"] = Counter(values["counters"])
+        values["prepared"] = [(first, last) for first, last in values["prepared"]]
         return cls(**values)
 
     def tell(self, faults: Faults, topic: str) -> None:
@@ -92,6 +99,7 @@ class Outcome:
         self.counters += other.counters
         self.dead_letters += other.dead_letters
         self.unfinished += other.unfinished
+        self.prepared += other.prepared
         if other.first_offset is not None:
             self._begin_at(other.first_offset)
 
@@ -109,9 +117,9 @@ def records_of(batch: pa.RecordBatch) -> list[Record]:
     offsets, keys, values = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
     headers = batch.column("headers")
     if headers.null_count == len(headers):
-        return list(map(Record._make, zip(offsets, offsets, keys, values, repeat(None))))
+        return records_of_columns(offsets, offsets, keys, values, repeat(None))
     named = [one and [(each["key"], each["value"]) for each in one] for one in headers.to_pylist()]
-    return list(map(Record._make, zip(offsets, offsets, keys, values, named, strict=True)))
+    return records_of_columns(offsets, offsets, keys, values, named)
 
 
 class _Waiting:
@@ -170,13 +178,13 @@ class PieceWriter:
         topics = self._decoder.topics
         self._kinds = {topics.events: "events", topics.transactions: "transactions", topics.ddl: "ddl"}
 
-    def begin(self, described: Record) -> None:
-        """Take the format description that lies before the piece."""
-        self._decoder.begin(described)
+    def begin(self, before: Sequence[Record]) -> None:
+        """Take what must be known of what lies before the piece: see :meth:`RawDecoder.begin`."""
+        self._decoder.begin(before)
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records."""
-        self._outcome.raw_bytes += sum([len(record[3] or b"") for record in records])
+        self._outcome.raw_bytes += sum([len(record[3]) for record in records if record[3]])
         for written in self._decoder.take(records):
             for (topic, _), made in written.items():
                 if topic == self._decoder.topics.deadletter:
@@ -198,6 +206,7 @@ class PieceWriter:
         outcome.files = list(self._files.close())
         outcome.counters += self._decoder.counters
         outcome.unfinished = self._decoder.unfinished()
+        outcome.prepared, outcome.decided = self._decoder.prepared(), self._decoder.decided_xa
         if self._dead_letters:
             outcome.counters["dead_letters"] = len(self._dead_letters)
         return outcome
@@ -205,13 +214,11 @@ class PieceWriter:
     # -- rows -----------------------------------------------------------------------------------------
 
     def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        values = [record[1] or b"" for record in records]
+        keys, found_values, offsets, _ = zip(*records, strict=True)
+        values = [value or b"" for value in found_values] if None in found_values else found_values
         prefixes = [value[:_PREFIX] for value in values]
         if self._placed and topic not in self._kinds:
-            prefixes = [
-                one + (record[0] or b"")[:_PREFIX] for one, record in zip(prefixes, records, strict=True)
-            ]
-        offsets = [record[2] for record in records]
+            prefixes = [one + (key or b"")[:_PREFIX] for one, key in zip(prefixes, keys, strict=True)]
         self._outcome.made_of(offsets)
         found = sorted(set(prefixes))
         for prefix in found:
@@ -239,8 +246,8 @@ class PieceWriter:
         table = f"rows/{name}/schema={fingerprint}"
         return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", 1), key_names)
 
-    def _wait(self, waiting: _Waiting, values: list[bytes], offsets: list[int]) -> None:
-        size = sum([len(value) for value in values])
+    def _wait(self, waiting: _Waiting, values: Sequence[bytes], offsets: Sequence[int]) -> None:
+        size = sum(map(len, values))
         waiting.values += values
         waiting.offsets += offsets
         waiting.size += size

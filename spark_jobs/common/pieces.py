@@ -74,13 +74,15 @@ _PACKED: Final = f"{EventType.QUERY_COMPRESSED_EVENT:02X}"
 class Piece:
     """A part of the raw topic that is decoded by itself; ``described`` has the format description for it.
 
-    Where it begins within a transaction, ``before`` has those records of it that must be known.
+    Where it begins within a transaction, ``before`` has those records of it that must be known. ``prepared``
+    are the XA transactions that the piece may decide, each by the offsets of its first and last record.
     """
 
     start: int
     end: int
     described: Record | None = None
     before: tuple[Record, ...] = ()
+    prepared: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

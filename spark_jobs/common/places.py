@@ -58,10 +58,12 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def remove(spark: SparkSession, path: str) -> None:
-    """Remove a folder and what is in it."""
-    folder = local_path(path)
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove a file, or a folder and what is in it."""
+    local = local_path(path)
+    if local is not None:
+        if local.is_file():
+            local.unlink()
+        shutil.rmtree(local, ignore_errors=True)
         return
     system, place = _system_of(spark, path)
     system.delete(place, True)

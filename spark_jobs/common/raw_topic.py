@@ -8,23 +8,34 @@ Spark's source of Kafka would take each record through the JVM, which costs more
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from millrace.binlog.grammar import Role
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.kafka.input import InputReader, committed_batches
+from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Record
-from spark_jobs.common.pieces import Piece, is_whole
+from millrace.stage import Record, records_of_columns
+from spark_jobs.common.outcome import Outcome, records_of
+from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, is_whole, read_pieces
 
-__all__ = ["CarriedSettings", "Walk", "find_pieces", "read_piece"]
+if TYPE_CHECKING:
+    from spark_jobs.common.job import Input, Job
+
+__all__ = ["CarriedSettings", "PieceTaker", "Walk", "cut_input", "find_pieces", "over_pieces", "read_piece"]
 
 _GROUP: Final = "millrace-job"
+_OFFSETS_PER_PIECE: Final = 200_000
+_PIECE_BYTES: Final = 64 << 20
 _BATCH: Final = 500
 _LOOKED_AT: Final = 200_000
 """Offsets that are looked at for a place to cut, beyond where a cut is wanted."""
@@ -42,6 +53,23 @@ _STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTA
 _TYPE_AT: Final = 4
 _TABLE_ID: Final = slice(19, 25)
 _MOST_TABLES: Final = 1000
+_TOLD: Final = "piece int, outcome string"
+
+
+class PieceTaker(Protocol):
+    """Takes the records of a piece, in an executor, and says in the end what came of them."""
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Take the next records."""
+
+    def finish(self) -> Outcome:
+        """Write what is left to write."""
+
+
+_Begin = Callable[[int, Piece, Iterable[Sequence[Record]]], PieceTaker]
+"""Is given the number of a piece, the piece, and the records of the XA transactions that it may decide."""
+
+_OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +100,92 @@ def read_piece(carried: CarriedSettings, topic: str, piece: Piece) -> Iterator[l
     """Give the committed records of a piece in batches, with their offsets in place of timestamps."""
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         for batch in committed_batches(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
-            yield [
-                Record(offset, offset, key, value, headers or None)
-                for offset, _, key, value, headers in batch
-            ]
+            offsets, _, keys, values, headers = zip(*batch, strict=True)
+            yield records_of_columns(offsets, offsets, keys, values, headers)
+
+
+def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bool) -> list[Piece]:
+    """Cut what a job reads of a source into about ``number`` pieces, by default by size.
+
+    As many as keep all cores at work to the end, and no more than a plan should have. With ``within`` a
+    transaction that is larger than a piece is cut too. Where some of the source is archived, the cuts are
+    found in a pass over the heads of its events, and none is within an XA transaction.
+    """
+    least = 2 * job.spark.sparkContext.defaultParallelism
+    if one.part.archive is not None:
+        return cut(job.spark, job.kafka, one.part, one.first, number, _PIECE_BYTES, least_number=least)
+    if number is None:
+        number = min(max(least, one.part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
+    (offsets,) = one.part.offsets.values()
+    return find_pieces(job.settings.kafka, one.part.topic, offsets, one.first, number, within=within)
+
+
+def over_pieces(job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin) -> DataFrame:
+    """Let executors take the records of each piece: its number, and the outcome as JSON."""
+    if one.part.archive is not None:
+        records = read_pieces(job.spark, job.kafka, one.part, pieces)
+        return records.mapInArrow(_archived_pieces(pieces, begin), _TOLD)
+    read = _topic_pieces(CarriedSettings.of(job.settings.kafka), one.part.topic, pieces, begin)
+    return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _TOLD)
+
+
+def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
+    """Make what executors do with the numbers of pieces."""
+
+    def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure_logging("CRITICAL")  # what the services would log is in the dead letters
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                piece = pieces[number]
+                ranges = (read_piece(kafka, topic, Piece(first, last + 1)) for first, last in piece.prepared)
+                taker = begin(number, piece, chain.from_iterable(ranges))
+                for records in read_piece(kafka, topic, piece):
+                    taker.take(records)
+                yield _told(number, taker)
+
+    return take
+
+
+def _archived_pieces(pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
+    """Make what executors do with the records of a Spark partition: those of one piece or of several."""
+
+    def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure_logging("CRITICAL")
+        number, taker = -1, None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            of = batch.column("piece")[0].as_py()
+            if taker is None or of != number:
+                if taker is not None:
+                    yield _told(number, taker)
+                number, taker = of, begin(of, pieces[of], ())
+            taker.take(records_of(batch))
+        if taker is not None:
+            yield _told(number, taker)
+
+    return take
+
+
+def _told(piece: int, taker: PieceTaker) -> pa.RecordBatch:
+    told = taker.finish().to_json()
+    return pa.RecordBatch.from_pydict({"piece": pa.array([piece], pa.int32()), "outcome": [told]})
 
 
 def find_pieces(
-    settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int, number: int
+    settings: KafkaSettings,
+    topic: str,
+    offsets: tuple[int, int],
+    first: int,
+    number: int,
+    *,
+    within: bool = True,
 ) -> list[Piece]:
     """Cut a slice of a raw topic, whose first offset is ``first``, into about ``number`` pieces.
 
     Of a slice that begins later than the topic what comes before the first place where a transaction begins
-    is left out, if that is near.
+    is left out, if that is near. Without ``within`` no transaction is cut, but for an XA transaction between
+    where it is prepared and where it is decided.
     """
     start, end = offsets
     if start >= end:
@@ -100,13 +201,13 @@ def find_pieces(
             if at <= places[-1] or at in inside:
                 continue
             place = search.place(at, until)
-            if place is None:
+            if place is None and within:
                 # A transaction that is larger than a piece: it is looked through from where it begins.
                 before = max(one for one in places if one not in inside)
                 found = search.inside(before, [one for one in wanted if one >= at])
                 inside.update(found)
                 places += found
-            elif places[-1] < place < end:
+            elif place is not None and places[-1] < place < end:
                 places.append(place)
         return [
             Piece(at, until, None if at == first else search.described(at), inside.get(at, ()))

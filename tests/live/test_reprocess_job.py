@@ -155,6 +155,10 @@ def test_rows_are_those_that_were_published(
     for table, rows in published.items():
         assert found[table] == sorted(rows, key=_place), table
     assert not outcome.dead_letters
+    left = {
+        str(file.relative_to(runs.folder / "latest")) for file in (runs.folder / "latest").rglob("*.parquet")
+    }
+    assert left == {file.path for file in outcome.files}, "what was decoded again is there twice"
     assert len({file.path.rpartition("/")[2][:5] for file in outcome.files}) <= pieces
     assert pieces == 1 or len({file.path.rpartition("/")[2][:5] for file in outcome.files}) > 1
 
@@ -205,7 +209,7 @@ def test_an_archive_is_read_as_the_topic_is(
     append(replace(job, run="run-second"), rest, str(tmp_path), before)
     whole = runs.job(archive=str(tmp_path))
     assert whole.inputs[0].part.archive is not None
-    of_topic, of_archive = count_pieces(job, runs.spark), count_pieces(whole, runs.spark)
+    of_topic, of_archive = count_pieces(job), count_pieces(whole)
     assert (of_archive.outcome.events, of_archive.outcome.raw_bytes) == (
         of_topic.outcome.events, of_topic.outcome.raw_bytes,
     )  # fmt: skip

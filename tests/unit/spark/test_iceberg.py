@@ -100,7 +100,7 @@ def placed_rows(
     writer = PieceWriter(Decoding(SOURCE, True, 0, schemas=history), str(folder), "0", placed=True)
     described = [one for one in records[: part.start] if code_of(one) in _DESCRIBES]
     if described:
-        writer.begin(described[-1])
+        writer.begin(described[-1:])
     if part.start < part.end:
         writer.take(records[part.start : part.end])
     outcome = writer.finish()
@@ -111,7 +111,8 @@ def placed_rows(
         for row in pq.ParquetFile(folder / file.path).read().to_pylist()
     ]
     start = outcome.first_offset if part.start else 0
-    return sorted(found, key=order), Slice(part.end if start is None else start, part.end, outcome.unfinished)
+    begun = [*outcome.unfinished, *outcome.prepared]
+    return sorted(found, key=order), Slice(part.end if start is None else start, part.end, begun)
 
 
 def order(row: tuple[str, Any]) -> tuple[int, ...]:
