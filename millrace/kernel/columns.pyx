@@ -43,41 +43,69 @@ cdef struct Node:
     Py_ssize_t end  # of the nodes inside this one, which follow it
     Py_ssize_t count
     Py_ssize_t nulls
-    Output valid  # a byte per value
+    Py_ssize_t owed  # of the count, those at the end that are null and not written yet
+    Output valid  # a byte per value, as far as the last null that is written
     Output values
     Output offsets
 
 
-cdef bint put_offset(Node* node, Py_ssize_t offset) noexcept nogil:
-    cdef int32_t number = <int32_t>offset
-    return offset <= MOST_BYTES and put(&node.offsets, <const uint8_t*>&number, 4) == 0
+cdef bint put_offsets(Node* node, Py_ssize_t offset, Py_ssize_t times) noexcept nogil:
+    cdef int32_t* into
+    cdef Py_ssize_t index
+    if offset > MOST_BYTES:
+        return False
+    into = <int32_t*>room(&node.offsets, 4 * times)
+    if into == NULL:
+        return False
+    for index in range(times):
+        into[index] = <int32_t>offset
+    return True
 
 
-cdef bint put_nothing(Node* nodes, Py_ssize_t index, bint null) noexcept nogil:
-    """Append a null, or inside of one what stands where nothing is."""
+cdef inline void owe(Node* node, Py_ssize_t number) noexcept nogil:
+    """Count nulls, or inside of them what stands where nothing is."""
+    node.count += number
+    node.owed += number
+    if node.branch == OPTIONAL:
+        node.nulls += number
+
+
+cdef bint put_valid(Node* node, Py_ssize_t until, uint8_t flag) noexcept nogil:
+    cdef Py_ssize_t number = until - node.valid.size
+    cdef uint8_t* into
+    if number == 0:
+        return True
+    into = room(&node.valid, number)
+    if into == NULL:
+        return False
+    memset(into, flag, number)
+    return True
+
+
+cdef bint settle(Node* nodes, Py_ssize_t index) noexcept nogil:
+    """Write the nulls that are owed; those inside a record are owed in turn."""
     cdef Node* node = &nodes[index]
+    cdef Py_ssize_t number = node.owed
     cdef Py_ssize_t child
     cdef uint8_t* into
-    node.count += 1
+    node.owed = 0
     if node.branch == OPTIONAL:
-        node.nulls += null
-        if put_byte(&node.valid, not null) != 0:
+        if not put_valid(node, node.count - number, 1) or not put_valid(node, node.count, 0):
             return False
     if node.kind == KIND_BYTES:
-        return put_offset(node, node.values.size)
+        return put_offsets(node, node.values.size, number)
     if node.kind == KIND_ARRAY:
-        return put_offset(node, nodes[index + 1].count)
+        return put_offsets(node, nodes[index + 1].count, number)
     if node.kind == KIND_RECORD:
         child = index + 1
         while child < node.end:
-            if not put_nothing(nodes, child, True):
-                return False
+            owe(&nodes[child], number)
             child = nodes[child].end
         return True
-    into = room(&node.values, node.width)
+    into = room(&node.values, node.width * number)
     if into == NULL:
         return False
-    memset(into, 0, node.width)
+    memset(into, 0, node.width * number)
     return True
 
 
@@ -112,7 +140,7 @@ cdef bint read_items(Node* nodes, Py_ssize_t index, Source* source, int level) n
             if not read_value(nodes, index + 1, source, level + 1):
                 return False
         number = read_long(source)
-    return not source.bad and put_offset(&nodes[index], nodes[index + 1].count)
+    return not source.bad and put_offsets(&nodes[index], nodes[index + 1].count, 1)
 
 
 cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, int level) noexcept nogil:
@@ -127,34 +155,37 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, int level) n
             if number != node.branch:
                 return False
         elif number == 0:
-            return not source.bad and put_nothing(nodes, index, True)
-        elif number != 1 or put_byte(&node.valid, 1) != 0:
+            owe(node, 1)
+            return not source.bad
+        elif number != 1:
             return False
+    if node.owed and not settle(nodes, index):
+        return False
     node.count += 1
     if node.kind == KIND_LONG:
         number = read_long(source)
         return not source.bad and put(&node.values, <const uint8_t*>&number, 8) == 0
-    if node.kind == KIND_INT:
+    elif node.kind == KIND_INT:
         number = read_long(source)
         small = <int32_t>number
         return not source.bad and small == number and put(&node.values, <const uint8_t*>&small, 4) == 0
-    if node.kind == KIND_BOOLEAN:
+    elif node.kind == KIND_BOOLEAN:
         small = read_flag(source)
         return not source.bad and put_byte(&node.values, <uint8_t>small) == 0
-    if node.kind == KIND_FLOAT or node.kind == KIND_DOUBLE:
+    elif node.kind == KIND_FLOAT or node.kind == KIND_DOUBLE:
         at = skip(source, node.width)
         return not source.bad and put(&node.values, source.data + at, node.width) == 0
-    if node.kind == KIND_BYTES:
+    elif node.kind == KIND_BYTES:
         number = read_long(source)
         at = skip(source, number)
         if source.bad or put(&node.values, source.data + at, number) != 0:
             return False
-        return put_offset(node, node.values.size)
-    if node.kind == KIND_DECIMAL:
+        return put_offsets(node, node.values.size, 1)
+    elif node.kind == KIND_DECIMAL:
         return read_decimal(node, source)
-    if level >= LEVELS:
+    elif level >= LEVELS:
         return False
-    if node.kind == KIND_ARRAY:
+    elif node.kind == KIND_ARRAY:
         return read_items(nodes, index, source, level)
     child = index + 1
     while child < node.end:
@@ -225,8 +256,9 @@ cdef class ColumnReader:
         cdef Node* node
         for index in range(self.size):
             node = &self.nodes[index]
-            node.count = node.nulls = node.valid.size = node.values.size = node.offsets.size = 0
-            if node.kind in (KIND_BYTES, KIND_ARRAY) and not put_offset(node, 0):
+            node.count = node.nulls = node.owed = 0
+            node.valid.size = node.values.size = node.offsets.size = 0
+            if node.kind in (KIND_BYTES, KIND_ARRAY) and not put_offsets(node, 0, 1):
                 raise MemoryError
         return 0
 
@@ -250,6 +282,10 @@ cdef class ColumnReader:
             found = []
             for index in range(self.size):
                 node = &self.nodes[index]
+                if node.owed and not settle(self.nodes, index):
+                    raise MemoryError
+                if node.nulls and not put_valid(node, node.count, 1):
+                    raise MemoryError
                 found.append(
                     (
                         node.count,
