@@ -27,7 +27,7 @@ The role of an event type is said at its declaration. Some roles depend on what 
 events, the reader's of bytes, and the kernel, which is given the table.
 """
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from typing import Final
 
 __all__ = ["GTIDS", "SILENT", "TRANSITIONS", "Effect", "Mode", "Role"]
@@ -95,8 +95,11 @@ class Mode(IntEnum):
     """One lasts to its end."""
 
 
-class Effect(IntFlag):
-    """What an event does; beside the mode that follows, in the lowest two bits."""
+class Effect(IntEnum):
+    """What an event does, a bit each; beside the mode that follows, in the lowest two bits.
+
+    Plain numbers, since the operators of an IntFlag take longer than all else that a tracker does.
+    """
 
     COUNTS = 4
     """It belongs to a group."""

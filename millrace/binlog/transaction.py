@@ -169,9 +169,11 @@ class TransactionTracker:
         self._transaction, self._ordinal, self._mode, self._xid = None, 0, Mode.NONE, None
 
 
-_MODE: Final = max(Mode)
+_MODE: Final = int(max(Mode))
 _NAMING_XID: Final = frozenset({*GTIDS, Role.BEGIN})
 """Roles of events that may say which XA transaction it is."""
+
+_STANDALONE: Final = MariadbGtidFlag.STANDALONE.value
 
 _Reading = tuple[Role, TransactionEnd, str | None, Statement | None]
 """The role that an event turns out to have, how it ends a transaction, its XID, what a QUERY says."""
@@ -188,7 +190,7 @@ def _reading(header: EventHeader, event: Event) -> _Reading:
         case MariadbGtidEvent():
             of = event.xid
             xid = None if of is None else xid_text(of.format_id, of.gtrid, of.bqual)
-            standalone = event.flags2 & MariadbGtidFlag.STANDALONE
+            standalone = event.flags2 & _STANDALONE
             return (Role.GTID if standalone else role), TransactionEnd.COMMIT, xid, None
         case XaPrepareLogEvent() if not event.one_phase:
             xid = xid_text(event.format_id, event.gtrid, event.bqual)

@@ -11,7 +11,7 @@ What the images hold is said by the table map: see :mod:`millrace.binlog.row_ima
 
 from collections.abc import Callable
 from enum import Enum
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from millrace.binlog.declaration import Event, abstract_event, body, event, post_header
 from millrace.binlog.errors import EncodeError, InvalidValueError
@@ -55,6 +55,8 @@ __all__ = [
     "WriteRowsEvent",
     "WriteRowsEventV1",
 ]
+
+_STMT_END_F: Final = RowsFlag.STMT_END_F.value
 
 
 @event(EventType.TABLE_MAP_EVENT, role=Role.SETTING, post_header_lengths=(6, 8))
@@ -190,7 +192,7 @@ class RowsEvent(Event):
     @property
     def ends_statement(self) -> bool:
         """True on the last rows event of a statement, which ends the table maps as well."""
-        return bool(self.flags & RowsFlag.STMT_END_F)
+        return bool(self.flags & _STMT_END_F)
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
