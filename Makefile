@@ -18,7 +18,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-slow test-servers chaos fuzz lint types fmt bench bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
+.PHONY: help demo check test test-slow test-servers chaos fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -72,6 +72,9 @@ bench-latency: $(KERNEL) ## Measure how long a row takes from INSERT to a consum
 
 bench-snapshot: $(KERNEL) ## Measure a snapshot of a large table; ARGS="--rows 500000" and the like
 	@exec $(BIN)/python -m benchmarks.snapshot $(ARGS)
+
+bench-jobs: $(KERNEL) ## Measure the Spark jobs over large topics; ARGS="--scale 0.3,0.1 --cores 2" and the like
+	@exec $(BIN)/python -m benchmarks.jobs $(ARGS)
 
 bench-peers: $(PEERS) ## Measure the pipeline beside Debezium in Kafka Connect; ARGS="--scale 0.05 --inputs A" and the like
 	@exec $(BIN)/python -m benchmarks.peers $(ARGS)

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CpuTime", "ProcessCost", "cpu_time", "machine", "process_cost"]
+__all__ = ["CpuTime", "ProcessCost", "cpu_time", "disturbance", "machine", "process_cost"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_LITTLE_CORES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ def cpu_time() -> CpuTime:
         int(ticks) / _TICKS_PER_S for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )
     return CpuTime(user + nice + system, steal)
+
+
+def disturbance(others: CpuTime, seconds: float) -> str:
+    """Say what else used the machine in a time, if it was more than a little."""
+    used, stolen = others.used_s / seconds, others.stolen_s / seconds
+    if max(used, stolen) < _LITTLE_CORES:
+        return ""
+    return (
+        f"other programs used {used:.2f} cores and the host took {stolen:.2f}, of {os.cpu_count()}: "
+        "measure again on a quiet machine"
+    )
 
 
 def process_cost(pid: int) -> ProcessCost:

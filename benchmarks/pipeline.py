@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.machine import CpuTime, ProcessCost, cpu_time, process_cost
+from benchmarks.machine import CpuTime, ProcessCost, cpu_time, disturbance, process_cost
 from millrace.local import LocalStack
 from millrace.local.processes import Process, reserve_port
 
@@ -25,7 +25,6 @@ FORMS = {"services": SERVICES, "run": ("run",)}
 _EVENTS = re.compile(r"^millrace_reader_events_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 _ROWS = re.compile(r"^millrace_rowmapper_rows_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 _POLL_S = 0.1
-_LITTLE_CORES = 0.1
 _READY_WITHIN_S = 120
 _GIVE_UP_S = 7200
 
@@ -64,13 +63,7 @@ class PipelineResult:
     @property
     def disturbance(self) -> str:
         """Say what else used the machine, if it was more than a little."""
-        others, stolen = self.others.used_s / self.seconds, self.others.stolen_s / self.seconds
-        if max(others, stolen) < _LITTLE_CORES:
-            return ""
-        return (
-            f"other programs used {others:.2f} cores and the host took {stolen:.2f}, of {os.cpu_count()}: "
-            "measure again on a quiet machine"
-        )
+        return disturbance(self.others, self.seconds)
 
 
 def median_result(results: Sequence[PipelineResult]) -> PipelineResult:
