@@ -13,33 +13,42 @@ pieces lie. For Iceberg these files are staged: Spark appends them to tables
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import click
 from pyspark.sql import SparkSession
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.events import EventRecord
 from millrace.avro.schema_version import SchemaVersion
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
-from millrace.contract import Topics
+from millrace.contract import SourcePosition, Topics
+from millrace.ddl import State
 from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
-from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import read_each
 from spark_jobs.common.files import WrittenFile
 from spark_jobs.common.iceberg import EVENTS, IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
-from spark_jobs.common.pieces import MOST_PIECES, Piece
+from spark_jobs.common.pieces import MOST_PIECES, Piece, defining_records
 from spark_jobs.common.raw_topic import cut_input, over_pieces
 from spark_jobs.common.report import Bytes, Report
 
 __all__ = ["main"]
+
+_BEGINNING: Final = SourcePosition(-1, "", 0)
+"""Before all logs."""
+
+Definitions = Mapping[tuple[str, str], State]
 
 
 def reprocess(  # noqa: PLR0917 - the options of the command
@@ -49,14 +58,18 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     pieces: int | None,
     gtids: Gtids | None,
     catalog: str | None = None,
+    given: Definitions | None = None,
 ) -> dict[str, Outcome]:
-    """Decode the raw events of each source into files or tables of a catalog; return what came of it."""
+    """Decode the raw events of each source into files or tables of a catalog; return what came of it.
+
+    With definitions that are ``given`` the schema history is made again, of them and of all statements.
+    """
     tables = {} if catalog is None else {
         one.source: IcebergTables(spark, catalog, one.source, job.run) for one in job.inputs
     }  # fmt: skip
     try:
         outcomes = {
-            one.source: _reprocess(job, one, into, pieces, gtids, tables.get(one.source))
+            one.source: _reprocess(job, one, into, pieces, gtids, tables.get(one.source), given)
             for one in job.inputs
         }
         for source, of_source in tables.items():
@@ -75,15 +88,21 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     number: int | None,
     gtids: Gtids | None,
     tables: IcebergTables | None,
+    given: Definitions | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
         pieces = cut_input(job, one, number, within=False)
+    catalog = _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else []
+    schemas = _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else []
+    if given is not None:
+        with job.step(f"{one.part.topic}: statements applied to the definitions that are given"):
+            schemas = _history(job, one, catalog, schemas, given)
     decoding = Decoding(
         one.source,
         into == "rows",
         int(time.time() * 1000),
-        _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else (),
-        _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else (),
+        catalog,
+        schemas,
         job.settings.rows.model_dump(),
         job.settings.topics.model_dump(),
     )
@@ -171,6 +190,55 @@ def _check_entry(value: bytes) -> None:
 
 def _check_version(value: bytes) -> None:
     Catalog(kept=None).restore(SchemaVersion.from_bytes(value))
+
+
+def _history(
+    job: Job,
+    one: Input,
+    catalog: Iterable[bytes],
+    schemas: Iterable[bytes],
+    given: Definitions,
+) -> list[bytes]:
+    """Make the schema history again: what is given holds at the beginning, then each statement of the topic.
+
+    Of the history that is there what is older than the topic stays, but for the tables that are given.
+    """
+    known = Catalog(kept=None)
+    for value in catalog:
+        known.add(CatalogEntry.from_bytes(value))
+    spelled = str.lower if known.lower_case_names else str
+    tables = {(spelled(database), spelled(table)) for database, table in given}
+    stored = [
+        version
+        for version in map(SchemaVersion.from_bytes, schemas)
+        if (spelled(version.database), spelled(version.table)) not in tables
+    ]
+    ((_, end),) = one.part.offsets.values()
+    events = _events(one.source, defining_records(job.spark, job.kafka, one.part.between(one.first, end)))
+    first = next(events, None)
+    versions = [
+        SchemaVersion(database, table, *_BEGINNING, state) for (database, table), state in given.items()
+    ]
+    versions += [version for version in stored if first is None or _order(version) < _order(first)]
+    for version in versions:
+        known.restore(version)
+    statements = DefiningStatements(known)
+    for event in events if first is None else chain([first], events):
+        versions += statements.take(event)
+    return [version.to_bytes() for version in versions]
+
+
+def _events(source: str, records: Iterable[Record]) -> Iterator[EventRecord]:
+    """Decode raw records."""
+    decoder = RawDecoder(Decoding(source, into_rows=False, now_ms=0))
+    for record in records:
+        for written in decoder.take([record]):
+            for _, value, *_ in written.get((decoder.topics.events, 0), ()):
+                yield decoder.read_event(value or b"")
+
+
+def _order(at: SchemaVersion | EventRecord) -> tuple[int, int, int]:
+    return SourcePosition(at.epoch, at.log_file, at.position).order()
 
 
 def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:
@@ -263,6 +331,14 @@ def _gtids(text: str | None) -> Gtids | None:
     "gtid_slave_pos is.",
 )
 @click.option(
+    "--definitions",
+    "script",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.sql",
+    help="CREATE DATABASE and CREATE TABLE as of the first raw event, as mysqldump --no-data writes them: "
+    "the schema history is made again for this run, of these and of all statements of the log.",
+)
+@click.option(
     "--pieces",
     type=click.IntRange(1, MOST_PIECES),
     help="How many pieces to decode at the same time or one after the other; by default by size.",
@@ -288,19 +364,25 @@ def main(  # noqa: PLR0917 - click calls it by names
     spark: SparkSession,
     into: Literal["rows", "events"],
     gtids: str | None,
+    script: Path | None,
     pieces: int | None,
     table_format: str,
     catalog: str | None,
     warehouse: str | None,
 ) -> None:
     """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
+    given = None
+    if script is not None:
+        if into == "events" or len(job.inputs) > 1:
+            raise SettingsError(["--definitions goes with --into rows and one --source"])
+        given = read_definitions(script)
     opened = None
     if table_format == "iceberg":
         _check(job.settings, gtids, catalog, warehouse)
         opened = open_catalog(spark, catalog, warehouse or f"{job.folder.rpartition('/')[0]}/warehouse")
     elif catalog or warehouse:
         raise SettingsError(["--catalog and --warehouse go with --format iceberg"])
-    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids), opened)
+    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids), opened, given)
     job.finish(summary(outcomes), report(job, outcomes))
 
 

@@ -20,10 +20,11 @@ from millrace.cli.frame import (
     topic_options,
 )
 from millrace.contract import SourcePosition, Topics
-from millrace.ddl import State, Unknown, definitions
+from millrace.ddl import Unknown
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.catalog import Catalog, Found
+from millrace.rowmapper.definitions import read_definitions
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
@@ -120,7 +121,7 @@ def rebuild(
         )
         topics = Topics(settings.source)
         check_topics(settings, topics.catalog, topics.schemas, topics.events, topics.state)
-        given = {} if script is None else _given(script)
+        given = {} if script is None else read_definitions(script)
         click.echo("taking over from the row mapper: one that runs ends with code 6")
         kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
         with (
@@ -141,22 +142,6 @@ def rebuild(
                     click.confirm(f"Write these {len(found):,} definitions?", abort=True)
                 history.write(settings, producer, state, [each.version for each in found])
         click.echo("done; start the row mapper, and redrive what waits with 'millrace deadletter redrive'")
-
-
-def _given(script: Path) -> dict[tuple[str, str], State]:
-    """Read definitions; raise UserError where there are none, or one is not understood."""
-    try:
-        found = definitions(script.read_text("utf-8"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{script} is not in UTF-8: {error}", ExitCode.SETTINGS) from error
-    for (database, table), state in found.items():
-        if isinstance(state, Unknown) or not database:
-            name = f"{database}.{table}".strip(".")
-            reason = state.reason if isinstance(state, Unknown) else "USE is missing before it"
-            raise UserError(f"{script}: the definition of {name} cannot be told: {reason}", ExitCode.SETTINGS)
-    if not found:
-        raise UserError(f"{script} has neither CREATE TABLE nor CREATE DATABASE", ExitCode.SETTINGS)
-    return found
 
 
 def _summary(found: Sequence[Correction]) -> Iterator[str]:

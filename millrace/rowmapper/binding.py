@@ -378,8 +378,8 @@ class Binder:
         return bound, not any(found.later for found in since)
 
     def _tells_all(self, bound: BoundTable) -> bool:
-        """Tell whether a table map says all of its columns that is needed; it never says their defaults."""
-        return bound.table.schema_source == "table_map" and self._avro.column_attributes == "none"
+        """Tell whether a table map says all of its columns that is needed."""
+        return bound.table.schema_source == "table_map" and not self._avro.only_in_history
 
     def bind(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> BoundTable:
         """Return the table of a table map; raises BinlogError where it cannot be bound.

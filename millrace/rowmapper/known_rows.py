@@ -21,7 +21,7 @@ fallen behind, the events between are learnt again (:attr:`Publisher.learn_only`
 
 import hashlib
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -33,7 +33,17 @@ from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog.table import ResolvedTable, TableDefinition
 
-__all__ = ["LARGEST", "Image", "KnownRows", "Name", "RowLayout", "RowStore", "Run", "ValueTooLargeError"]
+__all__ = [
+    "LARGEST",
+    "Image",
+    "KnownRows",
+    "Name",
+    "ReplayedRows",
+    "RowLayout",
+    "RowStore",
+    "Run",
+    "ValueTooLargeError",
+]
 
 Name = tuple[str, str]
 """Database and table, as the log has them."""
@@ -151,6 +161,17 @@ class RowLayout:
         if position > len(data):
             raise TruncatedError(f"a row image reaches past the end of its {len(data)} bytes")
         return image, position
+
+    def whole(self, rows: bytes) -> Iterator[Image]:
+        """Cut images with all columns."""
+        position = 0
+        while position < len(rows):
+            image, position = self.cut(self.all_ordinals, rows, position)
+            yield image
+
+    def is_whole(self, image: Image) -> bool:
+        """Tell whether an image lacks generated columns alone."""
+        return all(piece is not ABSENT or ordinal in self.generated for ordinal, piece in enumerate(image))
 
     def diffs(self, data: bytes, position: int) -> tuple[list[int], int]:
         """Give the JSON columns of which a partial image has diffs alone, and where it starts."""
@@ -359,11 +380,20 @@ class KnownRows:
 
     def learn(self, layout: RowLayout, rows: bytes, wanted: Iterable[bool]) -> None:
         """Take in those whole rows, as of a snapshot, that are ``wanted``."""
-        position = 0
-        for each in wanted:
-            image, position = layout.cut(layout.all_ordinals, rows, position)
+        for image, each in zip(layout.whole(rows), wanted, strict=True):
             if each:
                 self._put(layout, image)
+
+    def learn_from(self, other: "KnownRows", layout: RowLayout, key: bytes) -> Image | None:
+        """Take in what another knows of a row at the same place of the log; None where it knows no more."""
+        mine, theirs = self.find(layout, key), other.find(layout, key)
+        if theirs is None:
+            return None
+        row = theirs if mine is None else _over(theirs, mine)
+        if mine is not None and _same(mine, row):
+            return None
+        self._put(layout, row)
+        return row
 
     def take(
         self,
@@ -448,19 +478,19 @@ class KnownRows:
         if key is None:
             self._open.forget(layout.name)  # of some row, who knows which, nothing is known any more
             return before, after
-        known = self._find(layout, key)
+        known = self.find(layout, key)
         if known is not None and layout.contradict(known, before):
             self.contradicted += 1
             known = None
         old = before if known is None else _over(known, before)
         if after is None:
-            self._open.put(layout.name, key, None)
+            self._note(layout.name, key, None)
             return old, None
         new = _over(_without(old, layout.generated), after) if tells_all else after
         learnt = _without(new, unknown)
         new_key = layout.key_of(learnt)
         if new_key != key:
-            self._open.put(layout.name, key, None)
+            self._note(layout.name, key, None)
         if new_key is not None or tells_all:
             self._put(layout, learnt)
         return old, new
@@ -470,9 +500,13 @@ class KnownRows:
         if key is None:
             self._open.forget(layout.name)
         else:
-            self._open.put(layout.name, key, layout.stored(image))
+            self._note(layout.name, key, layout.stored(image))
 
-    def _find(self, layout: RowLayout, key: bytes) -> Image | None:
+    def _note(self, name: Name, key: bytes, value: bytes | None) -> None:
+        self._open.put(name, key, value)
+
+    def find(self, layout: RowLayout, key: bytes) -> Image | None:
+        """Give what is known of a row; None where nothing is."""
         value = self._look_up(layout.name, key)
         return None if value is None else layout.restored(value)
 
@@ -484,6 +518,55 @@ class KnownRows:
             if name in layer.forgotten:
                 return None
         return self._store.get(name, key)
+
+
+class ReplayedRows(KnownRows):
+    """Rows of a snapshot, by key as :meth:`RowLayout.stored` has them, on which changes are made once more.
+
+    The changes are all since a place before the rows were read. So a row may show some of them already. One
+    that leaves the key as it is sets columns that this or a later change has set in the row as well, and what
+    none of them sets is as it was read. But a row that went to another key may have had its own to itself
+    before the row that was read: nothing of that is taken along.
+    """
+
+    def __init__(self, rows: Mapping[Name, Mapping[bytes, bytes]]) -> None:
+        super().__init__(_Rows(rows), lambda database, table: (database, table) in rows)
+        self._rows = rows
+
+    def _note(self, name: Name, key: bytes, value: bytes | None) -> None:
+        if key in self._rows[name]:
+            super()._note(name, key, value)
+
+    def _row(
+        self,
+        layout: RowLayout,
+        before: Image | None,
+        after: Image | None,
+        unknown: Iterable[int],
+        *,
+        tells_all: bool,
+    ) -> tuple[Image | None, Image | None]:
+        if before is not None and after is not None:
+            key = layout.key_of(before)
+            if key is not None and layout.key_of(_over(before, after)) != key:
+                self._note(layout.name, key, None)
+        return super()._row(layout, before, after, unknown, tells_all=tells_all)
+
+
+class _Rows:
+    """Rows in memory, as a store that is only read."""
+
+    def __init__(self, rows: Mapping[Name, Mapping[bytes, bytes]]) -> None:
+        self._rows = rows
+
+    def names(self) -> Collection[Name]:
+        return self._rows.keys()
+
+    def get(self, name: Name, key: bytes) -> bytes | None:
+        return self._rows[name].get(key)
+
+    def apply(self, *_: object) -> None:
+        raise NotImplementedError
 
 
 def _over(image: Image, newer: Image) -> Image:

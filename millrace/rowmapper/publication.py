@@ -939,7 +939,7 @@ class Publication:
     ) -> None:
         """Follow what a statement does to definitions of tables, and write down what comes of it."""
         publisher = self._publisher
-        text, session, whole = defining_statement(incoming, event, self._transaction.server_version)
+        text, session, whole = defining_statement(event, self._transaction.server_version, incoming.large)
         versions = publisher.binder.define(text, session, incoming.position, whole=whole)
         for each in versions:
             publisher.output.add(publisher.topics.schemas, each.key, each.to_bytes(), incoming.timestamp_ms)

@@ -7,7 +7,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.fields import decode_text
 from millrace.ddl import MAX_STATEMENT, Server, Session
-from millrace.rowmapper.event_reader import Incoming
+from millrace.rowmapper.chunked_rows import LargeEvent
 
 __all__ = ["DEFINING", "defining_statement", "session_of", "statement_text"]
 
@@ -23,16 +23,17 @@ DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
 
 
 def defining_statement(
-    incoming: Incoming, event: StatementEvent, server_version: str | None
+    event: StatementEvent, server_version: str | None, large: LargeEvent | None
 ) -> tuple[str, Session, bool]:
     """Give the text of a statement, one of :data:`DEFINING`, its session, and whether the text is whole.
 
+    ``large`` has the statement where the event has only its beginning.
     Raises BinlogError where it cannot be unpacked.
     """
     query, size = event.query, len(event.query)
-    if incoming.large is not None:
-        size = incoming.large.field_size
-        query = b"".join(incoming.large.field(min(size, MAX_STATEMENT)))
+    if large is not None:
+        size = large.field_size
+        query = b"".join(large.field(min(size, MAX_STATEMENT)))
     text, whole = statement_text(event, query if size <= MAX_STATEMENT else query[:_BEGINNING])
     return text, session_of(event, server_version), whole and size <= MAX_STATEMENT
 

@@ -63,6 +63,11 @@ class RowsSettings(SettingsGroup):
         "millrace.default) or debezium (also as the default of Kafka Connect, whose readers may put it in "
         "place of NULL)",
     )
+    propagate_source_type: bool = Field(
+        False,
+        description="true to have the SQL type of each column in schemas, as Debezium's "
+        "column.propagate.source.type has it: __debezium.source.column.type, length, scale and name",
+    )
     connector: str = Field(
         "millrace",
         min_length=1,
@@ -151,6 +156,7 @@ class RowsSettings(SettingsGroup):
             bit=self.bit,
             binary=self.binary,
             column_attributes=self.column_attributes,
+            propagate_source_type=self.propagate_source_type,
         )
 
 

@@ -7,6 +7,10 @@ what it has published of them is as new, or newer, and a row that it has deleted
 others are as they were then, and are published with ``op`` r. So a row never goes back in time and none is
 missing.
 
+Of a row that the stream has changed with minimal images the topic has what these say. Where images are
+completed (:mod:`millrace.rowmapper.known_rows`), the changes are made once more on the row of the chunk: that
+gives the row as it is where the stream stands. It is published where the stream did not know it whole.
+
 Which keys were changed is not remembered while rows are mapped, which costs nothing where no snapshot is
 taken: the events since the low place are mapped a second time, for their keys alone. The stream may be ahead
 of the high place by then; the events up to where it stands count as well.
@@ -17,6 +21,7 @@ in whatever order they come. Its records wait until the last of them is there.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any, Final, Protocol
@@ -32,6 +37,7 @@ from millrace.binlog.events.rows import WriteRowsEvent
 from millrace.contract import HEADER_CHUNK, SourcePosition
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.rowmapper.binding import BoundTable
+from millrace.rowmapper.known_rows import Name, ReplayedRows, RowLayout
 from millrace.rowmapper.partition import partitions_of
 from millrace.rowmapper.publication import Publisher
 from millrace.runtime.errors import StopRequestedError, UserError
@@ -81,16 +87,18 @@ class SnapshotPort(Protocol):
 class Changes:
     """What the stream has changed: ``keys`` by topic, of those asked for, and tables that it emptied.
 
-    ``touched`` are the tables and databases that statements name, "" for what is not known.
+    ``touched`` are the tables and databases that statements name, "" for what is not known. ``rows`` are
+    those of the snapshot with these changes.
     """
 
     keys: dict[str, set[bytes]]
     emptied: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
+    rows: ReplayedRows | None = None
 
 
-FindChanges = Callable[[int, int, Mapping[str, set[bytes]]], Changes]
-"""Maps the events from one offset to before another, for the keys of some topics."""
+FindChanges = Callable[[int, int, Mapping[str, set[bytes]], Mapping[Name, Mapping[bytes, bytes]]], Changes]
+"""Maps the events from one offset to before another, for the keys of some topics, and for rows of tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +125,10 @@ class _Mapped:
     """The rows of a chunk, ready to be written."""
 
     chunk: _Chunk
-    table_map: TableMapEvent
     bound: BoundTable
     records: Sequence[RowRecord]
+    layout: RowLayout | None
+    """How the rows are known again; None where they are not to complete others."""
 
 
 class SnapshotMerger:
@@ -291,9 +300,8 @@ class SnapshotMerger:
         rows = dropped = 0
         for one in mapped:
             unchanged = self._unchanged(one, changes)
-            records = list(compress(one.records, unchanged))
+            records = [*compress(one.records, unchanged), *self._learn(one, unchanged, changes)]
             self._put(one, records)
-            self._learn(one, unchanged, changes)
             rows += len(records)
             dropped += len(one.records) - len(records)
         merged = self.merged
@@ -322,7 +330,15 @@ class SnapshotMerger:
         bound = publisher.binder.bind(table_map, chunk.high, content.server_version)
         count = table_map.column_count
         present = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
-        event = WriteRowsEvent(table_map.table_id, 1, b"", count, b"", present, content.rows)
+        records = self._records(chunk, bound, present, content.rows)
+        return _Mapped(chunk, bound, records, self._layout(chunk, table_map, bound))
+
+    def _records(
+        self, chunk: _Chunk, bound: BoundTable, present: bytes, rows: bytes, first: int = 0
+    ) -> Sequence[RowRecord]:
+        """Write rows of a chunk, the one at ``first`` and those after it, as those of an insert."""
+        content, publisher = chunk.content, self._publisher
+        event = WriteRowsEvent(0, 1, b"", len(bound.table.columns), b"", present, rows)
         place = EventMetadata(
             content.read_ms * 1000,
             0,
@@ -345,9 +361,23 @@ class SnapshotMerger:
         def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
             return bound.locate(event, row, side, ordinal)
 
-        writer = RowsEventWriter(bound.encoder, place, b"", present, locate)
+        writer = RowsEventWriter(bound.encoder, place, b"", present, locate, first=first)
         bound.write(event, writer)
-        return _Mapped(chunk, table_map, bound, writer.records)
+        return writer.records
+
+    def _layout(self, chunk: _Chunk, table_map: TableMapEvent, bound: BoundTable) -> RowLayout | None:
+        """Say how rows are known again; None where they are not to complete others.
+
+        They can where each change of each row is published, under its own key.
+        """
+        known, content, binder = self._publisher.known, chunk.content, self._publisher.binder
+        name = content.database, content.table
+        if known is None or not known.concerns(*name) or not binder.selection.is_published_whole(*name):
+            return None
+        layout = binder.layout(table_map, chunk.high, content.server_version)
+        if layout is None or layout.key != tuple(column.ordinal for column in bound.table.key_columns):
+            return None
+        return layout
 
     def _changes(self, mapped: Sequence[_Mapped], stand: int) -> Changes:
         """Find what the stream has changed since the low places of chunks."""
@@ -361,7 +391,13 @@ class SnapshotMerger:
         for one in keyed:
             keys = wanted.setdefault(one.bound.topic, set())
             keys.update(without_prefix(key) for key, _ in one.records if key is not None)
-        return self._find_changes(start, stand, wanted)
+        rows: dict[Name, dict[bytes, bytes]] = {}
+        for one in keyed:
+            if one.layout is not None:
+                of_table = rows.setdefault(one.layout.name, {})
+                for image in one.layout.whole(one.chunk.content.rows):
+                    of_table[one.layout.key_of(image) or b""] = one.layout.stored(image)
+        return self._find_changes(start, stand, wanted, rows)
 
     def _offset_of(self, low: SourcePosition) -> int:
         """Give an offset before which all events are before a place."""
@@ -385,20 +421,24 @@ class SnapshotMerger:
             for key, _ in one.records
         ]
 
-    def _learn(self, one: _Mapped, unchanged: Sequence[bool], changes: Changes) -> None:
-        """Take in the rows that the stream has left alone, by which others are completed.
-
-        That is known of them only where each change of each row is published, under its own key.
-        """
-        known, content, table = self._publisher.known, one.chunk.content, one.bound.table
-        name, binder = (content.database, content.table), self._publisher.binder
-        if known is None or not known.concerns(*name) or not binder.selection.is_published_whole(*name):
+    def _learn(self, one: _Mapped, unchanged: Sequence[bool], changes: Changes) -> Iterator[RowRecord]:
+        """Take in the rows, by which others are completed; give those that the stream did not know whole."""
+        known, content, layout = self._publisher.known, one.chunk.content, one.layout
+        if known is None or layout is None:
             return
         if not changes.touched.isdisjoint(("", content.database, f"{content.database}.{content.table}")):
             return
-        layout = binder.layout(one.table_map, one.chunk.high, content.server_version)
-        if layout is not None and layout.key == tuple(column.ordinal for column in table.key_columns):
-            known.learn(layout, content.rows, unchanged)
+        known.learn(layout, content.rows, unchanged)
+        if changes.rows is None:
+            return
+        for number, image in enumerate(layout.whole(content.rows)):
+            key = layout.key_of(image)
+            if unchanged[number] or key is None:
+                continue
+            row = known.learn_from(changes.rows, layout, key)
+            if row is not None and layout.is_whole(row):
+                with suppress(BinlogError):  # it stays as the stream has it
+                    yield from self._records(one.chunk, one.bound, *layout.join(row), number)
 
     def _put(self, one: _Mapped, records: Sequence[RowRecord]) -> None:
         if not records:

@@ -15,9 +15,6 @@ from millrace.avro.registry import SchemaStore
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
-from millrace.binlog.errors import BinlogError
-from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
-from millrace.binlog.statement import classify
 from millrace.contract import SourcePosition, Topics
 from millrace.ddl import State, Unknown
 from millrace.kafka.client import connect
@@ -27,8 +24,8 @@ from millrace.kafka.read import read_topic
 from millrace.kafka.search import records_between
 from millrace.kafka.state import oldest_offset
 from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.definitions import DefiningStatements
 from millrace.rowmapper.event_reader import EventReader, Incoming
-from millrace.rowmapper.session import DEFINING, defining_statement
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.stage import Output
 from millrace.verify.history import read_catalog
@@ -144,7 +141,7 @@ class _Rebuild:
 
         limit = self._settings.rows.unpacked_mib << 20
         reader = EventReader(EventDeserializer(self._registry), reread, unpacked_limit=limit)
-        server_version = None
+        statements = DefiningStatements(self._catalog)
         for record in records_between(kafka, topic, oldest_offset(kafka, topic), stop):
             if record.offset % _EVERY == _EVERY - 1:
                 say(f"at offset {record.offset} of {topic}")
@@ -152,18 +149,7 @@ class _Rebuild:
             if not isinstance(taken, Incoming):
                 continue
             yield from self._reach(taken.position)
-            try:
-                event = taken.event.event
-                if isinstance(event, FormatDescriptionEvent):
-                    server_version = event.server_version
-                elif (
-                    isinstance(event, QueryEvent | QueryCompressedEvent)
-                    and classify(event.query).verb in DEFINING
-                ):
-                    text, session, whole = defining_statement(taken, event, server_version)
-                    yield from self._catalog.apply(text, session, taken.position, whole=whole)
-            except BinlogError:
-                continue  # a dead letter, as it was
+            yield from statements.take(taken.event, taken.large)
 
     def _reach(self, place: SourcePosition) -> Iterator[SchemaVersion]:
         """Take note of how far the events reach; what is older than the first stays as it is.

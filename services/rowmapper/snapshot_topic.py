@@ -21,6 +21,7 @@ from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, records_between
 from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
 from millrace.rowmapper.event_reader import EventReader
+from millrace.rowmapper.known_rows import Name, ReplayedRows
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
@@ -189,9 +190,14 @@ def merger_of(
 ) -> SnapshotMerger:
     """Make what merges snapshots into what ``main`` publishes; ``records`` reads events a second time."""
 
-    def find_changes(start: int, stop: int, wanted: Mapping[str, set[bytes]]) -> Changes:
+    def find_changes(
+        start: int,
+        stop: int,
+        wanted: Mapping[str, set[bytes]],
+        rows: Mapping[Name, Mapping[bytes, bytes]],
+    ) -> Changes:
         while True:
-            changes = Changes({topic: set() for topic in wanted})
+            changes = Changes({topic: set() for topic in wanted}, rows=ReplayedRows(rows) if rows else None)
             state = main.state()
             scratch = RowMapperStage(
                 RowMapperState(start, server_version=state.server_version, pending_xa=state.pending_xa),
@@ -202,7 +208,7 @@ def merger_of(
                     counters=Counter(),
                     serialize_ddl=cast("RecordSerializer", Statements(changes)),
                     include_query=False,
-                    known=None,
+                    known=changes.rows,
                 ),
                 reader(),
                 replay,
@@ -230,6 +236,8 @@ def _note_keys(
                     found = {without_prefix(key) for key, *_ in written if key is not None}
                     changes.keys[topic] |= found & keys
             scratch.output.clear()
+            if changes.rows is not None:
+                changes.rows.settle()
         batch.clear()
 
     for record in records:

@@ -7,7 +7,7 @@ decided in another: no cut is made between the two.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeGuard
 
@@ -25,6 +25,7 @@ from millrace.binlog.statement import StatementKind, classify, xid_text
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
+from millrace.rowmapper.session import DEFINING
 from millrace.stage import Record
 from spark_jobs.common.kafka import TopicSlice, headers_of, scan
 
@@ -34,6 +35,7 @@ __all__ = [
     "Piece",
     "cut",
     "cuts_between",
+    "defining_records",
     "is_whole",
     "read_pieces",
     "spans_between",
@@ -67,6 +69,7 @@ _DESCRIBES: Final = _codes(Role.START)
 _PREPARES: Final = _codes(Role.PREPARE)
 _QUERIES: Final = [f"{code:02X}" for code in (EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT)]
 _DECISIONS: Final = {StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK}
+_DEFINES: Final = "(?i)" + "|".join(sorted(DEFINING))
 _PACKED: Final = f"{EventType.QUERY_COMPRESSED_EVENT:02X}"
 
 
@@ -145,6 +148,35 @@ def cut(  # noqa: PLR0917 - a slice, and into what
         index = bisect_left(offsets, at) - 1
         pieces.append(Piece(at, until, described[index] if index >= 0 else None))
     return pieces
+
+
+def defining_records(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> Iterator[Record]:
+    """Give the records of the statements that define tables, in their order, and of format descriptions.
+
+    Among them may be statements that define none.
+    """
+    heads = _heads(scan(spark, options, part))
+    chunk = headers_of(HEADER_CHUNK).cast("string")
+    said = sf.col("value").cast("string").rlike(_DEFINES) | (sf.col("type") == _PACKED)
+    begins = sf.col("type").isin(_QUERIES) & said & (sf.col("plain") | chunk.startswith("0/"))
+    found = heads.where(_describes() | begins).orderBy("offset").select(_record().alias("it"))
+    for row in found.toLocalIterator():
+        record = _record_of(row["it"])
+        yield record
+        if record.headers and HEADER_CHUNK in dict(record.headers):
+            yield from _other_chunks(spark, options, part, record)
+
+
+def _other_chunks(
+    spark: SparkSession, options: Mapping[str, str], part: TopicSlice, first: Record
+) -> Iterator[Record]:
+    """Give what follows the first chunk of a value."""
+    ((_, end),) = part.offsets.values()
+    rest = scan(spark, options, part.between(first.offset + 1, end)).where(
+        sf.col("key").eqNullSafe(sf.lit(first.key))
+    )
+    for row in rest.orderBy("offset").select(_record().alias("it")).toLocalIterator():
+        yield _record_of(row["it"])
 
 
 def cuts_between(

@@ -1,14 +1,21 @@
 """Rows of minimal images, completed: whole rows in the topics, whatever is killed and lost between."""
 
 import json
+import random
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millrace.avro.records import deserialize
-from millrace.local import MySQL
+from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.killed import command as killed
+from tests.servers.databases import fetched
+from tests.service_process import wait_for
 
 from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import run
@@ -64,9 +71,22 @@ REPLACE INTO pair (a, b, v, w) VALUES (1, 'k', 'replaced', 11);
 """
 
 
-@pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
+@pytest.fixture(scope="module")
+def mysql57() -> Iterator[MySQL]:
+    """A MySQL 5.7 that logs statements beside rows."""
+    server = fetched("mysql57")
+    assert isinstance(server, MySQL)
+    server.options["binlog-rows-query-log-events"] = True
+    with server:
+        yield server
+
+
+@pytest.fixture(params=["mysql", "mariadb", "mysql57"])
+def world(
+    request: pytest.FixtureRequest, kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
+) -> Iterator[RowsWorld]:
+    server: MySQL | MariaDB = request.getfixturevalue(request.param)
+    with RowsWorld(kafka, registry, server, source_name, tmp_path).with_database() as made:
         made.environment |= {
             "MILLRACE_ROWS_COMPLETE": f"{made.database}.%",
             "MILLRACE_ROWS_STORE": str(tmp_path / "store"),
@@ -75,12 +95,17 @@ def world(kafka, registry, database, source_name, tmp_path):
         yield made
 
 
+def says_all(server: MySQL | MariaDB) -> bool:
+    """Tell whether each update says what it has changed, by whatever statement."""
+    return isinstance(server, MySQL) and not server.version.startswith("5.")
+
+
 def check(world: RowsWorld, table: str, key: tuple[str, ...], columns: list[str]) -> None:
-    """Compare a topic, folded by key, with its table; on MySQL nothing but generated columns is missing."""
+    """Compare a topic, folded by key, with its table; on MySQL 8 nothing but generated columns is missing."""
     rows: dict[tuple[object, ...], dict[str, str]] = {}
     for message in world.messages(world.topics.table(world.database, table)):
         row = deserialize(world.registry, message.value())
-        if isinstance(world.server, MySQL):
+        if says_all(world.server):
             missing = {*(row["before_missing"] or ()), *(row["after_missing"] or ())}
             assert missing <= {"double_n", "triple"}, (table, row)
         told = deserialize(world.registry, message.key())
@@ -116,7 +141,7 @@ def test_completed_rows_are_those_of_the_tables(world: RowsWorld, tmp_path: Path
     check(world, "pair", ("b", "a"), ["v", "w"])
     check(world, "computed", ("id",), ["n", "v"])
     check(world, "triggered", ("id",), ["v", "seen", "x"])
-    if isinstance(world.server, MySQL):
+    if says_all(world.server):
         changed = {row["after"]["id"]: row["after"]["changed"] for row in world.rows("plain") if row["after"]}
         for number, stamp in world.server.query(
             f"SELECT id, UNIX_TIMESTAMP(changed) FROM {world.database}.plain"
@@ -154,3 +179,56 @@ def test_values_that_the_log_does_not_have(world: RowsWorld) -> None:
         world.wait_for_row("last_one")
     check(world, "r", ("id",), ["u", "a", "b", "c"])
     check(world, "one", ("id",), ["a", "b"])
+
+
+@contextmanager
+def changing(world: RowsWorld, rows: int) -> Iterator[None]:
+    """Set one column of one row after the other, with minimal images."""
+    done, chosen = threading.Event(), random.Random(7)
+
+    def change() -> None:
+        with world.server.connect(database=world.database) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_row_image = MINIMAL")
+            while not done.is_set():
+                value = chosen.choice(("a = a + 1", "b = CONCAT(a, 'b')", "c = REPEAT('c', a)"))
+                cursor.execute(f"UPDATE busy SET {value} WHERE id = %s", (chosen.randrange(rows),))
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_rows_that_change_while_a_snapshot_reads_them(world: RowsWorld) -> None:
+    """The last record of each is whole."""
+    count = 3000
+    run(world, "CREATE TABLE busy (id INT PRIMARY KEY, a INT, b VARCHAR(100), c TEXT)")
+    with world.server.connect(database=world.database) as connection, connection.cursor() as cursor:
+        rows = [(number, number % 50, f"text {number}") for number in range(count)]
+        cursor.executemany("INSERT INTO busy VALUES (%s, %s, %s, NULL)", rows)
+    with world.service("run"):
+        world.wait_for_start()
+        with changing(world, count):
+            options = {"MILLRACE_SNAPSHOT_CHUNK_ROWS": "100", "MILLRACE_SNAPSHOT_ROWS_PER_S": "500"}
+            world.environment |= options
+            world.command("snapshot", f"{world.database}.busy")
+        records: list[dict[str, Any]] = []
+
+        def is_equal() -> bool:
+            records[:] = world.rows("busy")
+            last = {row["after"]["id"]: row for row in records}
+            whole = [tuple(row["after"].values()) for row in last.values() if not row["after_missing"]]
+            return sorted(whole) == sorted(world.server.query(f"SELECT * FROM {world.database}.busy"))
+
+        wait_for(is_equal, None, lambda: str(len(records)))
+    with_holes: set[int] = set()
+    completed = 0
+    for row in records:
+        completed += row["op"] == "r" and row["after"]["id"] in with_holes
+        if row["after_missing"]:
+            with_holes.add(row["after"]["id"])
+    assert completed, "no row was changed while it was read"

@@ -1,6 +1,7 @@
 """The job reprocess on a real log: what it makes of raw events is what decoder and row mapper published."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from pyspark.sql import SparkSession
 from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.events import EventDeserializer, binlog_event_schema
 from millrace.contract import RawKey
+from millrace.ddl import State
 from millrace.local import Kafka, MySQL, Registry
+from millrace.rowmapper.definitions import read_definitions
 from millrace.runtime.settings import load_settings
 from spark_jobs.analytics import count_pieces, rows_per_table
 from spark_jobs.common.archive import append
@@ -22,6 +25,7 @@ from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import _gtids, report, reprocess, summary
+from tests.live.reader_world import ReaderWorld
 from tests.live.rows_world import RowsWorld, without_column_names
 from tests.spark_session import SPARK, spark
 
@@ -109,9 +113,10 @@ class Runs:
         gtids: str | None = None,
         start: str = "earliest",
         archive: str | None = None,
+        given: Mapping[tuple[str, str], State] | None = None,
     ) -> Outcome:
         job = self.job(start, archive)
-        outcomes = reprocess(job, self.spark, into, pieces, _gtids(gtids))
+        outcomes = reprocess(job, self.spark, into, pieces, _gtids(gtids), given=given)
         job.finish(summary(outcomes), report(job, outcomes))
         return outcomes[self.world.source]
 
@@ -218,6 +223,42 @@ def test_an_archive_is_read_as_the_topic_is(
         for counted in (of_topic, of_archive)
     ]
     assert rows[0] == rows[1] != []
+
+
+def test_definitions_that_no_log_tells_are_given(
+    spark: SparkSession, kafka: Kafka, registry: Registry, mysql: MySQL, tmp_path: Path
+) -> None:
+    """A log from a file, which begins after CREATE DATABASE; a statement in one piece counts in the next."""
+    world = RowsWorld(kafka, registry, mysql, "reprocess-given", tmp_path)
+    with world.with_database(), without_column_names(mysql):
+        mysql.execute(
+            f"USE {world.database}",
+            f"ALTER DATABASE {world.database} CHARACTER SET utf8mb4",
+            "CREATE TABLE old (id INT UNSIGNED PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1)",
+            "FLUSH BINARY LOGS",
+            "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, v VARCHAR(20))",
+            "INSERT INTO t VALUES (4000000000, 'ä')",
+            "INSERT INTO old VALUES (4000000000, 'ä')",
+            "ALTER TABLE t ADD COLUMN e ENUM('x','ü') FIRST, RENAME COLUMN v TO w",
+            "INSERT INTO t VALUES ('ü', 1, 'ö')",
+            "FLUSH BINARY LOGS",
+        )
+        log = shutil.copy(mysql.binlog_files[-2], tmp_path)
+        ReaderWorld(kafka, world.source, MILLRACE_FILES=log).run()
+    runs = Runs(spark, world, tmp_path / "results")
+    runs.run(pieces=5)
+    assert all("column_1" in row["after"] for rows in runs.tables().values() for row in rows)
+    script = tmp_path / "definitions.sql"
+    script.write_text(
+        f"CREATE DATABASE {world.database} CHARACTER SET utf8mb4; USE {world.database};"
+        "CREATE TABLE old (id INT UNSIGNED PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1)"
+    )
+    outcome = runs.run(pieces=5, given=read_definitions(script))
+    assert not outcome.dead_letters
+    assert {table: [row["after"] for row in rows] for table, rows in runs.tables().items()} == {
+        f"{world.database}.t": [{"id": 4_000_000_000, "v": "ä"}, {"e": "ü", "id": 1, "w": "ö"}],
+        f"{world.database}.old": [{"id": 4_000_000_000, "v": "ä"}],
+    }
 
 
 def test_events_are_those_that_were_published(runs: Runs, world: RowsWorld) -> None:

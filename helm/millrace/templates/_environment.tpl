@@ -90,6 +90,7 @@ MILLRACE_ROWS_TEMPORAL: {{ $source.rows.temporal | quote }}
 MILLRACE_ROWS_BIT: {{ $source.rows.bit | quote }}
 MILLRACE_ROWS_BINARY: {{ $source.rows.binary | quote }}
 MILLRACE_ROWS_COLUMN_ATTRIBUTES: {{ $source.rows.columnAttributes | quote }}
+MILLRACE_ROWS_PROPAGATE_SOURCE_TYPE: {{ $source.rows.propagateSourceType | quote }}
 MILLRACE_ROWS_CONNECTOR: {{ $source.rows.connector | quote }}
 MILLRACE_ROWS_TOMBSTONES: {{ $source.rows.tombstones | quote }}
 MILLRACE_ROWS_KEY_HEADERS: {{ $source.rows.keyHeaders | quote }}

@@ -71,7 +71,8 @@ class AvroOptions:
     milliseconds (``connect``). ``bit``: BIT as the bytes that the server has, or as ``debezium`` has it.
     ``binary``: BINARY, VARBINARY and BLOB as ``bytes``, or as a string of ``base64`` or ``hex`` digits.
     ``column_attributes``: NOT NULL and DEFAULT not at all (``none``), as ``parameters`` of the types, or as
-    these with the default where Debezium has it (``debezium``); no value changes by it.
+    these with the default where Debezium has it (``debezium``); ``propagate_source_type``: the type in SQL as
+    parameters of the types. No value changes by these two.
     """
 
     bigint_unsigned: Literal["decimal", "long", "string"] = "decimal"
@@ -81,6 +82,12 @@ class AvroOptions:
     bit: Literal["bytes", "debezium"] = "bytes"
     binary: Literal["bytes", "base64", "hex"] = "bytes"
     column_attributes: Literal["none", "parameters", "debezium"] = "none"
+    propagate_source_type: bool = False
+
+    @property
+    def only_in_history(self) -> bool:
+        """Whether schemas have what no table map says."""
+        return self.column_attributes != "none" or self.propagate_source_type
 
 
 def semantic(avro: str, name: str, *, logical: str | None = None, **parameters: str) -> AvroType:

@@ -1,4 +1,4 @@
-"""NOT NULL and DEFAULT in the schemas of tables: what is there of them, and that no value changes by them."""
+"""What the schemas of tables have of NOT NULL, DEFAULT and SQL types, and that no value changes by them."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,6 +31,7 @@ from tests.unit.kernel.both_rows import everything, ways
 T = ColumnType
 NONE = NoMetadata()
 DEBEZIUM = AvroOptions(column_attributes="debezium")
+SOURCE_TYPES = AvroOptions(propagate_source_type=True)
 LIKE_DEBEZIUM = AvroOptions(
     "long", "decimal", "decimal", "debezium", "debezium", column_attributes="debezium"
 )
@@ -134,6 +135,76 @@ def test_forms_by_the_other_options() -> None:
         }.items()
     }
     assert found == {"bit": True, "bits": "\x05\x00", "datetime": 86_400_000, "unsigned": 5}
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (column(T.TINY, sql_type="tinyint(1)"), ("TINYINT", "1", None)),
+        (column(T.LONG, sql_type="int"), ("INT", None, None)),
+        (column(T.LONG, sql_type="int(11)"), ("INT", "11", None)),
+        (
+            column(T.LONG, unsigned=True, sql_type="int(10) unsigned zerofill"),
+            ("INT UNSIGNED ZEROFILL", "10", None),
+        ),
+        (
+            column(T.NEWDECIMAL, DecimalMetadata(10, 2), sql_type="decimal(10,2) unsigned"),
+            ("DECIMAL UNSIGNED", "10", "2"),
+        ),
+        (column(T.FLOAT, RealMetadata(4), sql_type="float(7,3)"), ("FLOAT", "7", "3")),
+        (column(T.BIT, BitMetadata(1), sql_type="bit(1)"), ("BIT", "1", None)),
+        (column(T.DATETIME2, FractionMetadata(3), sql_type="datetime(3)"), ("DATETIME", "3", None)),
+        (column(T.TIMESTAMP2, FractionMetadata(0), sql_type="timestamp"), ("TIMESTAMP", None, None)),
+        (
+            column(T.VARCHAR, LengthMetadata(1020), sql_type="varchar(255)", **UTF8),
+            ("VARCHAR", "255", None),
+        ),
+        (
+            column(T.BLOB, BlobMetadata(3), sql_type="mediumblob", charset="binary"),
+            ("MEDIUMBLOB", None, None),
+        ),
+        (
+            column(T.BLOB_COMPRESSED, BlobMetadata(2), sql_type="text /*M!100301 COMPRESSED*/", **UTF8),
+            ("TEXT", None, None),
+        ),
+        (
+            column(
+                T.ENUM,
+                PackMetadata(1),
+                members=("a unsigned b", "(7)"),
+                sql_type="enum('a unsigned b','(7)')",
+            ),
+            ("ENUM", "1", None),
+        ),
+        (
+            column(T.SET, PackMetadata(1), members=("x", "y", "z"), sql_type="set('x','y','z')"),
+            ("SET", "5", None),
+        ),
+        (column(T.JSON, BlobMetadata(4), sql_type="json"), ("JSON", None, None)),
+        (column(T.VECTOR, BlobMetadata(4), sql_type="vector(3)", dimensions=3), ("VECTOR", "3", None)),
+    ],
+    ids=lambda each: each.sql_type if isinstance(each, Column) else None,
+)
+def test_source_types(one: Column, expected: tuple[str, str | None, str | None]) -> None:
+    """Those that Debezium gives, which tests/live/test_consumers_jdbc.py asks."""
+    avro = codec_of(one).avro_type(SOURCE_TYPES)
+    found = with_attributes(avro, replace(one, nullable=False, default="1"), SOURCE_TYPES)
+    assert isinstance(found, dict)
+    fastavro.parse_schema(found)
+    before = avro.get("connect.parameters", {}) if isinstance(avro, dict) else {}
+    parameters = {name: text for name, text in found["connect.parameters"].items() if name not in before}
+    names = ("type", "length", "scale", "name")
+    assert parameters == {
+        f"__debezium.source.column.{name}": text
+        for name, text in zip(names, (*expected, "c"), strict=True)
+        if text is not None
+    }
+
+
+def test_no_source_type_without_the_history() -> None:
+    for one in (column(T.LONG), replace(SHAPE, sql_type="point")):
+        avro = codec_of(one).avro_type(SOURCE_TYPES)
+        assert with_attributes(avro, one, SOURCE_TYPES) == avro
 
 
 SHAPE = column(T.GEOMETRY, BlobMetadata(4), nullable=False)

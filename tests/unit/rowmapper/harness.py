@@ -202,6 +202,7 @@ class World:
                 if isinstance(taken, Incoming | Unreadable):
                     yield taken
 
+        self.event_reader, self.replay = event_reader, replay
         binder = Binder(
             self.settings,
             ensure_topics=self.ensure_topics,

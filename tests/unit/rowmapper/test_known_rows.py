@@ -21,12 +21,13 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.contract import SourcePosition
+from millrace.contract import EventKey, SourcePosition
 from millrace.rowmapper.settings import RowsSettings
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.runtime.errors import UserError
 from millrace.snapshot.images import SelectedTable
 from services.rowmapper.row_store import SqliteRowStore, open_row_store
+from services.rowmapper.snapshot_topic import merger_of
 from tests.stages import CrashError
 
 from .harness import EventsTopic, World
@@ -250,9 +251,11 @@ def test_tables_of_a_transaction_that_was_cut_are_forgotten(tmp_path):
     assert changes(made)[-1] == ("u", (1, None, None), (1, None, 2), ["note", "more"], ["note"])
 
 
-def chunk_of(selected, *rows):
-    images = [selected.image(tuple(str(value).encode() for value in row)) for row in rows]
-    where = (0, "bin.000001", 0, "bin.000001", 10, 1234)
+def chunk_of(selected, *rows, low=0):
+    images = [
+        selected.image(tuple(None if value is None else str(value).encode() for value in row)) for row in rows
+    ]
+    where = (0, "bin.000001", low, "bin.000001", low + 10, 1234)
     table_map = selected.table_map.encode_fields(8)
     version = selected.server_version
     return SnapshotChunk(
@@ -268,7 +271,7 @@ def test_a_snapshot_teaches_rows(tmp_path, statement):
     stage = made.run()
     chunk = chunk_of(SelectedTable(definition().definition, mariadb=False), (1, "a", 1), (2, "b", 2))
 
-    def find_changes(start, stop, wanted):
+    def find_changes(start, stop, wanted, rows):
         two = sorted(key for keys in wanted.values() for key in keys)[1]
         return Changes({TOPIC: {two}}, touched=set() if statement is None else {statement})
 
@@ -281,6 +284,67 @@ def test_a_snapshot_teaches_rows(tmp_path, statement):
     one, two = changes(made)[-2:]
     assert one[3:] == ((None, None) if statement is None else (["note", "more"], ["more"]))
     assert two[3:] == (["note", "more"], ["more"])
+
+
+class SnapshotPort(Port):
+    """A chunk whose low place is that of an event."""
+
+    def __init__(self, topic, chunk):
+        super().__init__(chunk)
+        self.merged = SnapshotMerged("one", 0)
+        self.topic = topic
+
+    def first_event(self, place):
+        found = (
+            record for record in self.topic.records if EventKey.parse(record.key).position >= place.position
+        )
+        return next(found).offset, place
+
+
+def merge(made, chunk):
+    """Publish a chunk after all events; give what is published."""
+    stage = made.run()
+    count = len(changes(made))
+    port, end = SnapshotPort(made.events, chunk), made.events.records[-1].offset + 1
+    merger = merger_of(
+        stage._publisher,
+        port,
+        main=stage,
+        reader=made.event_reader,
+        replay=made.replay,
+        records=lambda start, stop: (one for one in made.events.since(start) if one.offset < stop),
+        first_offset=lambda: 0,
+        buffer_bytes=1 << 20,
+    )
+    for _ in merger.merge(end, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
+        made.ledger.settle(stage)
+    made.ledger.commit(stage)
+    return changes(made)[count:]
+
+
+def selected():
+    return SelectedTable(definition().definition, mariadb=False)
+
+
+def test_rows_that_change_while_a_snapshot_reads_them_are_completed(tmp_path):
+    """Before and after they are read; not where the row of the chunk may be another's."""
+    log = MinimalLog(EventsTopic())
+    log.begin().update_m(((9, "z", 9), (9, "y", 9))).commit()
+    low = log.position
+    log.begin().update_m(((1, "a", 1), (1, "b", 1))).update_m(((2, "a", 2), (2, "a", 3)), after=MORE).commit()
+    log.begin().update_m(((3, "c", 3), (4, "c", 3)), after=ID).insert_m((3, "new", 30)).commit()
+    chunk = chunk_of(
+        selected(), (1, "b", 1), (2, "a", 3), (3, "new", 30), (4, "c", 3), (5, "e", 5), (6, "f", 6), low=low
+    )
+    log.begin().update_m(((1, "b", 1), (1, "b", 7)), after=MORE).delete_m((5, "e", 5)).commit()
+    made = world(log, tmp_path)
+    assert sorted(row[2] for row in merge(made, chunk)) == [(2, "a", 3), (6, "f", 6)]
+    log.begin().update_m(((2, "a", 3), (2, "x", 3)), ((4, "c", 3), (4, "x", 3))).commit()
+    made.run()
+    assert changes(made)[-2:] == [
+        whole("u", (2, "a", 3), (2, "x", 3)),
+        ("u", (4, None, None), (4, "x", None), ["note", "more"], ["more"]),
+    ]
 
 
 def test_generated_columns_are_never_taken_from_before(tmp_path):
@@ -447,6 +511,10 @@ class Server(MinimalLog):
         for _ in range(self.random.randrange(1, 25)):
             self.random.choice([self.transaction] * 8 + [self.empty, self.alter, self.by_statement])()
 
+    def work_on_rows(self):
+        for _ in range(self.random.randrange(12)):
+            self.random.choice([self.transaction] * 12 + [self.empty])()
+
     def transaction(self):
         before, count = dict(self.table), len(self.truth)
         self.begin()
@@ -558,9 +626,13 @@ def test_model(random, tmp_path_factory):
     killed = World(server.topic, catalog=[definition()], store=folder / "one")
     restarts(killed, random, [folder / "one", folder / "two"])
     assert killed.records(TOPIC) == calm.records(TOPIC)
-    found = changes(calm)
-    assert len(found) == len(server.truth)
-    for (_, *images, no_before, no_after), true in zip(found, server.truth, strict=True):
+    check(changes(calm), server.truth)
+
+
+def check(found, truth):
+    """Compare the values of changes with those that rows truly had."""
+    assert len(found) == len(truth)
+    for (_, *images, no_before, no_after), true in zip(found, truth, strict=True):
         for image, row, missing in zip(images, true, (no_before, no_after), strict=True):
             assert (image is None) is (row is None)
             if image is not None:
@@ -570,3 +642,23 @@ def test_model(random, tmp_path_factory):
                     if name not in (missing or ())
                 }
                 assert told == {name: value for name, value in zip(NAMES, row, strict=True) if name in told}
+
+
+@settings(max_examples=100, deadline=None)
+@given(random=st.randoms(use_true_random=False))
+def test_model_of_a_snapshot(random, tmp_path_factory):
+    """What is published for a chunk is the row where the stream stands, and what is learnt is never wrong."""
+    server = Server(random)
+    server.begin().commit().work()
+    low = server.position
+    server.begin().commit().work_on_rows()
+    chunk = chunk_of(selected(), *server.table.values(), low=low)
+    server.work_on_rows()
+    made = World(server.topic, catalog=[definition()], store=tmp_path_factory.mktemp("rows") / "t.rows")
+    published = merge(made, chunk)
+    assert sorted(published) == sorted(
+        whole("r", None, server.table[key]) for key in {row[2][0] for row in published}
+    )
+    server.work_on_rows()
+    made.run()
+    check([row for row in changes(made) if row[0] != "r"], server.truth)

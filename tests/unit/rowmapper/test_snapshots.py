@@ -90,7 +90,7 @@ class Made:
         self.stage = self.world.start()
         self.asked = []
 
-        def find_changes(start, stop, wanted):
+        def find_changes(start, stop, wanted, rows):
             self.asked.append((start, stop))
             ids = {number: self.key_of(number) for number in changed}
             return Changes({topic: keys & set(ids.values()) for topic, keys in wanted.items()}, set(emptied))

@@ -575,6 +575,25 @@ def test_defaults_that_a_statement_has_changed(named):
     assert [key for key, *_ in plain.records("t.shop.a")] == [key for key, *_ in result.records("t.shop.a")]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_source_types_that_a_statement_has_changed(named):
+    """No table map says the width of an INT, so a table is bound again when the history has it."""
+    description = FormatDescriptionEvent(4, "8.0.15", 0, 19, bytes(40), 0)
+    made = log(named=named).event(description).begin().insert("a", (1, "x")).commit()
+    insert_again(made, 2, "ALTER TABLE a MODIFY id INT(5) PRIMARY KEY")
+    result = world(made, catalog=[definition("a", "id", "note")], propagate_source_type=True)
+    found = [
+        result.registry.schema(split_wire_format(value)[0])["fields"][0]["type"][1]["fields"][0]["type"][1]
+        for _, value, _ in result.records("t.shop.a")
+    ]
+    prefix = "__debezium.source.column"
+    plain = {f"{prefix}.type": "INT", f"{prefix}.name": "id"}
+    assert found == [
+        {"type": "int", "connect.parameters": parameters}
+        for parameters in (plain, {**plain, f"{prefix}.length": "5"})
+    ]
+
+
 def test_the_history_outlasts_a_restart_and_does_not_read_what_is_to_come():
     """What was written for later places in the log holds there alone; a second run writes the same."""
     made = log(named=False).begin().insert("a", (1, "x")).commit()
