@@ -26,7 +26,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import read_topic
 from millrace.kafka.topics import ensure_topics
-from millrace.local import ComponentDiedError, Kafka, LocalError, MySQL, Registry
+from millrace.local import Kafka, LocalError, MySQL, Registry
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import LinkLostError
 from millrace.runtime.errors import UserError
@@ -366,13 +366,6 @@ def test_a_log_that_cannot_be_read_on(place: World, mysql: MySQL, tmp_path: Path
         f"error: {damaged} at {len(content)}: an event of 0 bytes cannot be, its header has 19: the file is "
         "damaged there. Nothing after that place was written; look at the log there with mysqlbinlog\n"
     )
-
-
-def test_a_kafka_whose_storage_cannot_be_made() -> None:
-    with pytest.raises(ComponentDiedError) as caught:
-        Kafka(properties={"log.segment.bytes": "nonsense"}).start()
-    assert str(caught.value).startswith("formatting Kafka's storage failed with code 1:\n")
-    assert "log.segment.bytes" in str(caught.value)
 
 
 def test_giving_back_is_interrupted(place: World, monkeypatch: pytest.MonkeyPatch) -> None:
