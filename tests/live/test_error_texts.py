@@ -33,7 +33,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from millrace.verify.tables import Records
-from services.rowmapper.app import _CatalogTopic
+from services.rowmapper.app import Ports, _CatalogTopic
 from tests.service_process import source_environment
 from tests.shared import PROJECT, run_python
 
@@ -217,20 +217,11 @@ def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
 
 def test_a_definition_that_cannot_be_read(place: World) -> None:
     place.write(place.topics.catalog, (b"shop.t", b"nonsense", None))
+    none, settings = cast("Any", None), SimpleNamespace(kafka=place.settings, source=place.topics.source)
+    service = cast("Any", SimpleNamespace(settings=settings))
+    ports = Ports(service, connect(place.settings), none, none, none, {}, lambda: None)
     with pytest.raises(UserError) as caught:
-        list(
-            _CatalogTopic(
-                cast(
-                    "Any",
-                    SimpleNamespace(
-                        settings=SimpleNamespace(kafka=place.settings),
-                        admin=connect(place.settings),
-                        tick=lambda: None,
-                    ),
-                ),
-                place.topics.catalog,
-            ).read()
-        )
+        list(_CatalogTopic(ports).read())
     assert caught.value.message == (
         f"the definition at offset 0 of {place.topics.catalog} cannot be read: Catalog: 6e6f is not c3 01, "
         "the start of an Avro single object"
