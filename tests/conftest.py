@@ -109,13 +109,13 @@ def database(request: pytest.FixtureRequest) -> MySQL | MariaDB:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_databases_left(pytestconfig: pytest.Config) -> Iterator[None]:
+def _nothing_left(pytestconfig: pytest.Config) -> Iterator[None]:
     """Drop what the tests of a module leave on the shared servers: the next ones may look at all of it."""
     yield
     for component in pytestconfig.stash[_running]:
         if isinstance(component, MySQL | MariaDB):
             left = {name for (name,) in component.query("SHOW DATABASES")} - SYSTEM_DATABASES
-            component.execute(*(f"DROP DATABASE `{name}`" for name in sorted(left)))
+            component.execute(*(f"DROP DATABASE `{name}`" for name in sorted(left)), "RESET MASTER")
 
 
 @pytest.fixture(autouse=True)

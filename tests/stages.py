@@ -17,8 +17,8 @@ class Registry:
     """Stands where the schema registry is: gives ids to schemas, and outlives the services."""
 
     def __init__(self) -> None:
-        self._schemas: list[Any] = []
-        self._subjects: dict[str, set[int]] = {}
+        self.schemas: list[Any] = []
+        self.subjects: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -30,17 +30,17 @@ class Registry:
         pass
 
     def register(self, subject: str, schema: Any) -> int:
-        if schema not in self._schemas:
-            self._schemas.append(schema)
-        schema_id = self._schemas.index(schema) + 1
-        self._subjects.setdefault(subject, set()).add(schema_id)
+        if schema not in self.schemas:
+            self.schemas.append(schema)
+        schema_id = self.schemas.index(schema) + 1
+        self.subjects.setdefault(subject, set()).add(schema_id)
         return schema_id
 
     def schema(self, schema_id: int) -> Any:
-        return self._schemas[schema_id - 1]
+        return self.schemas[schema_id - 1]
 
     def subject_schemas(self, subject: str) -> dict[int, Any]:
-        return {schema_id: self.schema(schema_id) for schema_id in self._subjects.get(subject, ())}
+        return {schema_id: self.schema(schema_id) for schema_id in self.subjects.get(subject, ())}
 
 
 class Ledger:

@@ -35,6 +35,7 @@ def _varint(number: int) -> bytes:
 
 
 _SMALL: Final = [_varint(number) for number in range(1 << 14)]
+"""Looked up, since nearly all lengths and counts are small: two to five times as fast as the loop."""
 
 
 def long(value: int) -> bytes:

@@ -55,7 +55,6 @@ class Layout(IntEnum):
 class Wire(IntEnum):
     """How a field is read; 1 to 8 are unsigned integers of as many bytes."""
 
-    INT32 = 9
     INT64 = 10
     REST_BYTES = 11
     REST_TEXT = 12
@@ -72,7 +71,6 @@ class Wire(IntEnum):
 
 _WIRES: Final = {
     **{f"uint{8 * size}": size for size in range(1, 9)},
-    "int32": Wire.INT32,
     "int64": Wire.INT64,
     "bytes to the end": Wire.REST_BYTES,
     "text to the end": Wire.REST_TEXT,

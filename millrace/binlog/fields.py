@@ -17,8 +17,6 @@ from typing import Annotated, Any, Literal
 from millrace.binlog.errors import EncodeError, InvalidValueError, TruncatedError
 
 __all__ = [
-    "F64",
-    "I32",
     "I64",
     "U8",
     "U16",
@@ -59,7 +57,7 @@ __all__ = [
 Read = Callable[[bytes, int, int], tuple[Any, int]]
 Write = Callable[[Any], bytes]
 
-Kind = Literal["int", "long", "uint64", "double", "bytes", "string", "record", "array"]
+Kind = Literal["int", "long", "uint64", "bytes", "string", "record", "array"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +281,10 @@ NonZero8 = Annotated[
 U16 = Annotated[int, _struct_type("uint16", "H", "int")]
 U24 = Annotated[int, _odd_integer_type(3)]
 U32 = Annotated[int, _struct_type("uint32", "I", "long")]
-I32 = Annotated[int, _struct_type("int32", "i", "int")]
 U48 = Annotated[int, _odd_integer_type(6)]
 U56 = Annotated[int, _odd_integer_type(7)]
 U64 = Annotated[int, _struct_type("uint64", "Q", "uint64")]
 I64 = Annotated[int, _struct_type("int64", "q", "long")]
-F64 = Annotated[float, _struct_type("float64", "d", "double")]
 Zero = Annotated[int, FieldType("zero byte", "int", _read_zero, lambda _value: b"\0")]
 """A byte that is always 0."""
 Lenenc = Annotated[int, FieldType("lenenc", "uint64", read_lenenc, pack_lenenc)]

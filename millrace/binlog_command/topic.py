@@ -18,7 +18,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import EnvironmentSettings, KafkaSettings, load_settings
 
-__all__ = ["SCHEME", "TopicInput", "is_topic"]
+__all__ = ["SCHEME", "TopicInput"]
 
 SCHEME = "kafka"
 
@@ -27,11 +27,6 @@ class _Settings(EnvironmentSettings):
     """How Kafka is reached, as the services have it."""
 
     kafka: KafkaSettings
-
-
-def is_topic(name: str) -> bool:
-    """Tell whether an argument is the address of a source in Kafka."""
-    return urlsplit(name).scheme == SCHEME and "//" in name
 
 
 class TopicInput:

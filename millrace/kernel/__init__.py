@@ -17,7 +17,17 @@ from typing import Literal
 
 __all__ = ["MODULES", "built", "has", "state"]
 
-MODULES = ("columns", "events", "json_text", "messages", "rows", "selected", "text", "transactions")
+MODULES = (
+    "columns",
+    "event_records",
+    "events",
+    "json_text",
+    "messages",
+    "rows",
+    "selected",
+    "text",
+    "transactions",
+)
 
 _enabled = os.environ.get("MILLRACE_KERNEL", "on").lower() != "off"
 

@@ -24,7 +24,7 @@ cdef enum:
     LEVELS = 64  # of types inside one another
 
 # How a value is laid out: see millrace.avro.columnar, which has the same numbers.
-cdef enum Kind:
+cpdef enum Kind:
     KIND_LONG = 1
     KIND_INT = 2
     KIND_BOOLEAN = 3

@@ -1,46 +1,51 @@
-"""Events, compiled: from the bytes of an event to the value of its record in ``{source}.events``, and back.
+"""Events of a log, compiled: from their bytes to records of the raw topic and of ``{source}.events``.
 
 :class:`EventRecordWriter` does in one go what decode_event, TransactionTracker and EventSerializer do one after the
-other, for the events of which logs consist; :class:`HeadReader` reads records as EventDeserializer does, the
-head at once and the event when it is asked for. Both are driven by plans that :mod:`millrace.avro.plans` makes
-of the declarations. :class:`RawTaker` makes the reader's records of events that it need not look into.
+other, for the events of which logs consist, by the plans that :mod:`millrace.avro.plans` makes of the declarations.
+:class:`RawTaker` makes the reader's records of events that it need not look into. Both follow the grammar of
+transactions. :mod:`millrace.kernel.event_records` is the way back.
 
 The reference is the authority: what is rare, unknown or damaged, and whatever raises there, is not done here.
-``take`` stops in front of such an event, before anything of it is noted; a head is read by the reference. So
-errors are the reference's as well.
+``take`` stops in front of such an event, before anything of it is noted. So errors are the reference's as well.
 
-Memory is read through :c:type:`Source` and written through :c:type:`Sink` alone, whose functions check every
+Memory is read through :c:type:`Source` and written through :c:type:`Output` alone, whose functions check every
 access; no pointer outlives the call that took it from its object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport free
+from libc.string cimport memcmp
 
 from millrace.kernel.reading cimport (
     Source,
-    expect,
     is_ascii,
-    read_branch,
-    read_flag,
     read_lenenc,
-    read_long,
     read_uint,
     skip,
     slice_of,
     source_of,
 )
+from millrace.kernel.writing cimport (
+    Output,
+    put_byte,
+    put_long,
+    put_number,
+    put_object,
+    put_signed,
+    put_sized,
+    put_sized_slice,
+    put_slice,
+)
 
-from struct import error as StructError
 from zlib import crc32
 
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.grammar import TRANSITIONS, Effect, Mode, Role
 from millrace.binlog.transaction import CONTROL_HEADS, STATEMENT_ROLES
 
-__all__ = ["EventHead", "EventRecordWriter", "HeadReader", "RawTaker", "RecordReader"]
+__all__ = ["EventRecordWriter", "RawTaker"]
 
 cdef enum:
     HEADER_LENGTH = 19
@@ -48,9 +53,8 @@ cdef enum:
     MOST_FIELDS = 48
     MOST_VARIABLES = 64
     NAME_LIMIT = 512
-    # How much is remembered: so many names, so many larger things, each of so many bytes at most.
-    REMEMBERED = 4096
-    REMEMBERED_LARGE = 1024
+    # How much is remembered: so many things, each of so many bytes at most.
+    REMEMBERED = 1024
     REMEMBERED_SIZE = 8192
 
     MINUS = 45
@@ -66,7 +70,7 @@ cdef object CRC32_RESIDUE = 0x2144DF1C
 cdef const char* DIGITS = b"0123456789abcdef"
 
 # What plans are made of: see millrace.avro.plans, which has the same numbers.
-cdef enum Layout:
+cpdef enum Layout:
     LAYOUT_NONE = 0
     LAYOUT_FIELDS = 1
     LAYOUT_GTID = 2
@@ -75,9 +79,8 @@ cdef enum Layout:
     LAYOUT_TABLE_MAP = 5
     LAYOUT_ROWS = 6
 
-cdef enum Wire:
+cpdef enum Wire:
     # 1 to 8: an unsigned integer of as many bytes.
-    WIRE_INT32 = 9
     WIRE_INT64 = 10
     WIRE_REST_BYTES = 11
     WIRE_REST_TEXT = 12
@@ -91,21 +94,13 @@ cdef enum Wire:
     WIRE_STATUS = 20
     WIRE_LEFT = 21
 
-cdef enum Condition:
+cpdef enum Condition:
     CONDITION_OPTIONAL = 1
     CONDITION_HIDDEN = 2
     CONDITION_ABSENT = 4
     CONDITION_WHEN = 8
     CONDITION_REMAINS = 16
     CONDITION_SIZED = 32
-
-cdef enum Kind:
-    KIND_LONG = 1
-    KIND_UINT64 = 2
-    KIND_BYTES = 3
-    KIND_TEXT = 4
-    KIND_OTHER = 5
-    KIND_OPTIONAL = 16
 
 cdef enum End:
     END_NONE = 0
@@ -168,69 +163,6 @@ cdef int role_of_query(Source* source, int known) except -2:
         if first == <uint8_t> HEADS[index] and second == <uint8_t> HEADS[index + 1]:
             return -1
     return ROLE_SINGLE
-
-
-# ------------------------------------------------------------------------------------ memory, with its bounds
-
-cdef struct Sink:
-    # A buffer that grows. ``bad`` is set where memory is short; what is written then is left out.
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
-    bint bad
-
-
-cdef bint grow(Sink* sink, Py_ssize_t more) noexcept:
-    cdef Py_ssize_t capacity = 2 * sink.capacity + more + 1024
-    cdef uint8_t* data = <uint8_t*> PyMem_Realloc(sink.data, capacity)
-    if data is NULL:
-        sink.bad = True
-        return False
-    sink.data, sink.capacity = data, capacity
-    return True
-
-
-cdef inline bint room(Sink* sink, Py_ssize_t more) noexcept:
-    return sink.capacity - sink.size >= more or grow(sink, more)
-
-
-cdef inline void put_byte(Sink* sink, uint8_t byte) noexcept:
-    if room(sink, 1):
-        sink.data[sink.size] = byte
-        sink.size += 1
-
-
-cdef inline void put_long(Sink* sink, int64_t value) noexcept:
-    cdef uint64_t number = (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
-    if not room(sink, 10):
-        return
-    while number > 127:
-        sink.data[sink.size] = <uint8_t> (number & 127 | 128)
-        sink.size += 1
-        number >>= 7
-    sink.data[sink.size] = <uint8_t> number
-    sink.size += 1
-
-
-cdef inline void put_bytes(Sink* sink, bytes data) noexcept:
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-    if room(sink, size):
-        memcpy(sink.data + sink.size, PyBytes_AS_STRING(data), size)
-        sink.size += size
-
-
-cdef inline void put_slice(Sink* sink, const Source* source, Py_ssize_t at, Py_ssize_t size) noexcept:
-    # Bytes of the source, without their size.
-    if at < 0 or size < 0 or source.bad or size > source.end - at:
-        sink.bad = True
-    elif room(sink, size):
-        memcpy(sink.data + sink.size, source.data + at, size)
-        sink.size += size
-
-
-cdef inline void put_sized(Sink* sink, const Source* source, Py_ssize_t at, Py_ssize_t size) noexcept:
-    put_long(sink, size)
-    put_slice(sink, source, at, size)
 
 
 # ------------------------------------------------------------------------------------------ writing records
@@ -296,7 +228,7 @@ cdef class EventRecordWriter:
     cdef list _branches
     cdef Variable _variables[256]
     cdef int _variable_count
-    cdef Sink _sink
+    cdef Output _out
 
     # The log's format, and where it is read.
     cdef object _format
@@ -315,22 +247,16 @@ cdef class EventRecordWriter:
 
     # The transaction.
     cdef object _transaction
-    cdef uint8_t _name[NAME_LIMIT]
-    cdef int _name_size
-    cdef uint8_t _new_name[NAME_LIMIT]
-    cdef int _new_name_size
+    cdef Output _name
+    cdef Output _new_name
     cdef int64_t _ordinal
     cdef int _mode
     cdef object _xid
 
-    def __cinit__(self):
-        self._sink.data = NULL
-        self._sink.size = self._sink.capacity = 0
-        if not grow(&self._sink, 0):
-            raise MemoryError()
-
     def __dealloc__(self):
-        PyMem_Free(self._sink.data)
+        free(self._out.data)
+        free(self._name.data)
+        free(self._new_name.data)
 
     def __init__(self, bytes prefix not None, plans, list variables not None, write_text, write_table_map,
                  write_variables):
@@ -390,24 +316,23 @@ cdef class EventRecordWriter:
         return 0
 
     cdef bint _use_standing(self, tuple standing) except -1:
-        cdef bytes name
         transaction, self._ordinal, self._mode, self._xid = standing
         if transaction is None:
             self._transaction = None
-            self._name_size = 0
+            self._name.size = 0
         elif self._transaction is None or transaction != self._transaction:
             if not transaction.isascii() or len(transaction) > NAME_LIMIT or not transaction:
                 return False
-            name = transaction.encode("ascii")
-            memcpy(self._name, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
-            self._name_size = <int> PyBytes_GET_SIZE(name)
+            self._name.size = 0
+            if put_object(&self._name, transaction.encode("ascii")):
+                raise MemoryError()
             self._transaction = transaction
         return True
 
     def standing(self) -> tuple:
         """Give where the transaction stands, as the TransactionTracker does."""
-        if self._transaction is None and self._name_size:
-            self._transaction = PyUnicode_DecodeASCII(<const char*> self._name, self._name_size, NULL)
+        if self._transaction is None and self._name.size:
+            self._transaction = PyUnicode_DecodeASCII(<const char*> self._name.data, self._name.size, NULL)
         return self._transaction, self._ordinal, self._mode, self._xid
 
     # -- the batch -------------------------------------------------------------------------------------
@@ -468,12 +393,12 @@ cdef class EventRecordWriter:
             source.end = end - CHECKSUM_LENGTH
         # What the tracker makes of it, and the table, which must be known in front of the event.
         cdef Step step
-        cdef Sink* sink = &self._sink
+        cdef Output* out = &self._out
         cdef bytes table = None
         cdef tuple table_map = None
         cdef int64_t table_id = 0
         cdef bint ends_statement = False
-        sink.size, sink.bad = 0, False
+        out.size, out.bad = 0, False
         if plan.layout == LAYOUT_TABLE_MAP:
             table_map = self._table_map(data, source.end, plan)
             if table_map is None:
@@ -486,45 +411,45 @@ cdef class EventRecordWriter:
             table = self._table_of(table_maps.get(table_id))
         if source.bad or not self._step(plan, &source, server_id, position, ends_statement, &step):
             return None
-        put_bytes(sink, self._prefix)
-        put_bytes(sink, self._log_file_text)
-        put_long(sink, position)
-        put_byte(sink, 0)  # sub_index
-        put_bytes(sink, <bytes> self._names[type_code])
-        put_long(sink, <int64_t> timestamp)
-        put_long(sink, type_code)
-        put_long(sink, <int64_t> server_id)
-        put_long(sink, <int64_t> event_size)
-        put_long(sink, <int64_t> next_position)
-        put_long(sink, <int64_t> flags)
-        put_byte(sink, 0)  # extra_headers
+        put_object(out, self._prefix)
+        put_object(out, self._log_file_text)
+        put_long(out, position)
+        put_byte(out, 0)  # sub_index
+        put_object(out, <bytes> self._names[type_code])
+        put_long(out, <int64_t> timestamp)
+        put_long(out, type_code)
+        put_long(out, <int64_t> server_id)
+        put_long(out, <int64_t> event_size)
+        put_long(out, <int64_t> next_position)
+        put_long(out, <int64_t> flags)
+        put_byte(out, 0)  # extra_headers
         if self._checksums:
-            put_byte(sink, 2)
-            put_long(sink, CHECKSUM_LENGTH)
-            put_checksum(sink, data)
+            put_byte(out, 2)
+            put_long(out, CHECKSUM_LENGTH)
+            put_checksum(out, data)
         else:
-            put_byte(sink, 0)
-        put_byte(sink, 0)  # artificial
-        put_byte(sink, 0)  # post_header_extra
-        put_long(sink, self._epoch)
-        self._put_step(sink, &step)
+            put_byte(out, 0)
+        put_byte(out, 0)  # artificial
+        put_byte(out, 0)  # post_header_extra
+        put_long(out, self._epoch)
+        self._put_step(out, &step)
         if table is None:
-            put_byte(sink, 0)
-            put_byte(sink, 0)
+            put_byte(out, 0)
+            put_byte(out, 0)
         else:
-            put_bytes(sink, table)
-        put_bytes(sink, <bytes> self._branches[type_code])
+            put_object(out, table)
+        put_object(out, <bytes> self._branches[type_code])
         if plan.layout == LAYOUT_TABLE_MAP:
-            put_bytes(sink, <bytes> table_map[2])
+            put_object(out, <bytes> table_map[2])
         elif plan.layout == LAYOUT_ROWS:
-            put_rows(sink, &source, plan)
+            put_rows(out, &source, plan)
         else:
             source.bad |= source.end - source.at < plan.known
-            self._put_fields(sink, &source, plan.fields, plan.count, data)
+            self._put_fields(out, &source, plan.fields, plan.count, data)
             source.bad |= source.at != source.end
-        if source.bad or sink.bad or sink.size > limit:
+        if source.bad or out.bad or out.size > limit:
             return None
-        value = PyBytes_FromStringAndSize(<const char*> sink.data, sink.size)
+        value = PyBytes_FromStringAndSize(<const char*> out.data, out.size)
         # Nothing can go wrong any more: note what follows from the event.
         if table_map is not None:
             table_maps[table_map[1]] = table_map[0]
@@ -574,92 +499,67 @@ cdef class EventRecordWriter:
         if not step.known:
             return
         if step.begins:
-            memcpy(self._name, self._new_name, self._new_name_size)
-            self._name_size = self._new_name_size
+            self._name, self._new_name = self._new_name, self._name
             self._transaction = self._xid = None
         if step.ends != END_NONE:
-            self._name_size = 0
+            self._name.size = 0
             self._transaction = self._xid = None
             self._ordinal, self._mode = 0, MODE_NONE
         else:
             self._ordinal, self._mode = step.ordinal + 1, step.mode
 
-    cdef void _put_step(self, Sink* sink, Step* step) noexcept:
-        cdef int size = self._new_name_size if step.begins else self._name_size
-        cdef const uint8_t* name = self._name
-        if step.begins:
-            name = self._new_name
+    cdef void _put_step(self, Output* out, Step* step) noexcept:
+        cdef Output* name = &self._new_name if step.begins else &self._name
+        out.bad |= name.bad
         if not step.known:
-            put_byte(sink, 0)
+            put_byte(out, 0)
         else:
-            put_byte(sink, 2)
-            put_long(sink, size)
-            if room(sink, size):
-                memcpy(sink.data + sink.size, name, size)
-                sink.size += size
-        put_long(sink, step.ordinal)
-        put_byte(sink, step.begins)
+            put_byte(out, 2)
+            put_sized(out, name.data, name.size)
+        put_long(out, step.ordinal)
+        put_byte(out, step.begins)
         if step.ends == END_NONE:
-            put_byte(sink, 0)
+            put_byte(out, 0)
         else:
-            put_byte(sink, 2)
-            put_bytes(sink, b"\x0ccommit" if step.ends == END_COMMIT else b"\x10rollback")
-        put_byte(sink, 0)  # xid
+            put_byte(out, 2)
+            put_object(out, b"\x0ccommit" if step.ends == END_COMMIT else b"\x10rollback")
+        put_byte(out, 0)  # xid
 
-    cdef void _name_byte(self, uint8_t byte) noexcept:
-        if self._new_name_size < NAME_LIMIT:
-            self._new_name[self._new_name_size] = byte
-            self._new_name_size += 1
-
-    cdef void _name_number(self, uint64_t number) noexcept:
-        cdef uint8_t digits[20]
-        cdef int count = 0
-        while True:
-            digits[count] = <uint8_t> (48 + number % 10)
-            count += 1
-            number //= 10
-            if number == 0:
-                break
-        while count > 0:
-            count -= 1
-            self._name_byte(digits[count])
+    cdef Output* _begin_name(self) noexcept:
+        self._new_name.size, self._new_name.bad = 0, False
+        return &self._new_name
 
     cdef bint _name_place(self, int64_t position):
         # file:position; a file whose name is not ASCII is the reference's.
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self._log_file)
         if size + 21 > NAME_LIMIT or not self._scope[1].isascii():
             return False
-        memcpy(self._new_name, PyBytes_AS_STRING(self._log_file), size)
-        self._new_name_size = <int> size
-        self._name_byte(COLON)
-        self._name_number(<uint64_t> position)
+        put_object(self._begin_name(), self._log_file)
+        put_byte(&self._new_name, COLON)
+        put_signed(&self._new_name, position)
         return True
 
     cdef void _name_mariadb_gtid(self, uint64_t domain, uint64_t server_id, uint64_t number) noexcept:
-        self._new_name_size = 0
-        self._name_number(domain)
-        self._name_byte(MINUS)
-        self._name_number(server_id)
-        self._name_byte(MINUS)
-        self._name_number(number)
+        cdef Output* name = self._begin_name()
+        put_number(name, domain, False)
+        put_byte(name, MINUS)
+        put_number(name, server_id, False)
+        put_byte(name, MINUS)
+        put_number(name, number, False)
 
     cdef void _name_gtid(self, Source* source) noexcept:
         # The uuid, a colon, and the number, which has a sign.
+        cdef Output* name = self._begin_name()
         cdef int index
-        cdef uint64_t byte, number
-        self._new_name_size = 0
+        cdef uint64_t byte
         for index in range(16):
             byte = read_uint(source, 1)
-            self._name_byte(DIGITS[byte >> 4])
-            self._name_byte(DIGITS[byte & 15])
+            put_byte(name, DIGITS[byte >> 4])
+            put_byte(name, DIGITS[byte & 15])
             if index == 3 or index == 5 or index == 7 or index == 9:
-                self._name_byte(MINUS)
-        self._name_byte(COLON)
-        number = read_uint(source, 8)
-        if number >> 63:
-            self._name_byte(MINUS)
-            number = 0 - number
-        self._name_number(number)
+                put_byte(name, MINUS)
+        put_byte(name, COLON)
+        put_signed(name, <int64_t> read_uint(source, 8))
 
     # -- what has its own layout -----------------------------------------------------------------------
 
@@ -688,13 +588,13 @@ cdef class EventRecordWriter:
             self._last_table_map = table_map
         return self._last_table
 
-    cdef bint _put_status(self, Sink* sink, Source* source, Py_ssize_t at, Py_ssize_t size, bytes data) except -1:
+    cdef bint _put_status(self, Output* out, Source* source, Py_ssize_t at, Py_ssize_t size, bytes data) except -1:
         """Write status variables; what of them has no plan is written by the reference, and remembered."""
-        cdef Py_ssize_t start = sink.size
+        cdef Py_ssize_t start = out.size
         cdef bytes block, written
-        if self._put_variables(sink, source, at, size, data):
+        if self._put_variables(out, source, at, size, data):
             return True
-        sink.size = start
+        out.size = start
         block = data[at:at + size]
         written = <bytes> self._statuses.get(block)
         if written is None:
@@ -703,10 +603,10 @@ cdef class EventRecordWriter:
             except BinlogError:
                 return False
             remember(self._statuses, block, written)
-        put_bytes(sink, written)
+        put_object(out, written)
         return True
 
-    cdef bint _put_variables(self, Sink* sink, const Source* block, Py_ssize_t at, Py_ssize_t size,
+    cdef bint _put_variables(self, Output* out, const Source* block, Py_ssize_t at, Py_ssize_t size,
                              bytes data) except -1:
         cdef Source source = block[0]
         cdef Source found[MOST_VARIABLES]
@@ -730,34 +630,34 @@ cdef class EventRecordWriter:
             found[place].end = source.at
             if source.bad:
                 return False
-        put_long(sink, count)
+        put_long(out, count)
         for index in range(count):
-            put_byte(sink, codes[index])
-        put_byte(sink, 0)  # unknown
+            put_byte(out, codes[index])
+        put_byte(out, 0)  # unknown
         for place in range(self._variable_count):
             code = order[place]
             if code < 0:
-                put_byte(sink, 0)
+                put_byte(out, 0)
                 continue
-            put_byte(sink, 2)
-            self._put_fields(sink, &found[place], self._variables[code].fields, self._variables[code].count, data)
+            put_byte(out, 2)
+            self._put_fields(out, &found[place], self._variables[code].fields, self._variables[code].count, data)
             if found[place].bad or found[place].at != found[place].end:
                 return False
         return True
 
-    cdef int _put_text(self, Sink* sink, const Source* source, Py_ssize_t at, Py_ssize_t size) except -1:
+    cdef int _put_text(self, Output* out, const Source* source, Py_ssize_t at, Py_ssize_t size) except -1:
         """Write a name: as it is where it is ASCII, else as the reference does."""
         cdef bytes raw
         if source.bad:
             return 0
         if is_ascii(source, at, size):
-            put_sized(sink, source, at, size)
+            put_sized_slice(out, source, at, size)
         else:
             raw = slice_of(source, at, size)
-            put_bytes(sink, self._write_text(raw.decode("utf-8", "surrogateescape")))
+            put_object(out, self._write_text(raw.decode("utf-8", "surrogateescape")))
         return 0
 
-    cdef int _put_fields(self, Sink* sink, Source* source, const Field* fields, int count, bytes data) except -1:
+    cdef int _put_fields(self, Output* out, Source* source, const Field* fields, int count, bytes data) except -1:
         """Write fields as their plans say, each read after those before it; a hidden one is only read."""
         cdef uint64_t numbers[MOST_FIELDS]
         cdef const Field* field
@@ -770,18 +670,18 @@ cdef class EventRecordWriter:
                 if field.condition & CONDITION_ABSENT or (
                     field.condition & CONDITION_WHEN and not numbers[field.place] & field.mask
                 ) or (field.condition & CONDITION_REMAINS and source.at >= source.end):
-                    put_byte(sink, 0)
+                    put_byte(out, 0)
                     continue
-                put_byte(sink, 2)
+                put_byte(out, 2)
             if field.wire in (WIRE_REST_BYTES, WIRE_REST_TEXT, WIRE_TEXT8, WIRE_TEXT8_NUL, WIRE_BYTES16, WIRE_STATUS):
-                self._put_sized_field(sink, source, field, numbers[field.place], data)
+                self._put_sized_field(out, source, field, numbers[field.place], data)
                 continue
             number = numbers[index] = read_number(source, field.wire)
             if not field.condition & CONDITION_HIDDEN:
-                put_long(sink, <int64_t> (number & ~field.drop))
+                put_long(out, <int64_t> (number & ~field.drop))
         return 0
 
-    cdef int _put_sized_field(self, Sink* sink, Source* source, const Field* field, uint64_t length,
+    cdef int _put_sized_field(self, Output* out, Source* source, const Field* field, uint64_t length,
                               bytes data) except -1:
         cdef int wire = field.wire
         cdef Py_ssize_t at, size = source.end - source.at
@@ -797,11 +697,11 @@ cdef class EventRecordWriter:
         if source.bad:
             return 0
         if wire == WIRE_STATUS:
-            source.bad |= not self._put_status(sink, source, at, size, data)
+            source.bad |= not self._put_status(out, source, at, size, data)
         elif wire == WIRE_REST_BYTES or wire == WIRE_BYTES16:
-            put_sized(sink, source, at, size)
+            put_sized_slice(out, source, at, size)
         else:
-            self._put_text(sink, source, at, size)
+            self._put_text(out, source, at, size)
         return 0
 
 
@@ -812,8 +712,6 @@ cdef uint64_t read_number(Source* source, int wire) noexcept nogil:
         return read_uint(source, wire)
     if wire == WIRE_INT64:
         return read_uint(source, 8)
-    if wire == WIRE_INT32:
-        return <uint64_t> <int64_t> <int> read_uint(source, 4)
     if wire == WIRE_LENENC:
         return read_lenenc(source)
     if wire == WIRE_UNLESS_ZERO:
@@ -846,7 +744,7 @@ cdef int take_fields(Field* fields, Py_ssize_t room, plans) except -1:
 
 cdef int remember(dict known, bytes key, made) except -1:
     if PyBytes_GET_SIZE(key) <= REMEMBERED_SIZE:
-        if len(known) >= REMEMBERED_LARGE:
+        if len(known) >= REMEMBERED:
             known.clear()
         known[key] = made
     return 0
@@ -857,8 +755,6 @@ cdef void skip_field(Source* source, int wire) noexcept nogil:
         skip(source, wire)
     elif wire == WIRE_INT64:
         skip(source, 8)
-    elif wire == WIRE_INT32:
-        skip(source, 4)
     elif wire == WIRE_TEXT8:
         skip(source, <Py_ssize_t> read_uint(source, 1))
     elif wire == WIRE_TEXT8_NUL:
@@ -894,37 +790,37 @@ cdef int64_t position_of(bytes head, bytes key) noexcept:
     return position
 
 
-cdef inline void put_checksum(Sink* sink, bytes data) noexcept:
+cdef inline void put_checksum(Output* out, bytes data) noexcept:
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef Source source = source_of(data, 0, end)
-    put_slice(sink, &source, end - CHECKSUM_LENGTH, CHECKSUM_LENGTH)
+    put_slice(out, &source, end - CHECKSUM_LENGTH, CHECKSUM_LENGTH)
 
 
-cdef void put_rows(Sink* sink, Source* source, Plan* plan) noexcept:
+cdef void put_rows(Output* out, Source* source, Plan* plan) noexcept:
     cdef Py_ssize_t size = 0, at = source.at, before, after
     cdef uint64_t count
-    put_long(sink, <int64_t> read_uint(source, 4 if plan.known == 6 else 6))
-    put_long(sink, <int64_t> read_uint(source, 2))
+    put_long(out, <int64_t> read_uint(source, 4 if plan.known == 6 else 6))
+    put_long(out, <int64_t> read_uint(source, 2))
     if plan.version == 2:
         size = <Py_ssize_t> read_uint(source, 2) - 2
         at = skip(source, size)
-        put_sized(sink, source, at, size)
+        put_sized_slice(out, source, at, size)
     else:
-        put_long(sink, 0)
+        put_long(out, 0)
     count = read_lenenc(source)
     if source.bad or count > 1 << 32:
         source.bad = True
         return
-    put_long(sink, <int64_t> count)
+    put_long(out, <int64_t> count)
     size = <Py_ssize_t> ((count + 7) // 8)
     before = after = skip(source, size)
     if plan.before and plan.after and plan.version:
         after = skip(source, size)
-    put_sized(sink, source, before, size if plan.before else 0)
-    put_sized(sink, source, after, size if plan.after else 0)
+    put_sized_slice(out, source, before, size if plan.before else 0)
+    put_sized_slice(out, source, after, size if plan.after else 0)
     size = source.end - source.at
     at = skip(source, size)
-    put_sized(sink, source, at, size)
+    put_sized_slice(out, source, at, size)
 
 
 # ------------------------------------------------------------------------------------------ raw records
@@ -947,16 +843,10 @@ cdef class RawTaker:
     cdef readonly list finished
     cdef uint8_t _roles[256]
     cdef bint _left[256]
-    cdef Sink _sink
-
-    def __cinit__(self):
-        self._sink.data = NULL
-        self._sink.size = self._sink.capacity = 0
-        if not grow(&self._sink, 0):
-            raise MemoryError()
+    cdef Output _out
 
     def __dealloc__(self):
-        PyMem_Free(self._sink.data)
+        free(self._out.data)
 
     def __init__(self, bytes roles not None, left):
         cdef int code
@@ -1024,13 +914,13 @@ cdef class RawTaker:
         return index
 
     cdef bytes _key(self, uint64_t server_id, bytes prefix):
-        self._sink.size, self._sink.bad = 0, False
-        put_number(&self._sink, server_id)
-        put_bytes(&self._sink, prefix)
-        put_number(&self._sink, <uint64_t> self.position)
-        if self._sink.bad:
+        self._out.size, self._out.bad = 0, False
+        put_number(&self._out, server_id, False)
+        put_object(&self._out, prefix)
+        put_number(&self._out, <uint64_t> self.position, False)
+        if self._out.bad:
             raise MemoryError()
-        return PyBytes_FromStringAndSize(<const char*> self._sink.data, self._sink.size)
+        return PyBytes_FromStringAndSize(<const char*> self._out.data, self._out.size)
 
     cdef bint _note(self, int role, uint64_t server_id, Source* source) except -1:
         """Note what an event is to its transaction; False, and nothing noted, where the reader must do so."""
@@ -1063,271 +953,3 @@ cdef class RawTaker:
         self.mode = entry & MODE_MASK
         self.ended = (entry & ENDS) != 0
         return True
-
-
-cdef void put_number(Sink* sink, uint64_t number) noexcept:
-    cdef uint8_t digits[20]
-    cdef int count = 0
-    while True:
-        digits[count] = <uint8_t> (48 + number % 10)
-        count += 1
-        number //= 10
-        if number == 0:
-            break
-    while count > 0:
-        count -= 1
-        put_byte(sink, digits[count])
-
-
-# ------------------------------------------------------------------------------------------ reading records
-
-cdef class RecordReader:
-    """Makes values of a declared class of their bytes in Avro, by the kinds of its fields.
-
-    ``kinds`` has a number per field, ``readers`` the reference's function where that is KIND_OTHER;
-    ``read_text(raw)`` makes a name of its bytes.
-    """
-
-    cdef object _declared
-    cdef uint8_t _kinds[MOST_FIELDS]
-    cdef int _count
-    cdef list _readers
-    cdef object _read_text
-
-    def __init__(self, declared, list kinds not None, list readers not None, read_text):
-        cdef int index
-        if len(kinds) > MOST_FIELDS or len(readers) != len(kinds):
-            raise ValueError("more fields than there is room for")
-        self._declared, self._readers, self._read_text = declared, readers, read_text
-        self._count = len(kinds)
-        for index in range(self._count):
-            self._kinds[index] = kinds[index]
-
-    cdef object read(self, bytes data, Source* source):
-        """Read a value at the source's place; None, or ``source.bad``, where the reference must do so."""
-        cdef int index, kind
-        cdef Py_ssize_t at, size
-        cdef uint64_t number
-        cdef list values = [None] * self._count
-        for index in range(self._count):
-            kind = self._kinds[index]
-            if kind & KIND_OPTIONAL and not read_branch(source):
-                continue
-            kind &= ~KIND_OPTIONAL
-            if kind == KIND_LONG:
-                value = read_long(source)
-            elif kind == KIND_UINT64:
-                number = <uint64_t> read_long(source)
-                value = number
-            elif kind == KIND_OTHER:
-                if source.bad:
-                    return None
-                value, at = self._readers[index](data, source.at)
-                if at < source.at or at > source.end:
-                    return None
-                source.at = at
-            else:
-                size = <Py_ssize_t> read_long(source)
-                at = skip(source, size)
-                if source.bad:
-                    return None
-                value = slice_of(source, at, size)
-                if kind == KIND_TEXT:
-                    value = self._read_text(value)
-            values[index] = value
-        return None if source.bad else self._declared(*values)
-
-
-cdef class EventHead:
-    """A record of the events topic, as :class:`millrace.avro.events.EventRecord`: the same attributes."""
-
-    cdef bytes _data
-    cdef HeadReader _reader
-    cdef Py_ssize_t _start
-    cdef Py_ssize_t _offset
-    cdef Py_ssize_t _checksum
-    cdef object _header
-    cdef object _event
-    cdef int64_t _event_size
-    cdef int64_t _next_position
-    cdef int64_t _flags
-
-    cdef readonly object log_file
-    cdef readonly int64_t position
-    cdef readonly int64_t sub_index
-    cdef readonly int64_t timestamp
-    cdef readonly int64_t type_code
-    cdef readonly int64_t server_id
-    cdef readonly bint artificial
-    cdef readonly int64_t epoch
-    cdef readonly object transaction
-    cdef readonly int64_t ordinal
-    cdef readonly bint begins
-    cdef readonly object ends
-    cdef readonly object xid
-    cdef readonly object database
-    cdef readonly object table
-
-    @property
-    def checksum(self):
-        """The checksum, 4 bytes as they are; None where there is none."""
-        return None if self._checksum < 0 else self._data[self._checksum:self._checksum + CHECKSUM_LENGTH]
-
-    @property
-    def post_header_extra(self):
-        """What a newer server has at the end of the post-header: nothing, or this were EventRecord."""
-        return b""
-
-    @property
-    def header(self):
-        """The common header."""
-        if self._header is None:
-            self._header = self._reader._header_class(
-                self.timestamp, self.type_code, self.server_id, self._event_size, self._next_position,
-                self._flags
-            )
-        return self._header
-
-    @property
-    def event(self):
-        """The typed event. Raises InvalidValueError where the record is damaged."""
-        if self._event is None:
-            self._event = self._reader.event(self._data, self._start, self._offset, self.type_code)
-        return self._event
-
-    @property
-    def decoded(self):
-        """The event as the codec has it; encoded, it gives the bytes of the log."""
-        return self._reader._decoded_class(self.header, self.event, self.checksum, b"")
-
-
-cdef class Remembered:
-    """The last name that stood in one place of a record: most often the next is the same."""
-
-    cdef bytes raw
-    cdef object text
-
-    def __cinit__(self):
-        self.raw, self.text = b"", ""
-
-
-cdef class HeadReader:
-    """Reads records of the events topic; ``reference(value, offset)`` reads what is not plain here.
-
-    ``readers`` has a RecordReader per branch of the union of events, ``repeated`` the type codes of events
-    that come again and again with the same bytes, ``ends`` the ends of transactions by name.
-    """
-
-    cdef object _reference
-    cdef list _readers
-    cdef object _read_text
-    cdef dict _ends
-    cdef frozenset _repeated
-    cdef object _header_class
-    cdef object _decoded_class
-    cdef Remembered _log_file
-    cdef Remembered _transaction
-    cdef Remembered _database
-    cdef Remembered _table
-    cdef Remembered _other
-    cdef dict _texts
-    cdef dict _events
-
-    def __init__(self, reference, list readers not None, read_text, dict ends not None,
-                 frozenset repeated not None, header_class, decoded_class):
-        self._reference, self._readers, self._read_text = reference, readers, read_text
-        self._ends, self._repeated = ends, repeated
-        self._header_class, self._decoded_class = header_class, decoded_class
-        self._texts, self._events = {}, {}
-        self._log_file, self._transaction, self._other = Remembered(), Remembered(), Remembered()
-        self._database, self._table = Remembered(), Remembered()
-
-    def __call__(self, bytes value not None, Py_ssize_t offset):
-        """Read the record that begins at ``offset`` of ``value``."""
-        cdef Source source = source_of(value, offset, PyBytes_GET_SIZE(value))
-        head = self._read(value, &source, offset)
-        return self._reference(value, offset) if head is None else head
-
-    cdef EventHead _read(self, bytes data, Source* source, Py_ssize_t start):
-        cdef EventHead head = EventHead.__new__(EventHead)
-        head._data, head._reader, head._start = data, self, start
-        head.log_file = self._text(source, self._log_file)
-        head.position = read_long(source)
-        head.sub_index = read_long(source)
-        skip(source, <Py_ssize_t> read_long(source))  # the type's name
-        head.timestamp = read_long(source)
-        head.type_code = read_long(source)
-        head.server_id = read_long(source)
-        head._event_size = read_long(source)
-        head._next_position = read_long(source)
-        head._flags = read_long(source)
-        expect(source, read_long(source), 0)  # extra_headers
-        head._checksum = -1
-        if read_branch(source):
-            expect(source, read_long(source), CHECKSUM_LENGTH)
-            head._checksum = skip(source, CHECKSUM_LENGTH)
-        head.artificial = read_flag(source)
-        expect(source, read_long(source), 0)  # post_header_extra
-        head.epoch = read_long(source)
-        head.transaction = self._text(source, self._transaction) if read_branch(source) else None
-        head.ordinal = read_long(source)
-        head.begins = read_flag(source)
-        if read_branch(source):
-            head.ends = self._ends.get(self._text(source, self._other))
-            source.bad |= head.ends is None
-        head.xid = self._text(source, self._other) if read_branch(source) else None
-        head.database = self._text(source, self._database) if read_branch(source) else None
-        head.table = self._text(source, self._table) if read_branch(source) else None
-        head._offset = source.at
-        return None if source.bad else head
-
-    cdef object _text(self, Source* source, Remembered last):
-        """Read a name; None, and ``bad``, where there is none."""
-        cdef Py_ssize_t size = <Py_ssize_t> read_long(source)
-        cdef Py_ssize_t at = skip(source, size)
-        cdef bytes raw
-        if source.bad:
-            return None
-        if size == PyBytes_GET_SIZE(last.raw) and \
-                memcmp(source.data + at, PyBytes_AS_STRING(last.raw), size) == 0:
-            return last.text
-        raw = slice_of(source, at, size)
-        text = self._texts.get(raw) if last is not self._transaction else None
-        if text is None:
-            try:
-                text = PyUnicode_DecodeASCII(<const char*> source.data + at, size, NULL) \
-                    if is_ascii(source, at, size) else self._read_text(raw)
-            except UnicodeDecodeError:
-                source.bad = True
-                return None
-            if last is not self._transaction and size <= NAME_LIMIT:
-                if len(self._texts) >= REMEMBERED:
-                    self._texts.clear()
-                self._texts[raw] = text
-        last.raw, last.text = raw, text
-        return text
-
-    cdef object event(self, bytes data, Py_ssize_t start, Py_ssize_t offset, int64_t type_code):
-        """Read the event of a record."""
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        cdef bytes content = None
-        if size - offset <= NAME_LIMIT and type_code in self._repeated:
-            content = data[offset:size]
-            event = self._events.get(content)
-            if event is not None:
-                return event
-        cdef Source source = source_of(data, offset, size)
-        cdef int64_t branch = read_long(&source)
-        event = None
-        if not source.bad and 0 <= branch < len(self._readers):
-            try:
-                event = (<RecordReader?> self._readers[branch]).read(data, &source)
-            except (BinlogError, IndexError, UnicodeDecodeError, StructError):
-                source.bad = True
-        if event is None or source.bad or source.at != size:
-            return self._reference(data, start).event
-        if content is not None:
-            if len(self._events) >= REMEMBERED:
-                self._events.clear()
-            self._events[content] = event
-        return event

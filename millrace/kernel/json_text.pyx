@@ -18,7 +18,7 @@ from libc.string cimport memcpy, strlen
 
 from millrace.kernel.reading cimport Source, read_flag, read_long, read_uint, skip, source_of
 from millrace.kernel.rows cimport is_utf8, put_json_string
-from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, put_byte, room
+from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, put_byte, put_signed, room
 
 cdef extern from "Python.h":
     char* PyOS_double_to_string(double value, char form, int precision, int flags, int* kind) except NULL
@@ -120,7 +120,7 @@ cdef class JsonWriter:
         if node.kind == NULL_:
             return put(out, b"null", 4)
         if node.kind == LONG:
-            return put_number(out, read_long(source))
+            return put_signed(out, read_long(source))
         if node.kind == STRING:
             return put_text(source, out)
         if node.kind == UNION:
@@ -178,21 +178,6 @@ cdef class JsonWriter:
                     return UNUSUAL
                 count -= 1
         return status
-
-
-cdef int put_number(Output* out, int64_t value) noexcept:
-    cdef uint8_t digits[20]
-    cdef int at = 20
-    cdef uint64_t rest = <uint64_t> value if value >= 0 else 0 - <uint64_t> value
-    while True:
-        at -= 1
-        digits[at] = <uint8_t> (48 + rest % 10)
-        rest //= 10
-        if rest == 0:
-            break
-    if value < 0 and put_byte(out, 45) != DONE:
-        return NO_MEMORY
-    return put(out, digits + at, 20 - at)
 
 
 cdef int put_real(Source* source, Output* out, bint is_float) except -1:

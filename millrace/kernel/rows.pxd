@@ -94,13 +94,8 @@ cdef inline Piece piece_of(bytes data) except *:
 
 cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcept nogil
 cdef Py_ssize_t decimal_digits(uint8_t* text, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil
-cdef int put_number(Output* out, uint64_t number, bint negative) noexcept nogil
 cdef int put_json_string(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil
 cdef int put_json(Output* out, Document* document, int kind, int64_t start, int64_t end, int depth) noexcept
-
-
-cdef inline int put_signed(Output* out, int64_t number) noexcept nogil:
-    return put_number(out, 0 - <uint64_t>number if number < 0 else <uint64_t>number, number < 0)
 
 
 cdef class RowsKernel:

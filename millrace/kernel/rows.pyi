@@ -1,8 +1,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-NATIVE_KINDS: dict[str, int]
-
 Plan: TypeAlias = tuple[int, int, int, int, int, tuple[bytes, ...]]
 Frame: TypeAlias = tuple[bytes, bytes, bytes]
 

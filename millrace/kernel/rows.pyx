@@ -27,17 +27,22 @@ from millrace.kernel.writing cimport (
     put,
     put_byte,
     put_long,
+    put_number,
+    put_object,
+    put_signed,
     put_sized,
     room,
+    trim,
+    write_digits,
     write_long,
 )
 
 from millrace.binlog.errors import MalformedError, UnrepresentableError
 
-__all__ = ["NATIVE_KINDS", "RowsKernel", "pack"]
+__all__ = ["RowsKernel", "pack"]
 
-cdef enum Kind:
-    PYTHON = 0
+# Those of millrace.binlog.columns.NativeKind.
+cpdef enum Kind:
     SIGNED = 1
     UNSIGNED = 2
     UNSIGNED_DECIMAL = 3
@@ -59,33 +64,10 @@ cdef enum Kind:
     DECIMAL_TEXT = 19
     FIXED = 20
 
-NATIVE_KINDS = {
-    "SIGNED": SIGNED,
-    "UNSIGNED": UNSIGNED,
-    "UNSIGNED_DECIMAL": UNSIGNED_DECIMAL,
-    "UNSIGNED_TEXT": UNSIGNED_TEXT,
-    "REAL": REAL,
-    "YEAR": YEAR,
-    "DATE": DATE,
-    "TIME": TIME,
-    "DATETIME": DATETIME,
-    "TIMESTAMP": TIMESTAMP,
-    "DECIMAL": DECIMAL,
-    "BYTES": BYTES,
-    "UTF8": UTF8,
-    "CODES": CODES,
-    "MEMBER": MEMBER,
-    "MEMBERS": MEMBERS,
-    "JSON": JSON,
-    "GEOMETRY": GEOMETRY,
-    "DECIMAL_TEXT": DECIMAL_TEXT,
-    "FIXED": FIXED,
-}
-"""The kinds by the names of ``NativeKind``, to prove that both number them alike."""
-
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 
 cdef enum:
+    PYTHON = 0  # a kind that the reference converts
     KEPT = 1 << 20  # bytes of the output that are kept from one event to the next
     MAX_LIMBS = 9  # 65 digits, the most that DECIMAL has, take 216 bits: 7 limbs of 32
 
@@ -498,13 +480,7 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
         return put_integer(out, limbs, 2, False)
     if kind == UNSIGNED_TEXT:
         number = little(data, <int>size)
-        length = 0
-        while True:
-            length += 1
-            digits[20 - length] = <uint8_t>(0x30 + number % 10)
-            number //= 10
-            if not number:
-                break
+        length = write_digits(digits, number)
         return put_sized(out, digits + 20 - length, length)
     return UNUSUAL
 
@@ -541,19 +517,6 @@ cdef inline bint use(Document* document, int64_t start, int64_t size, int64_t en
         return False
     document.bytes_left -= <Py_ssize_t>size
     return document.bytes_left >= 0
-
-
-cdef int put_number(Output* out, uint64_t number, bint negative) noexcept nogil:
-    cdef uint8_t[20] digits
-    cdef int count = 0
-    if negative and put_byte(out, 0x2D):
-        return NO_MEMORY
-    while True:
-        count += 1
-        digits[20 - count] = <uint8_t>(0x30 + number % 10)
-        number //= 10
-        if not number:
-            return put(out, digits + 20 - count, count)
 
 
 cdef int put_zeros(Output* out, Py_ssize_t count) noexcept nogil:
@@ -819,7 +782,7 @@ def pack(str form not None, *values):
                 written = value
                 if written is None:
                     raise TypeError("bytes are missing")
-                status = put(&out, <const uint8_t*>PyBytes_AS_STRING(written), PyBytes_GET_SIZE(written))
+                status = put_object(&out, written)
             else:
                 raise ValueError(f"{letter!r} is no letter of a form")
             if status:
@@ -976,14 +939,8 @@ cdef class RowsKernel:
         finally:
             self.busy = False
             self.stamp = None
-            if self.out.capacity > KEPT:
-                free(self.out.data)
-                self.out.data = NULL
-                self.out.size = self.out.capacity = 0
-            if self.scratch.capacity > KEPT:
-                free(self.scratch.data)
-                self.scratch.data = NULL
-                self.scratch.size = self.scratch.capacity = 0
+            trim(&self.out, KEPT)
+            trim(&self.scratch, KEPT)
 
     cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
                      int64_t total_order, int64_t collection_order, slowly) except -1:

@@ -1,8 +1,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-SELECTED_KINDS: dict[str, int]
-
 Field: TypeAlias = tuple[int, int, int, int]
 
 class SelectedImages:

@@ -17,14 +17,15 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from millrace.kernel.rows cimport Cursor, little, take
-from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, room
+from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, room, trim
 
 cdef extern from "Python.h":
     double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0
 
-__all__ = ["SELECTED_KINDS", "SelectedImages"]
+__all__ = ["SelectedImages"]
 
-cdef enum Kind:
+# Those of millrace.snapshot.images.SelectedKind.
+cpdef enum Kind:
     PYTHON = 0
     SIGNED = 1
     UNSIGNED = 2
@@ -38,23 +39,6 @@ cdef enum Kind:
     TIMESTAMP = 10
     STRING = 11
     BINARY = 12
-
-SELECTED_KINDS = {
-    "PYTHON": PYTHON,
-    "SIGNED": SIGNED,
-    "UNSIGNED": UNSIGNED,
-    "REAL": REAL,
-    "DECIMAL": DECIMAL,
-    "BIT": BIT,
-    "YEAR": YEAR,
-    "DATE": DATE,
-    "TIME": TIME,
-    "DATETIME": DATETIME,
-    "TIMESTAMP": TIMESTAMP,
-    "STRING": STRING,
-    "BINARY": BINARY,
-}
-"""The kinds by the names of ``SelectedKind``, to prove that both number them alike."""
 
 cdef enum:
     HEAD = 4  # bytes of a packet before its payload: its length and its number
@@ -452,10 +436,7 @@ cdef class SelectedImages:
             return self._take(&data[0] if data.shape[0] else NULL, data.shape[0], sequence, most)
         finally:
             self.busy = False
-            if self.out.capacity > KEPT:
-                free(self.out.data)
-                self.out.data = NULL
-                self.out.size = self.out.capacity = 0
+            trim(&self.out, KEPT)
 
     cdef _take(self, const uint8_t* data, Py_ssize_t size, int sequence, Py_ssize_t most):
         cdef Cursor packets, row

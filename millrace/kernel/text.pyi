@@ -1,8 +1,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-TEXT_KINDS: dict[str, int]
-
 TextColumn: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, bytes]
 TextImage: TypeAlias = tuple[Sequence[bool], bytes, bytes]
 

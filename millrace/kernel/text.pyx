@@ -25,15 +25,25 @@ from millrace.kernel.rows cimport (
     little,
     piece_of,
     put_json,
-    put_number,
-    put_signed,
     take,
 )
-from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, put_byte, room
+from millrace.kernel.writing cimport (
+    DONE,
+    NO_MEMORY,
+    UNUSUAL,
+    Output,
+    put,
+    put_byte,
+    put_number,
+    put_signed,
+    room,
+    trim,
+)
 
-__all__ = ["TEXT_KINDS", "RowText"]
+__all__ = ["RowText"]
 
-cdef enum Kind:
+# Those of millrace.binlog_command.row_kernel.TextKind.
+cpdef enum Kind:
     PYTHON = 0
     NOTHING = 1
     SIGNED = 2
@@ -48,24 +58,6 @@ cdef enum Kind:
     TIMESTAMP = 11
     REAL = 12
     JSON = 13
-
-TEXT_KINDS = {
-    "PYTHON": PYTHON,
-    "NOTHING": NOTHING,
-    "SIGNED": SIGNED,
-    "UNSIGNED": UNSIGNED,
-    "BOTH_SIGNS": BOTH_SIGNS,
-    "STRING": STRING,
-    "DECIMAL": DECIMAL,
-    "DATE": DATE,
-    "TIME": TIME,
-    "DATETIME": DATETIME,
-    "SECONDS": SECONDS,
-    "TIMESTAMP": TIMESTAMP,
-    "REAL": REAL,
-    "JSON": JSON,
-}
-"""The kinds of values, as ``millrace.binlog_command.row_kernel`` describes them."""
 
 cdef enum:
     KEPT = 1 << 20  # bytes of the output that are kept from one call to the next
@@ -433,14 +425,8 @@ cdef class RowText:
             return PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size), last, number
         finally:
             self.busy = False
-            if self.out.capacity > KEPT:
-                free(self.out.data)
-                self.out.data = NULL
-                self.out.capacity = 0
-            if self.scratch.capacity > KEPT:
-                free(self.scratch.data)
-                self.scratch.data = NULL
-                self.scratch.size = self.scratch.capacity = 0
+            trim(&self.out, KEPT)
+            trim(&self.scratch, KEPT)
 
     cdef bint _image(self, Image* image, Cursor* cursor) except -1:
         """Append one image, if there is such a one; say whether it was all there."""

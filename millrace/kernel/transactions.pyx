@@ -29,7 +29,7 @@ from millrace.kernel.reading cimport (
     source_of,
 )
 from millrace.kernel.rows cimport Frame, RowsKernel, is_utf8
-from millrace.kernel.writing cimport Output, put, put_byte, put_long, put_sized
+from millrace.kernel.writing cimport Output, put, put_byte, put_long, put_sized, trim
 
 from millrace.binlog.errors import BinlogError
 
@@ -296,10 +296,7 @@ cdef class TransactionWriter:
                 self.groups[self._target] = self._boundaries
         finally:
             self._find_table = self._boundaries = self._parts = self._tables = self._maps = None
-            if self._out.capacity > KEPT:
-                free(self._out.data)
-                self._out.data = NULL
-                self._out.size = self._out.capacity = 0
+            trim(&self._out, KEPT)
         return index
 
     cdef Py_ssize_t _transaction(self, list records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:

@@ -39,6 +39,7 @@ __all__ = [
     "fetch",
     "locked",
     "made_folder",
+    "made_once",
     "sha256",
     "trusted",
 ]
@@ -153,25 +154,32 @@ def fetch(name: str) -> Path:
     :raises LocalError: when a file cannot be had or is not the one that is pinned.
     """
     wanted = bundle(name)
-    root = trusted(cache_folder() / "artifacts")
-    target = trusted(root / wanted.folder_name)
-    if target.is_dir():
-        return target
-    with locked(root / f"{name}.lock", waiting_for=f"another process that fetches {name}"):
-        if target.is_dir():
-            return target
+
+    def unpack(folder: Path) -> None:
+        _unpack(wanted, _download(wanted, folder.with_name("repository")), folder)
+
+    place = cache_folder() / "artifacts" / wanted.folder_name
+    return made_once(place, unpack, waiting_for=f"another process that fetches {name}")
+
+
+def made_once(place: Path, make: Callable[[Path], None], *, waiting_for: str) -> Path:
+    """Return a folder of the cache, which ``make`` fills where it is missing: whole, or not at all."""
+    root, name = trusted(place.parent), place.name
+    if trusted(place).is_dir():
+        return place
+    with locked(root / f"{name}.lock", waiting_for=waiting_for):
+        if place.is_dir():
+            return place
         for leftover in root.glob(f".{name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
         try:
-            files = _download(wanted, staging / "repository")
-            unpacked = staging / "unpacked"
-            unpacked.mkdir()
-            _unpack(wanted, files, unpacked)
-            unpacked.rename(target)
+            (staging / "made").mkdir()
+            make(staging / "made")
+            (staging / "made").rename(place)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-    return target
+    return place
 
 
 @contextlib.contextmanager

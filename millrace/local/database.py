@@ -7,7 +7,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import tempfile
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pymysql
 
-from millrace.local.artifacts import bundle, cache_folder, fetch, locked
+from millrace.local.artifacts import bundle, cache_folder, fetch, made_once
 from millrace.local.certificates import write_certificates
 from millrace.local.component import Component
 from millrace.local.errors import ComponentDiedError, LocalError, MissingLibraryError
@@ -170,26 +169,15 @@ class DatabaseServer(Component):
 
     def _template(self) -> Path:
         """Return an initialised data folder to copy from; made once and kept in the cache."""
-        program = self._server_program()
-        template = cache_folder() / "data" / f"{self.flavor}-{_server_version(program, self._environment())}"
-        if template.is_dir():
-            return template
-        with locked(
-            template.with_name(f"{template.name}.lock"),
-            waiting_for=f"another process that sets up {self.name}",
-        ):
-            if template.is_dir():
-                return template
-            staging = Path(tempfile.mkdtemp(prefix=f".{template.name}.", dir=template.parent))
-            try:
-                (staging / "data").mkdir()
-                self._initialize(staging / "data", staging / "initialize.log")
-                # The identity of the server, which makes one of its own when it starts.
-                (staging / "data" / "auto.cnf").unlink(missing_ok=True)
-                (staging / "data").rename(template)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
-        return template
+        name = f"{self.flavor}-{_server_version(self._server_program(), self._environment())}"
+
+        def initialize(folder: Path) -> None:
+            self._initialize(folder, folder.with_name("initialize.log"))
+            # The identity of the server, which makes one of its own when it starts.
+            (folder / "auto.cnf").unlink(missing_ok=True)
+
+        waiting_for = f"another process that sets up {self.name}"
+        return made_once(cache_folder() / "data" / name, initialize, waiting_for=waiting_for)
 
     def _run_initialize(self, options: Mapping[str, Option], log: Path, stdin: bytes = b"") -> None:
         command = [str(self._server_program()), "--no-defaults", *_arguments(options)]

@@ -6,14 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from millrace.installation import install_command
 from millrace.local import guard
-from millrace.local.artifacts import cache_folder, made_folder, trusted
+from millrace.local.artifacts import cache_folder, made_once
 from millrace.local.errors import LocalError
 
 __all__ = ["Java", "find_java", "spark_environment"]
@@ -104,15 +103,11 @@ for argument do
 done
 exec '{sys.executable}' -I -S '{guard.__file__}' "$PPID" '{java.program}' "$@"
 """
-    root = trusted(cache_folder() / "java")
-    home = trusted(root / f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}")
-    if not home.is_dir():
-        staging = Path(tempfile.mkdtemp(dir=made_folder(root)))
-        (staging / "bin").mkdir()
-        (staging / "bin" / "java").write_text(script)
-        (staging / "bin" / "java").chmod(0o755)
-        try:
-            staging.rename(home)
-        except OSError:  # another process was first
-            shutil.rmtree(staging)
-    return home
+    name = f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
+
+    def write(folder: Path) -> None:
+        (folder / "bin").mkdir()
+        (folder / "bin" / "java").write_text(script)
+        (folder / "bin" / "java").chmod(0o755)
+
+    return made_once(cache_folder() / "java" / name, write, waiting_for="another process")

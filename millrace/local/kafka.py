@@ -1,11 +1,12 @@
 """Apache Kafka in KRaft mode: one node, or three, each broker and controller at once."""
 
 import base64
+import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from millrace.local.artifacts import bundle, fetch
+from millrace.local.artifacts import bundle, cache_folder, fetch, made_once
 from millrace.local.component import Component
 from millrace.local.errors import ComponentDiedError, LocalError
 from millrace.local.java import find_java
@@ -27,8 +28,8 @@ Configuration:
         - ref: out
 """
 _READY_LINE = b"Kafka Server started"
-# Spares the compiler threads of a short-lived JVM.
-_SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xmx128m")
+# On small machines the serial collector and the first compiler cost least.
+_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
 class Kafka(Component):
@@ -61,25 +62,29 @@ class Kafka(Component):
 
     def _prepare(self) -> None:
         (self.folder / "log4j2.yaml").write_text(_LOG4J)
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        formatting = []
+        cluster_id = _random_id()
         for node in range(self.nodes):
-            settings = "".join(f"{name}={value}\n" for name, value in self._settings(node).items())
-            self._settings_file(node).write_text(settings)
-            command = [
-                "kafka.tools.StorageTool",
-                "format",
-                f"--cluster-id={cluster_id}",  # in one word: a random id may start with a dash
-                "-c",
-                str(self._settings_file(node)),
-            ]
-            log = self.folder / f"format-{node}.log"
-            formatting.append(Process("kafka format", self._java(*_SHORT_LIVED, *command), log=log))
-        for process in formatting:
+            self._settings_file(node).write_text(_properties(self._settings(node)))
+            data = shutil.copytree(self._template(), self.folder / f"data-{node}")
+            identity = {"cluster.id": cluster_id, "node.id": str(node), "directory.id": _random_id()}
+            (data / "meta.properties").write_text(_properties({"version": "1", **identity}))
+
+    def _template(self) -> Path:
+        """Return a formatted data folder to copy from; made once and kept in the cache."""
+
+        def make(folder: Path) -> None:
+            path = folder.with_name("settings")
+            path.write_text(_properties(self._settings(0) | {"log.dirs": str(folder)}))
+            command = ["kafka.tools.StorageTool", "format", f"--cluster-id={_random_id()}", "-c", str(path)]
+            log = folder.with_name("log")
+            process = Process("kafka format", self._java(*_JAVA_OPTIONS, "-Xmx128m", *command), log=log)
             if (code := process.wait(self.start_timeout_s)) != 0:
                 raise ComponentDiedError(
                     f"formatting Kafka's storage failed with code {code}:\n{process.log_tail()}"
                 )
+
+        waiting_for = "another process that formats Kafka's storage"
+        return made_once(cache_folder() / "data" / f"kafka-{self.version}", make, waiting_for=waiting_for)
 
     def _settings(self, node: int) -> dict[str, str]:
         brokers, controllers = self.ports[: self.nodes], self.ports[self.nodes :]
@@ -116,10 +121,8 @@ class Kafka(Component):
                 continue
             log = self._log_file(node)
             self._started_at[node] = log.stat().st_size if log.exists() else 0
-            # On small machines the serial collector and the first compiler cost least; logs go to the output.
-            options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
             memory = (f"-Xmx{self.heap_mb}m", "-Xms128m")
-            command = self._java(*options, *memory, "kafka.Kafka", str(self._settings_file(node)))
+            command = self._java(*_JAVA_OPTIONS, *memory, "kafka.Kafka", str(self._settings_file(node)))
             process = Process(f"kafka node {node}", command, log=log)
             self.processes[node : node + 1] = [process]
 
@@ -141,3 +144,11 @@ class Kafka(Component):
         java = find_java(17, 21)
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}"
         return [str(java.program), "-cp", f"{fetch('kafka')}/*", logging, *arguments]
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _random_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -38,7 +38,7 @@ from millrace.kafka.input import InputReader, reread
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.read import end_offsets, read_topic
+from millrace.kafka.read import end_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import oldest_offset
@@ -210,7 +210,7 @@ def assembled(
         )
         committer = committer_of(stage.state)
         committer.when_idle = partial(merge_when_idle, stage, committer)
-        know_rows(ports, store, publisher, committer, started.stored)
+        know_rows(ports, store, publisher, committer, deserialize, stored=started.stored)
         reader.seek(stage.next_offset)
         yield RowMapper(
             topics, reader, producer, registry, deserialize, publisher, stage, committer_of, committer
@@ -249,15 +249,10 @@ def make_stage(
         unpacked_limit=settings.rows.unpacked_mib << 20,
         include_query=settings.rows.include_query,
         truncate=settings.rows.truncate,
-        now_us=lambda: time.time_ns() // 1000,
+        now_us=ports.now_us,
         known=None if store is None else KnownRows(store, binder.selection.completes),
     )
-
-    def event_reader() -> EventReader:
-        return EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit)
-
-    replay = partial(ports.replay, deserialize)
-
+    event_reader, replay = partial(ports.event_reader, deserialize), partial(ports.replay, deserialize)
     buffer_bytes = settings.rows.buffer_mib << 20
     stage = RowMapperStage(
         state,
@@ -267,15 +262,7 @@ def make_stage(
         buffer_bytes=buffer_bytes,
         end_of=partial(end_of, deserialize),
     )
-    snapshots = SnapshotTopic(
-        settings.kafka,
-        ports.admin,
-        settings.source,
-        deserialize,
-        ports.leave,
-        merged=merged,
-        before_reading=ports.before_reading,
-    )
+    snapshots = ports.snapshots(deserialize, merged)
     stage.begin_at(snapshots.end_before(state.input_offset))
     stage.snapshots = merger_of(
         publisher,
@@ -284,7 +271,7 @@ def make_stage(
         reader=event_reader,
         replay=replay,
         records=ports.records,
-        first_offset=lambda: oldest_offset(settings.kafka, topics.events),
+        first_offset=ports.first_offset,
         buffer_bytes=buffer_bytes,
     )
     return stage, publisher
@@ -293,7 +280,7 @@ def make_stage(
 def _binder(
     ports: "Ports", known: Sequence[TableTopic], refused: Mapping[str, str] | None, history: Catalog
 ) -> Binder:
-    catalog = _CatalogTopic(ports, ports.topics.catalog)
+    catalog = _CatalogTopic(ports)
     return Binder(
         ports.settings,
         ensure_topics=ports.ensure_topics,
@@ -313,6 +300,8 @@ def know_rows(
     store: SqliteRowStore | None,
     publisher: Publisher,
     committer: Committer[RowMapperState],
+    deserialize: EventDeserializer,
+    *,
     stored: bytes | None,
 ) -> None:
     """Bring known rows to the state that is ``stored``, and have them follow it, where there is a store."""
@@ -320,8 +309,6 @@ def know_rows(
     if store is None or known is None:
         return
     ports.leave.callback(store.close)
-    settings, topics = ports.settings, ports.topics
-    deserialize = EventDeserializer(ports.registry)
 
     def scratch(state: RowMapperState) -> RowMapperStage:
         return RowMapperStage(
@@ -334,18 +321,18 @@ def know_rows(
                 counters=Counter(),
                 learn_only=True,
             ),
-            EventReader(deserialize, ports.reread, unpacked_limit=publisher.unpacked_limit),
+            ports.event_reader(deserialize),
             partial(ports.replay, deserialize),
-            buffer_bytes=settings.rows.buffer_mib << 20,
+            buffer_bytes=ports.settings.rows.buffer_mib << 20,
         )
 
     catch_up(
         store,
         known,
         stored,
-        topics.events,
+        ports.topics.events,
         scratch=scratch,
-        oldest=partial(oldest_offset, settings.kafka, topics.events),
+        oldest=ports.first_offset,
         records=ports.records,
     )
     committer.companion = known
@@ -432,11 +419,11 @@ class Ports:
         """Read what earlier row mappers noted: the topics of tables, and how far snapshots are merged."""
         known: dict[bytes, TableTopic] = {}
         merged = SnapshotMerged("", 0)
-        for message in read_topic(self.settings.kafka, self.topics.state):
-            key, value = message.key(), message.value()
+        for record in self.read(self.topics.state):
+            key, value = record.key, record.value
             if key == MERGED_KEY and value:
                 merged = SnapshotMerged.from_bytes(value)
-            elif isinstance(key, bytes) and key.startswith(TABLE_TOPIC_PREFIX):
+            elif key is not None and key.startswith(TABLE_TOPIC_PREFIX):
                 known.pop(key, None)
                 if value is not None:
                     try:
@@ -453,13 +440,13 @@ class Ports:
     def history(self, catalog: Catalog | None = None) -> Catalog:
         """Read what statements made of definitions so far, into ``catalog`` where one is given."""
         catalog = Catalog() if catalog is None else catalog
-        for message in read_topic(self.settings.kafka, self.topics.schemas):
-            if (value := message.value()) is not None:
+        for record in self.read(self.topics.schemas):
+            if record.value is not None:
                 try:
-                    catalog.restore(SchemaVersion.from_bytes(value))
+                    catalog.restore(SchemaVersion.from_bytes(record.value))
                 except SingleObjectError as error:
                     raise UserError(
-                        f"the definition at offset {message.offset()} of {self.topics.schemas} cannot be "
+                        f"the definition at offset {record.offset} of {self.topics.schemas} cannot be "
                         f"read: {error}. Read it with the version that wrote it, or run 'millrace reprocess'",
                         ExitCode.DATA,
                     ) from error
@@ -477,6 +464,38 @@ class Ports:
             return False
         return True
 
+    def now_us(self) -> int:
+        """Give the present time, in microseconds since 1970."""
+        return time.time_ns() // 1000
+
+    def read(self, topic: str, start: int = 0) -> Iterator[Record]:
+        """Read the records of a topic of one partition, from an offset on."""
+        return map(record_of, read_topic(self.settings.kafka, topic, start=start))
+
+    def end(self, topic: str) -> int:
+        """Ask where a topic of one partition ends."""
+        return end_offsets(self.admin, [(topic, 1)])[topic]
+
+    def snapshots(self, deserialize: EventDeserializer, merged: SnapshotMerged) -> SnapshotTopic:
+        """Give the snapshot topic, of which so much is merged."""
+        return SnapshotTopic(
+            self.settings.kafka,
+            self.admin,
+            self.settings.source,
+            deserialize,
+            self.leave,
+            merged=merged,
+            before_reading=self.before_reading,
+        )
+
+    def first_offset(self) -> int:
+        """Give the offset of the first event that the topic still has."""
+        return oldest_offset(self.settings.kafka, self.topics.events)
+
+    def event_reader(self, deserialize: EventDeserializer) -> EventReader:
+        """Make what reads events."""
+        return EventReader(deserialize, self.reread, unpacked_limit=self.settings.rows.unpacked_mib << 20)
+
     @property
     def reread(self) -> Reread:
         """What reads records of events again, in pieces."""
@@ -491,7 +510,7 @@ class Ports:
         self, deserialize: EventDeserializer, start: int, stop: int
     ) -> Iterator[Incoming | Unreadable]:
         """Read events a second time."""
-        reader = EventReader(deserialize, self.reread, unpacked_limit=self.settings.rows.unpacked_mib << 20)
+        reader = self.event_reader(deserialize)
         for record in self.records(start, stop):
             taken = reader.take(record)
             if isinstance(taken, Incoming | Unreadable):
@@ -512,8 +531,8 @@ def _without_schemas(topic: TableTopic) -> TableTopic:
 class _CatalogTopic:
     """Reads what the catalogue topic has beyond what was read before."""
 
-    def __init__(self, ports: Ports, topic: str) -> None:
-        self._ports, self._topic = ports, topic
+    def __init__(self, ports: Ports) -> None:
+        self._ports, self._topic = ports, ports.topics.catalog
         self._start = self._read_to = 0
         self._asked_after = -1
 
@@ -528,7 +547,7 @@ class _CatalogTopic:
         return self._end() > self._read_to
 
     def _end(self) -> int:
-        return end_offsets(self._ports.admin, [(self._topic, 1)])[self._topic]
+        return self._ports.end(self._topic)
 
     def read(self) -> Iterator[CatalogEntry]:
         """Yield the definitions that have come, those of open Kafka transactions included."""
@@ -536,12 +555,11 @@ class _CatalogTopic:
         if end <= self._read_to:
             return
         self._read_to = end
-        for message in read_topic(self._ports.settings.kafka, self._topic, start=self._start):
+        for record in self._ports.read(self._topic, self._start):
             self._ports.tick()
-            self._start = (message.offset() or 0) + 1
-            value = message.value()
-            if value is not None:
-                yield self._entry(value, self._start - 1)
+            self._start = record.offset + 1
+            if record.value is not None:
+                yield self._entry(record.value, record.offset)
 
     def _entry(self, value: bytes, offset: int) -> CatalogEntry:
         try:

@@ -297,11 +297,11 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             before_reading=make_visible,
             leave=registered,
         )
-        store = open_row_store(settings)
+        store, deserialize = open_row_store(settings), EventDeserializer(parts.registry)
         mapping, publisher = rowmapper_app.make_stage(
             ports,
             parts.rowmapper.state or RowMapperState(events.first_offset()),
-            EventDeserializer(parts.registry),
+            deserialize,
             parts.refused,
             store=store,
         )
@@ -326,7 +326,9 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
-        rowmapper_app.know_rows(ports, store, publisher, rowmapper, parts.rowmapper.stored)
+        rowmapper_app.know_rows(
+            ports, store, publisher, rowmapper, deserialize, stored=parts.rowmapper.stored
+        )
         reader.when_idle = rowmapper.when_idle = partial(rowmapper_app.merge_when_idle, mapping, rowmapper)
         links = (
             Link(

@@ -72,7 +72,6 @@ def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
         ("starting kafka", signal.SIGINT),
         ("starting kafka", signal.SIGKILL),
         ("creating 8 tables", signal.SIGINT),
-        ("creating 8 tables", signal.SIGKILL),
         ("running the Spark job", signal.SIGKILL),
     ],
 )

@@ -26,14 +26,14 @@ from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import read_topic
 from millrace.kafka.topics import ensure_topics
-from millrace.local import ComponentDiedError, Kafka, LocalError, MySQL, Registry
+from millrace.local import Kafka, LocalError, MySQL, Registry
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import LinkLostError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from millrace.verify.tables import Records
-from services.rowmapper.app import _CatalogTopic
+from services.rowmapper.app import Ports, _CatalogTopic
 from tests.service_process import source_environment
 from tests.shared import PROJECT, run_python
 
@@ -217,20 +217,11 @@ def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
 
 def test_a_definition_that_cannot_be_read(place: World) -> None:
     place.write(place.topics.catalog, (b"shop.t", b"nonsense", None))
+    none, settings = cast("Any", None), SimpleNamespace(kafka=place.settings, source=place.topics.source)
+    service = cast("Any", SimpleNamespace(settings=settings))
+    ports = Ports(service, connect(place.settings), none, none, none, {}, lambda: None)
     with pytest.raises(UserError) as caught:
-        list(
-            _CatalogTopic(
-                cast(
-                    "Any",
-                    SimpleNamespace(
-                        settings=SimpleNamespace(kafka=place.settings),
-                        admin=connect(place.settings),
-                        tick=lambda: None,
-                    ),
-                ),
-                place.topics.catalog,
-            ).read()
-        )
+        list(_CatalogTopic(ports).read())
     assert caught.value.message == (
         f"the definition at offset 0 of {place.topics.catalog} cannot be read: Catalog: 6e6f is not c3 01, "
         "the start of an Avro single object"
@@ -366,13 +357,6 @@ def test_a_log_that_cannot_be_read_on(place: World, mysql: MySQL, tmp_path: Path
         f"error: {damaged} at {len(content)}: an event of 0 bytes cannot be, its header has 19: the file is "
         "damaged there. Nothing after that place was written; look at the log there with mysqlbinlog\n"
     )
-
-
-def test_a_kafka_whose_storage_cannot_be_made() -> None:
-    with pytest.raises(ComponentDiedError) as caught:
-        Kafka(properties={"log.segment.bytes": "nonsense"}).start()
-    assert str(caught.value).startswith("formatting Kafka's storage failed with code 1:\n")
-    assert "log.segment.bytes" in str(caught.value)
 
 
 def test_giving_back_is_interrupted(place: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,71 +323,74 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
         assert stored.value == b"state"
 
 
-def test_state_survives_compaction(source_name: str) -> None:
-    """What a service wrote last stays, however many others' states lie after it."""
+@pytest.fixture(scope="module")
+def own_kafka() -> Iterator[Kafka]:
+    """A Kafka that compacts soon, and may be killed."""
     properties = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "0"}
     with Kafka(properties=properties, heap_mb=256) as kafka:
-        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-        admin = connect(settings)
-        topics = Topics(source_name)
-        create(admin, topics)
-        small = [("segment.bytes", "1048576"), ("min.cleanable.dirty.ratio", "0.01"), ("segment.ms", "200")]
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in small
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topics.state, incremental_configs=entries)
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(60)
-        with TransactionalProducer(settings, source_name, "reader") as producer:
-            producer.open()
-            producer.commit(b"the reader's last")
-        deadline = time.monotonic() + 240
-        filler = random.Random(1).randbytes(100_000)
-        with TransactionalProducer(settings, source_name, "decoder") as producer:
-            producer.open()
-            written = 0
-            while True:
-                producer.commit(b"%d" % written + filler)
-                written += 1
-                if written % 20 == 0 and len(records(settings, topics.state)) < written // 2:
-                    break
-                assert time.monotonic() < deadline, "the state topic is not compacted"
-        stored = read_state(settings, source_name, "reader")
-        assert stored is not None
-        assert stored.value == b"the reader's last"
+        yield kafka
 
 
-def test_a_transaction_of_which_kafka_lost_the_end(source_name: str) -> None:
+def test_state_survives_compaction(own_kafka: Kafka, source_name: str) -> None:
+    """What a service wrote last stays, however many others' states lie after it."""
+    settings = KafkaSettings(bootstrap_servers=own_kafka.bootstrap_servers)
+    admin = connect(settings)
+    topics = Topics(source_name)
+    create(admin, topics)
+    small = [("segment.bytes", "1048576"), ("min.cleanable.dirty.ratio", "0.01"), ("segment.ms", "200")]
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in small]
+    resource = ConfigResource(ResourceType.TOPIC, topics.state, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(60)
+    with TransactionalProducer(settings, source_name, "reader") as producer:
+        producer.open()
+        producer.commit(b"the reader's last")
+    deadline = time.monotonic() + 240
+    filler = random.Random(1).randbytes(100_000)
+    with TransactionalProducer(settings, source_name, "decoder") as producer:
+        producer.open()
+        written = 0
+        while True:
+            producer.commit(b"%d" % written + filler)
+            written += 1
+            if written % 20 == 0 and len(records(settings, topics.state)) < written // 2:
+                break
+            assert time.monotonic() < deadline, "the state topic is not compacted"
+    stored = read_state(settings, source_name, "reader")
+    assert stored is not None
+    assert stored.value == b"the reader's last"
+
+
+def test_a_transaction_of_which_kafka_lost_the_end(own_kafka: Kafka, source_name: str) -> None:
     """Its records hide all that lies after them, until the service that wrote them starts."""
-    with Kafka(heap_mb=256) as kafka:
-        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-        topics = Topics(source_name)
-        create(connect(settings), topics)
-        with TransactionalProducer(settings, source_name, "decoder") as producer:
-            producer.open()
-            producer.commit(b"the decoder's")
-        with TransactionalProducer(settings, source_name, "reader") as producer:
-            producer.open()
-            for number in (b"1", b"2"):
-                send(producer, topics.raw, number, number, 1000)
-                producer.commit(number)
-        assert values(settings, topics.raw) == [b"1", b"2"]
-        assert values(settings, topics.state)[-1] == b"2"
-        kafka.kill_node(0)
-        for topic in (topics.raw, topics.state):
-            cut_marker(kafka, topic)
-        kafka.start()
-        with TransactionalProducer(settings, source_name, "reader") as producer:
-            (stored,) = producer.open()
-            assert stored is not None
-            assert stored.value == b"1"
-            send(producer, topics.raw, b"3", b"3", 1000)
-            producer.commit(b"3")
-        assert values(settings, topics.raw) == [b"1", b"3"]
-        with TransactionalProducer(settings, source_name, "decoder") as producer:
-            (stored,) = producer.open()
-            assert stored is not None
-            assert stored.value == b"the decoder's"
+    settings = KafkaSettings(bootstrap_servers=own_kafka.bootstrap_servers)
+    topics = Topics(source_name)
+    create(connect(settings), topics)
+    with TransactionalProducer(settings, source_name, "decoder") as producer:
+        producer.open()
+        producer.commit(b"the decoder's")
+    with TransactionalProducer(settings, source_name, "reader") as producer:
+        producer.open()
+        for number in (b"1", b"2"):
+            send(producer, topics.raw, number, number, 1000)
+            producer.commit(number)
+    assert values(settings, topics.raw) == [b"1", b"2"]
+    assert values(settings, topics.state)[-1] == b"2"
+    own_kafka.kill_node(0)
+    for topic in (topics.raw, topics.state):
+        cut_marker(own_kafka, topic)
+    own_kafka.start()
+    with TransactionalProducer(settings, source_name, "reader") as producer:
+        (stored,) = producer.open()
+        assert stored is not None
+        assert stored.value == b"1"
+        send(producer, topics.raw, b"3", b"3", 1000)
+        producer.commit(b"3")
+    assert values(settings, topics.raw) == [b"1", b"3"]
+    with TransactionalProducer(settings, source_name, "decoder") as producer:
+        (stored,) = producer.open()
+        assert stored is not None
+        assert stored.value == b"the decoder's"
 
 
 def test_topics_are_created_once_and_never_altered(
@@ -632,6 +635,8 @@ def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
         run_upper(settings, topics, Killing, len(expected))
         assert killed
         assert values(settings, topics.events) == [value.upper() for value in expected]
+        kafka.start()
+        assert kafka.running
 
 
 def test_what_alerts_are_told_was_told_before(settings: KafkaSettings, source_name: str) -> None:

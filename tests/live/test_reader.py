@@ -41,6 +41,20 @@ from .reader_world import (
 Server = MySQL | MariaDB
 
 
+@pytest.fixture
+def mysql(mysql: MySQL) -> MySQL:
+    """With a new log, since readers read all of it."""
+    mysql.execute("RESET MASTER")
+    return mysql
+
+
+@pytest.fixture
+def mariadb(mariadb: MariaDB) -> MariaDB:
+    """Likewise."""
+    mariadb.execute("RESET MASTER")
+    return mariadb
+
+
 def write_some(server: Server, database: str, count: int = 50) -> None:
     """A few transactions of every shape."""
     server.execute(
@@ -306,7 +320,7 @@ class Workload:
                 connection.commit()
                 if self._random.random() < 0.05:
                     cursor.execute("FLUSH BINARY LOGS")
-                time.sleep(0.002)
+                time.sleep(0.02)
 
 
 def test_kill_and_terminate_in_mid_stream(kafka: Kafka, database: Server, source_name: str) -> None:
@@ -558,9 +572,7 @@ def test_files_that_are_none(kafka: Kafka, tmp_path: Path, source_name: str) -> 
 
 
 def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str, free_port: int) -> None:
-    mysql.execute("FLUSH BINARY LOGS")
-    start = f"{mysql.binlog_files[-1].name}:4"
-    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_HTTP_PORT=str(free_port), MILLRACE_START=start)
+    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_HTTP_PORT=str(free_port))
     write_some(mysql, "metrics", 2)
 
     def answer(path: str) -> str:
@@ -585,9 +597,7 @@ def test_who_cannot_read_fences_nobody(
     kafka: Kafka, mysql: MySQL, mariadb: MariaDB, source_name: str
 ) -> None:
     """A wrong password and a wrong server are found out before the reader that works would be fenced."""
-    mysql.execute("FLUSH BINARY LOGS")
-    start = f"{mysql.binlog_files[-1].name}:4"
-    world = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_START=start)
+    world = ReaderWorld.of(kafka, source_name, mysql)
     write_some(mysql, "early", 1)
     with world.reader() as process:
         world.wait_until_at(mysql, process)

@@ -74,7 +74,7 @@ class Writer:
         connection = self._world.server.connect(autocommit=True, database=self._world.database)
         with connection, connection.cursor() as cursor:
             number = 0
-            while not self._stop.wait(0.002):
+            while not self._stop.wait(0.02):
                 number += 1
                 at = number * 7919 % 10_000
                 for statement in (

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.avro.registry import SchemaRegistry
 from millrace.local import (
     ComponentDiedError,
-    Kafka,
     LocalStack,
     MariaDB,
     MissingLibraryError,
@@ -27,55 +24,22 @@ from millrace.local import (
 from millrace.runtime.settings import RegistrySettings
 
 
-def _create_topic(kafka: Kafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(topic, 1)]).values():
-        future.result(120)
-
-
-def _produce(kafka: Kafka, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(topic, value)
-    assert producer.flush(240) == 0
-
-
-def _values(kafka: Kafka, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
-    )
-    try:
-        consumer.subscribe([topic])
-        return [message.value() for message in consumer.consume(count, 240)]
-    finally:
-        consumer.close()
-
-
-def test_kafka_takes_and_gives(kafka: Kafka, source_name: str) -> None:
-    _create_topic(kafka, source_name)
-    _produce(kafka, source_name, b"value")
-    assert _values(kafka, source_name, 1) == [b"value"]
-
-
 def test_registry_is_backward_compatible(registry: Registry) -> None:
     with urllib.request.urlopen(f"{registry.url}/config") as response:
         assert json.load(response)["compatibilityLevel"] == "BACKWARD"
 
 
-def test_two_registries_run_side_by_side(registry: Registry) -> None:
-    with Registry() as other:
-        assert other.running
-        assert registry.running
-
-
-def test_a_registry_that_is_killed_keeps_what_it_has_acknowledged() -> None:
+def test_a_registry_that_is_killed_keeps_what_it_has_acknowledged(registry: Registry) -> None:
+    """Beside another one that runs."""
     schema = {"type": "record", "name": "kept", "fields": []}
-    with Registry() as registry:
-        settings = RegistrySettings(url=registry.url)
+    with Registry() as other:
+        assert registry.running
+        settings = RegistrySettings(url=other.url)
         with SchemaRegistry(settings) as client:
             schema_id = client.register("kept-value", schema)
-        registry.kill()
-        registry.stop()
-        registry.start()
+        other.kill()
+        other.stop()
+        other.start()
         with SchemaRegistry(settings) as client:
             assert client.schema(schema_id) == schema
 
@@ -117,16 +81,6 @@ def test_data_outlasts_a_kill(server_class: type[MySQL | MariaDB]) -> None:
         server.start()
         assert server.port == port
         assert server.query("SELECT a FROM d.t") == [(1,)]
-
-
-def test_three_kafka_nodes_survive_the_loss_of_one(source_name: str) -> None:
-    with Kafka(nodes=3, heap_mb=256) as kafka:
-        _create_topic(kafka, source_name)
-        kafka.kill_node(0)
-        _produce(kafka, source_name, b"value")
-        kafka.start()
-        assert kafka.running
-        assert _values(kafka, source_name, 1) == [b"value"]
 
 
 def test_a_server_that_cannot_start_says_why() -> None:

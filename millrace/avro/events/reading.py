@@ -77,17 +77,11 @@ def _text_of(raw: bytes) -> str:
     return _decode_name(raw) if len(raw) <= RECURRING_SIZE else _decode_text(raw)
 
 
-def _read_double(data: bytes, offset: int) -> tuple[float, int]:
-    value: float = struct.unpack_from("<d", data, offset)[0]
-    return value, offset + 8
-
-
 _READ_KIND: Final[dict[str, Read]] = {
     "boolean": lambda data, offset: (data[offset] == 1, offset + 1),
     "int": _read_long,
     "long": _read_long,
     "uint64": _read_uint64,
-    "double": _read_double,
     "bytes": _read_bytes,
     "string": _read_text,
 }
@@ -275,9 +269,9 @@ class EventRecord:
 
 def _record_opener() -> "Callable[[bytes, int], EventRecord]":
     """Give the function that reads the record at an offset: the kernel's where there is one."""
-    if not kernel.has("events"):
+    if not kernel.has("event_records"):
         return EventRecord
-    from millrace.kernel.events import HeadReader, RecordReader  # noqa: PLC0415 - only where it is built
+    from millrace.kernel.event_records import HeadReader, RecordReader  # noqa: PLC0415 - only where it is built
 
     return HeadReader(
         EventRecord,

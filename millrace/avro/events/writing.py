@@ -3,7 +3,6 @@
 import itertools
 import operator
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -65,7 +64,6 @@ _WRITE_KIND: Final[dict[str, Write]] = {
     "int": long,
     "long": long,
     "uint64": _write_uint64,
-    "double": struct.Struct("<d").pack,
     "bytes": _write_bytes,
     "string": _write_text,
 }

@@ -21,7 +21,6 @@ from millrace.binlog.errors import UnsupportedError
 
 __all__ = [
     "BINARY",
-    "BINARY_COLLATION",
     "UTF8MB3_COLLATION",
     "Charset",
     "charset",
@@ -35,7 +34,6 @@ __all__ = [
 ]
 
 BINARY = "binary"
-BINARY_COLLATION = 63
 UTF8MB3_COLLATION = 33
 """utf8mb3_general_ci, which clients are taken to use where nothing else is said."""
 

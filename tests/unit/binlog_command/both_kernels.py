@@ -42,17 +42,28 @@ OUTPUTS: dict[str, Make] = {
 }
 
 
-def both(name: str, read: Callable[[], Iterable[RawEvent]], *, verify: bool = True) -> tuple[bytes, bytes]:
-    """Write events by the output of that name, with the kernel and without it."""
-    written = []
-    for has in (kernel.has, lambda _name: False):
-        stream = io.BytesIO()
-        with TemporaryDirectory() as base, patch.object(kernel, "has", has):
-            folder = Path(base) / "load"
-            folder.mkdir()
-            output = OUTPUTS[name](stream, folder)
-            for record in LogDecoder(verify=verify).records(read()):
+def both(
+    read: Callable[[], Iterable[RawEvent]], *names: str, verify: bool = True
+) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Write events by the outputs of these names, with the kernel and without it."""
+    return _written(kernel.has, read(), names, verify), _written(lambda _name: False, read(), names, verify)
+
+
+def _written(
+    has: Callable[[str], bool], events: Iterable[RawEvent], names: Iterable[str], verify: bool
+) -> dict[str, bytes]:
+    with TemporaryDirectory() as base, patch.object(kernel, "has", has):
+        streams = {name: io.BytesIO() for name in names}
+        folders = {name: Path(base) / name / "load" for name in names}
+        for folder in folders.values():
+            folder.mkdir(parents=True)
+        outputs = [OUTPUTS[name](stream, folders[name]) for name, stream in streams.items()]
+        for record in LogDecoder(verify=verify).records(events):
+            for output in outputs:
                 output.write(record)
+        for output in outputs:
             output.close()
-        written.append(stream.getvalue().replace(os.fsencode(folder), b"load"))
-    return written[0], written[1]
+    return {
+        name: stream.getvalue().replace(os.fsencode(folders[name]), b"load")
+        for name, stream in streams.items()
+    }

@@ -63,10 +63,6 @@ def fields(one: Column) -> dict[str, Any]:
     return {name: getattr(one, name) for name in one.__slots__}
 
 
-def test_kinds_have_the_same_numbers() -> None:
-    assert {kind.name: kind.value for kind in NativeKind} == compiled_rows.NATIVE_KINDS
-
-
 @pytest.mark.parametrize(
     "options", OPTIONS, ids=lambda options: f"{options.bigint_unsigned}-{options.wide_decimal}"
 )

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from millrace.binlog.columns.declaration import SelectedKind
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.snapshot.images import SelectedTable
@@ -168,10 +167,6 @@ def assert_same(selected: SelectedTable, rows: Sequence[Row], number: int = 0, m
     found, count, taken, after = native.take(data + END, number, most)
     assert (found, count, after) == (b"".join(images), len(images), (number + len(images)) % 256)
     assert taken == len(packets(rows[: len(images)], number))
-
-
-def test_kinds_have_the_same_numbers() -> None:
-    assert {kind.name: kind.value for kind in SelectedKind} == compiled.SELECTED_KINDS
 
 
 @pytest.mark.parametrize(("one", "values"), NATIVE, ids=lambda one: getattr(one, "column_type", "")[:24])

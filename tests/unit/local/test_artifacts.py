@@ -80,7 +80,7 @@ def test_other_bytes_than_pinned_are_refused(monkeypatch: pytest.MonkeyPatch, ca
     use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
     with pytest.raises(LocalError, match=r"cannot fetch g:a:1:jar .*its SHA-256 is .*, expected"):
         fetch("x")
-    assert [path.name for path in (cache / "artifacts").iterdir()] == ["x.lock"]
+    assert [path.suffix for path in (cache / "artifacts").iterdir()] == [".lock"]
 
 
 def tar_of(name: str, content: bytes) -> bytes:
@@ -174,7 +174,7 @@ def test_links_out_and_devices_are_refused(
     use(monkeypatch, Bundle("x", "1", "tar", "", "", (pin("g:a:1:jar", content),)))
     with pytest.raises(LocalError, match="cannot be unpacked"):
         fetch("x")
-    assert [path.name for path in (cache_folder() / "artifacts").iterdir()] == ["x.lock"]
+    assert [path.suffix for path in (cache_folder() / "artifacts").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("with_filter", [True, False])
@@ -225,11 +225,12 @@ def test_what_is_left_over_is_removed_as_what_it_is(
     precious.mkdir()
     (precious / "file").touch()
     (cache / "artifacts").mkdir(parents=True)
-    (cache / "artifacts" / ".x.link").symlink_to(precious)
-    (cache / "artifacts" / "x.lock").symlink_to(tmp_path / "text")
+    wanted = Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),))
+    (cache / "artifacts" / f".{wanted.folder_name}.link").symlink_to(precious)
+    (cache / "artifacts" / f"{wanted.folder_name}.lock").symlink_to(tmp_path / "text")
     (tmp_path / "text").write_text("precious")
     FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
-    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    use(monkeypatch, wanted)
     assert fetch("x").is_dir()
     assert (precious / "file").exists()
     assert (tmp_path / "text").read_text() == "precious"
@@ -248,6 +249,7 @@ def test_two_at_once_download_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_killed_process_left_is_no_bundle(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    wanted = Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),))
     script = (
         "import os, signal, sys\n"
         "from millrace.local import artifacts\n"
@@ -257,13 +259,13 @@ def test_what_a_killed_process_left_is_no_bundle(monkeypatch: pytest.MonkeyPatch
         "    (context.repo_cache / 'half').write_bytes(b'o')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "Pin.resolve = resolve\n"
-        "artifacts.bundle = lambda name: Bundle('x', '1', 'jars', '', '', (Pin('g:a:1:jar', '', 3),))\n"
+        f"artifacts.bundle = lambda name: artifacts.{wanted}\n"
         "artifacts.fetch('x')\n"
     )
     killed = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
     assert killed.returncode == -9
-    assert list((cache / "artifacts").glob(".x.*/repository/half"))
+    assert list((cache / "artifacts").glob(".x-*/repository/half"))
     FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
-    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    use(monkeypatch, wanted)
     folder = fetch("x")
-    assert sorted(path.name for path in folder.parent.iterdir()) == sorted([folder.name, "x.lock"])
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}

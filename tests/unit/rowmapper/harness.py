@@ -4,13 +4,13 @@ Events come through the real codec, serializer and transaction tracker, as the d
 are lists in memory; a transaction of theirs is there whole when it is committed, or not at all.
 """
 
-from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 from millrace.avro.events import EventDeserializer, EventSerializer
-from millrace.avro.records import RecordSerializer, TransactionSerializer, deserialize
-from millrace.avro.schema_version import SchemaVersion
-from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
+from millrace.avro.records import deserialize
+from millrace.avro.service_state import RowMapperState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TransactionPayloadEvent
@@ -18,21 +18,15 @@ from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionTracker
-from millrace.contract import EventKey, Topics
+from millrace.contract import EventKey
 from millrace.kafka.chunks import HELD_BYTES, split
-from millrace.kafka.topics import TableTopicInfo
-from millrace.rowmapper.binding import Binder
-from millrace.rowmapper.catalog import Catalog
-from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
-from millrace.rowmapper.json_format import json_format
-from millrace.rowmapper.known_rows import KnownRows
-from millrace.rowmapper.publication import Publisher
-from millrace.rowmapper.quarantine import Quarantine
+from millrace.kafka.topics import TableTopicInfo, TopicInfo
+from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.settings import RowMapperSettings
-from millrace.rowmapper.stage import RowMapperStage
-from millrace.stage import Output, Record
-from services.rowmapper.row_store import SqliteRowStore, catch_up
-from tests.stages import Ledger
+from millrace.stage import Record
+from services.rowmapper.app import Ports, know_rows, make_stage
+from services.rowmapper.row_store import SqliteRowStore
+from tests.stages import Ledger, Registry
 
 SOURCE = "t"
 
@@ -91,29 +85,72 @@ class EventsTopic:
         return [record for record in self.records if record.offset >= offset]
 
 
-class Registry:
-    """Gives ids to schemas."""
+def _limited(size):
+    return TopicInfo(1, size - TopicInfo(1, 0).record_limit)
 
-    def __init__(self):
-        self.schemas = []
-        self.subjects = defaultdict(list)
 
-    def register(self, subject, schema):
-        if schema not in self.schemas:
-            self.schemas.append(schema)
-        schema_id = self.schemas.index(schema) + 1
-        if schema_id not in self.subjects[subject]:
-            self.subjects[subject].append(schema_id)
-        return schema_id
+class NoSnapshots:
+    """A snapshot topic that is not there."""
 
-    def schema(self, schema_id):
-        return self.schemas[schema_id - 1]
+    def __init__(self, merged):
+        self.merged = merged
+
+    def read(self, offset, *, wait):
+        return ()
+
+    def end_before(self, offset):
+        return None
+
+
+@dataclass(frozen=True)
+class WorldPorts(Ports):
+    """What a row mapper asks of Kafka and the registry, given by a world."""
+
+    world: "World"
+
+    def now_us(self):
+        return 1_000_123
+
+    def ensure_topics(self, ids):
+        return self.world.ensure_topics(ids)
+
+    def register(self, schemas):
+        return self.world.register(schemas)
+
+    def read(self, topic, start=0):
+        written = self.world.ledger.topics.get(topic, ())
+        if topic == self.topics.catalog:
+            written = [(topic, None, entry.to_bytes(), 0, None) for entry in self.world.catalog]
+        for offset, (_, key, value, timestamp_ms, headers) in enumerate(written[start:], start):
+            yield Record(offset, timestamp_ms, key, value, headers)
+
+    def end(self, topic):
+        assert topic == self.topics.catalog
+        self.world.looks += 1
+        return len(self.world.catalog)
+
+    def snapshots(self, deserialize, merged):
+        return NoSnapshots(merged)
+
+    def first_offset(self):
+        return self.world.oldest
+
+    def event_reader(self, deserialize):
+        limit, held = self.settings.rows.unpacked_mib << 20, self.world.held_bytes
+        return EventReader(deserialize, self.reread, unpacked_limit=limit, held_bytes=held)
+
+    def replay(self, deserialize, start, stop):
+        self.world.replays += 1
+        return Ports.replay(self, deserialize, start, stop)
+
+    def records(self, start, stop):
+        assert start >= self.world.oldest
+        return (record for record in self.world.events.since(start) if record.offset < stop)
 
 
 class World:
     """Everything that outlives a process: topics, registry, state. ``limit`` is that of a row's record."""
 
-    unpacked_limit = 64 << 20
     partitions = 1
 
     def __init__(
@@ -150,6 +187,8 @@ class World:
         )
         self.replays = 0
         self.looks = 0
+        self.is_learning = False
+        """It takes in the rows of events that were published before: no topic, no schema."""
         self.topics = {}
         """Ids of the topics of tables; what is an exception is what creating that topic raises."""
         self.refused = {}
@@ -161,133 +200,32 @@ class World:
 
     def start(self):
         """Start a row mapper where the state says."""
-        topics = Topics(SOURCE)
+        ports = WorldPorts(
+            SimpleNamespace(settings=self.settings),
+            admin=None,
+            registry=self.registry,
+            pool=None,
+            producer=self.ledger,
+            infos={f"{SOURCE}.deadletter": _limited(1000), f"{SOURCE}.ddl": _limited(4000)},
+            tick=lambda: None,
+            world=self,
+        )
         state = self.state or RowMapperState(0)
-        deserialize_event = EventDeserializer()
-        read = 0
-
-        def read_catalog():
-            nonlocal read
-            new, read = self.catalog[read:], len(self.catalog)
-            return new
-
-        asked_after = -1
-
-        def catalog_grew(must):
-            nonlocal asked_after
-            if not must and asked_after == self.ledger.commits:
-                return False
-            asked_after = self.ledger.commits
-            self.looks += 1
-            return len(self.catalog) > read
-
-        def reread(start, stop):
-            for record in self.events.since(start):
-                if record.offset >= stop:
-                    return
-                yield record.value
-
-        def event_reader():
-            return EventReader(
-                deserialize_event, reread, unpacked_limit=self.unpacked_limit, held_bytes=self.held_bytes
-            )
-
-        def replay(start, stop):
-            self.replays += 1
-            reader = event_reader()
-            for record in self.events.since(start):
-                if record.offset >= stop:
-                    return
-                taken = reader.take(record)
-                if isinstance(taken, Incoming | Unreadable):
-                    yield taken
-
-        self.event_reader, self.replay = event_reader, replay
-        binder = Binder(
-            self.settings,
-            ensure_topics=self.ensure_topics,
-            register=self.register,
-            schema=self.registry.schema,
-            read_catalog=read_catalog,
-            catalog_grew=catalog_grew,
-            known=self.known_topics(),
-            catalog=self.history(),
-            json_format=json_format(self.settings.rows.format, self.registry.schema),
-        )
         store = None if self.store is None else SqliteRowStore(self.store)
-        publisher = Publisher(
-            topics,
-            binder,
-            Quarantine(state.quarantined),
-            Output(),
-            Counter(state.counters),
-            serialize_transaction=TransactionSerializer(self.registry, topics.transactions),
-            serialize_ddl=RecordSerializer(self.registry, topics.ddl, "Ddl"),
-            serialize_dead_letter=RecordSerializer(self.registry, topics.deadletter, "DeadLetter"),
-            deadletter_limit=1000,
-            statement_limit=1000,
-            unpacked_limit=self.unpacked_limit,
-            include_query=self.settings.rows.include_query,
-            truncate=self.settings.rows.truncate,
-            now_us=lambda: 1_000_123,
-            known=None if store is None else KnownRows(store, binder.selection.completes),
-        )
-        buffer_bytes = self.settings.rows.buffer_mib << 20
-        if store is not None:
-            self._catch_up(store, publisher, event_reader, replay, buffer_bytes)
+        deserialize_event = EventDeserializer()
+        self.event_reader = partial(ports.event_reader, deserialize_event)
+        self.replay = partial(ports.replay, deserialize_event)
+        stage, publisher = make_stage(ports, state, deserialize_event, store=store)
+        self.is_learning = True
+        stored = self.state and self.state.to_bytes()
+        know_rows(ports, store, publisher, self.ledger, deserialize_event, stored=stored)
+        self.is_learning = False
         self.ledger.written_as = publisher.binder.written
-        return RowMapperStage(state, publisher, event_reader(), replay, buffer_bytes=buffer_bytes)
-
-    def _catch_up(self, store, publisher, event_reader, replay, buffer_bytes):
-        """Bring the store to the state, as the row mapper does when it starts."""
-
-        def nothing(*_):
-            raise AssertionError("no topic, no schema")
-
-        def scratch(state):
-            binder = Binder(
-                self.settings,
-                ensure_topics=nothing,
-                register=nothing,
-                schema=nothing,
-                read_catalog=lambda: self.catalog,
-                catalog_grew=lambda _: True,
-                catalog=self.history(Catalog(kept=None)),
-            )
-            learning = replace(
-                publisher,
-                binder=binder,
-                quarantine=Quarantine(),
-                output=Output(),
-                counters=Counter(),
-                learn_only=True,
-            )
-            return RowMapperStage(state, learning, event_reader(), replay, buffer_bytes=buffer_bytes)
-
-        def records(start, stop):
-            assert start >= self.oldest
-            return (record for record in self.events.since(start) if record.offset < stop)
-
-        catch_up(
-            store,
-            publisher.known,
-            None if self.state is None else self.state.to_bytes(),
-            Topics(SOURCE).events,
-            scratch=scratch,
-            oldest=lambda: self.oldest,
-            records=records,
-        )
-        self.ledger.companion = publisher.known
-
-    def history(self, catalog=None):
-        """Read what statements made of definitions, as the row mapper does when it starts."""
-        catalog = catalog or Catalog()
-        for _, _, value, *_ in self.ledger.topics.get(Topics(SOURCE).schemas, ()):
-            catalog.restore(SchemaVersion.from_bytes(value))
-        return catalog
+        return stage
 
     def ensure_topics(self, ids):
         """Create topics as Kafka would, and compare their ids."""
+        assert not self.is_learning
         found = {}
         for name, wanted in ids.items():
             known = self.topics.setdefault(name, f"id of {name}")
@@ -305,18 +243,11 @@ class World:
         return found
 
     def register(self, schemas):
+        assert not self.is_learning
         return [
             self.refused.get(subject) or self.registry.register(subject, schema)
             for subject, schema in schemas
         ]
-
-    def known_topics(self):
-        """What is noted of the topics of tables."""
-        known = {}
-        for _, key, value, *_ in self.ledger.topics.get(Topics(SOURCE).state, ()):
-            if key.startswith(TABLE_TOPIC_PREFIX):
-                known[key] = TableTopic.from_bytes(value)
-        return known.values()
 
     def run(self, batch=50):
         """Run a row mapper over all that is there, and commit."""

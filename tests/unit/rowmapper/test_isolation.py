@@ -234,8 +234,7 @@ def test_compressed_rows_are_rows():
 def test_rows_that_unpack_to_much_or_not_at_all(record, error):
     log_ = compressed(log().begin(), "a", record).commit()
     log_.begin().insert("b", (1, "x")).insert("a", (2, "x")).insert("c", (1, "x")).commit()
-    result = World(log_.topic)
-    result.unpacked_limit = 1 << 20
+    result = World(log_.topic, unpacked_mib=1)
     result.run()
     assert result.tables == ["t.shop.b", "t.shop.c"]
     (table,) = result.state.quarantined
@@ -248,8 +247,7 @@ def test_a_statement_that_unpacks_to_much_or_not_at_all(record):
     log_ = log().begin()
     log_.event(QueryCompressedEvent(9, 0, 0, StatusVariables(), "shop", record))
     log_.insert("b", (1, "x")).commit()
-    result = World(log_.topic)
-    result.unpacked_limit = 1 << 20
+    result = World(log_.topic, unpacked_mib=1)
     result.run()
     assert result.tables == ["t.shop.b"]
     assert result.state.quarantined == ()

@@ -1,0 +1,54 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millrace.binlog.declaration import Event
+from millrace.binlog.event_codec import BinlogEvent
+from millrace.binlog.header import EventHeader
+from millrace.binlog.transaction import TransactionEnd
+
+class RecordReader:
+    def __init__(
+        self,
+        declared: type,
+        kinds: list[int],
+        readers: list[Callable[[bytes, int], tuple[Any, int]] | None],
+        read_text: Callable[[bytes], str],
+    ) -> None: ...
+
+class EventHead:
+    log_file: str
+    position: int
+    sub_index: int
+    timestamp: int
+    type_code: int
+    server_id: int
+    checksum: bytes | None
+    artificial: bool
+    post_header_extra: bytes
+    epoch: int
+    transaction: str | None
+    ordinal: int
+    begins: bool
+    ends: TransactionEnd | None
+    xid: str | None
+    database: str | None
+    table: str | None
+    @property
+    def header(self) -> EventHeader: ...
+    @property
+    def event(self) -> Event: ...
+    @property
+    def decoded(self) -> BinlogEvent: ...
+
+class HeadReader:
+    def __init__(
+        self,
+        reference: Callable[[bytes, int], Any],
+        readers: list[RecordReader],
+        read_text: Callable[[bytes], str],
+        ends: Mapping[str, TransactionEnd],
+        repeated: frozenset[int],
+        header_class: type,
+        decoded_class: type,
+    ) -> None: ...
+    def __call__(self, value: bytes, offset: int) -> Any: ...

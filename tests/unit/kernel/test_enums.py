@@ -1,0 +1,33 @@
+"""What the kernel has as numbers has the numbers that the reference gives it."""
+
+from enum import IntEnum, IntFlag
+from importlib import import_module
+
+import pytest
+
+from millrace import kernel
+from millrace.avro import columnar, plans
+from millrace.binlog.columns.declaration import NativeKind, SelectedKind
+from millrace.binlog_command.row_kernel import TextKind
+from tests.unit.kernel.both import NOT_BUILT
+
+
+@pytest.mark.skipif(not all(map(kernel.built, kernel.MODULES)), reason=NOT_BUILT)
+@pytest.mark.parametrize(
+    ("module", "prefix", "reference"),
+    [
+        ("rows", "", NativeKind),
+        ("selected", "", SelectedKind),
+        ("text", "", TextKind),
+        ("columns", "KIND_", columnar._Kind),
+        ("events", "LAYOUT_", plans.Layout),
+        ("events", "WIRE_", plans.Wire),
+        ("events", "CONDITION_", plans.Condition),
+    ],
+)
+def test_the_kernel_has_the_same_numbers(
+    module: str, prefix: str, reference: type[IntEnum] | type[IntFlag]
+) -> None:
+    name = "Kind" if prefix in ("", "KIND_") else prefix.strip("_").capitalize()
+    compiled = getattr(import_module(f"millrace.kernel.{module}"), name).__members__
+    assert dict(compiled) == {prefix + name: value for name, value in reference.__members__.items()}
