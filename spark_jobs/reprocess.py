@@ -2,6 +2,7 @@
 
     millrace job reprocess --source shop
     millrace job reprocess --source shop --from 24h --format iceberg
+    millrace job reprocess --source shop --format iceberg --follow
     spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
 
 The raw topic is one partition, and much of what is in it can be read only from where a transaction begins. So
@@ -13,7 +14,9 @@ staged: Spark appends them to tables (:mod:`spark_jobs.common.iceberg`).
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final, Literal
 
 import click
@@ -29,17 +32,23 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import configure_logging
 from spark_jobs.common.decoding import Decoding
-from spark_jobs.common.faults import read_each
+from spark_jobs.common.faults import DEAD_LETTERS, read_each
 from spark_jobs.common.files import WrittenFile
-from spark_jobs.common.iceberg import EVENTS, IcebergTables, Slice, open_catalog
+from spark_jobs.common.follow import Pace, check_endless, follow_options
+from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter, records_of
 from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, read_pieces
+from spark_jobs.common.places import absolute
+from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.raw_topic import CarriedSettings, read_piece
 from spark_jobs.common.report import Bytes, Report
 
 __all__ = ["main"]
 
 _PIECE_BYTES: Final = 64 << 20
+_LEAST_OFFSETS: Final = 20_000
+"""Fewer, of what has arrived, are not worth a pass to cut them."""
 
 
 def reprocess(  # noqa: PLR0917 - the options of the command
@@ -49,14 +58,20 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     pieces: int | None,
     gtids: Gtids | None,
     catalog: str | None = None,
+    begun: Mapping[str, Begun] | None = None,
 ) -> dict[str, Outcome]:
-    """Decode the raw events of each source into files or tables of a catalog; return what came of it."""
+    """Decode the raw events of each source into files or tables of a catalog; return what came of it.
+
+    A source that has ``begun`` is read from where an earlier run has ended.
+    """
     tables = {} if catalog is None else {
         one.source: IcebergTables(spark, catalog, one.source, job.run) for one in job.inputs
     }  # fmt: skip
     try:
         outcomes = {
-            one.source: _reprocess(job, spark, one, into, pieces, gtids, tables.get(one.source))
+            one.source: _reprocess(
+                job, spark, one, into, pieces, gtids, tables.get(one.source), (begun or {}).get(one.source)
+            )
             for one in job.inputs
         }
         for source, of_source in tables.items():
@@ -76,11 +91,10 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     number: int | None,
     gtids: Gtids | None,
     tables: IcebergTables | None,
+    begun: Begun | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
-        # As many as keep all cores at work to the end, and no more than a plan should have.
-        cores = spark.sparkContext.defaultParallelism
-        cuts = cut(spark, job.kafka, one.part, one.first, number, _PIECE_BYTES, least_number=2 * cores)
+        cuts = _cuts(job, spark, one, number, begun)
     decoding = Decoding(
         one.source,
         into == "rows",
@@ -94,7 +108,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     if cuts:
         folder = f"{job.folder}/{one.source}" if len(job.inputs) > 1 else job.folder
         with job.step(f"{one.part.topic}: {len(cuts)} pieces decoded into {into}"):
-            decode = _decoder(decoding, folder, cuts, gtids, placed=tables is not None)
+            known = _Known(CarriedSettings.of(job.settings.kafka), one.part.topic, begun)
+            decode = _decoder(decoding, folder, cuts, gtids, known, placed=tables is not None)
             records = read_pieces(spark, job.kafka, one.part, cuts)
             # To sort in Spark would decode everything twice: it looks first where to cut.
             found = records.mapInArrow(decode, "piece int, outcome string").collect()
@@ -103,25 +118,43 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
                 outcome = Outcome.from_json(told[piece])
                 outcome.tell(job.faults, one.part.topic)
                 whole.add(outcome)
+            if begun is not None and not told:
+                whole.unfinished += begun.spans
         if tables is not None:
             with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
                 # What lies before the first record may need what lies before the slice, or is no longer held:
                 # the head of a transaction, or the format description of a log.
-                start = whole.first_offset if cuts[0].start else 0
-                part = Slice(cuts[-1].end if start is None else start, cuts[-1].end, whole.unfinished)
+                start, end = whole.first_offset if cuts[0].start else 0, cuts[-1].end
+                part = Slice(end if start is None else start, end, whole.unfinished)
+                if begun is not None:
+                    start = cuts[0].start if begun.resumed else part.start
+                    part = replace(part, start=start, prepared=begun.spans)
                 stage(tables, part, into, folder, whole.files)
-            job.remove(f"{folder.removeprefix(job.folder)}/{into}".lstrip("/"))
+            for kind in {file.table.partition("/")[0] for file in whole.files}:
+                job.remove(f"{folder.removeprefix(job.folder)}/{kind}".lstrip("/"))
     return whole
+
+
+def _cuts(job: Job, spark: SparkSession, one: Input, number: int | None, begun: Begun | None) -> list[Piece]:
+    """Cut what is read of a source; what goes on with transactions that are prepared is one piece."""
+    if begun is not None and (begun.prepared or one.part.count < _LEAST_OFFSETS):
+        return [begun.stretch]
+    # As many as keep all cores at work to the end, and no more than a plan should have.
+    cores = spark.sparkContext.defaultParallelism
+    cuts = cut(spark, job.kafka, one.part, one.first, number, _PIECE_BYTES, least_number=2 * cores)
+    if begun is not None:
+        cuts[0] = replace(begun.stretch, end=cuts[0].end)
+    return cuts
 
 
 def stage(tables: IcebergTables, part: Slice, into: str, folder: str, files: Iterable[WrittenFile]) -> None:
     """Replace a slice of tables by what executors have left in the files of a folder."""
     groups: dict[str, dict[str, list[str]]] = {}
     for file in files:
-        kind, _, name = file.table.partition("/")
-        if kind == into:
-            table, _, group = (EVENTS, "", name) if into == "events" else name.partition("/")
-            groups.setdefault(table, {}).setdefault(group, []).append(f"{folder}/{file.path}")
+        table, _, group = file.table.removeprefix("rows/").partition("/")
+        if into == "events" and table == DEAD_LETTERS:
+            table = f"events_{DEAD_LETTERS}"  # the row mapper has some of its own
+        groups.setdefault(table, {}).setdefault(group, []).append(f"{folder}/{file.path}")
     for table in sorted(groups):
         tables.stage(table, groups[table], part)
     tables.clear(part, events=into == "events", but=list(groups))
@@ -145,8 +178,31 @@ def _check_version(value: bytes) -> None:
     Catalog(kept=None).restore(SchemaVersion.from_bytes(value))
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Where executors read transactions that were prepared before what they decode."""
+
+    kafka: CarriedSettings
+    topic: str
+    begun: Begun | None
+
+    def tell(self, writer: PieceWriter) -> None:
+        """Have a piece begin with them."""
+        for span in () if self.begun is None else self.begun.prepared:
+            if span.described is not None:
+                writer.begin(span.described)
+            for records in read_piece(self.kafka, self.topic, span):
+                writer.begin(*records)
+
+
 def _decoder(
-    decoding: Decoding, folder: str, pieces: list[Piece], gtids: Gtids | None, *, placed: bool
+    decoding: Decoding,
+    folder: str,
+    pieces: list[Piece],
+    gtids: Gtids | None,
+    known: _Known,
+    *,
+    placed: bool,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make what executors do with the records of a Spark partition: those of one piece or of several."""
 
@@ -161,6 +217,7 @@ def _decoder(
                 if writer is not None:
                     yield _told(number, writer)
                 number, writer = of, PieceWriter(decoding, folder, f"{of:05}", gtids, placed=placed)
+                known.tell(writer)
                 described = pieces[of].described
                 if described is not None:
                     writer.begin(described)
@@ -188,18 +245,11 @@ def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:
                 name: {"rows": rows, "bytes": size, "files": files}
                 for name, rows, size, files in _tables(one)
             },
-            "files": [file.path for file in _left(one)],
+            "files": [] if one.snapshots else [file.path for file in one.files],
             "snapshots": one.snapshots,
         }
         for source, one in outcomes.items()
     }
-
-
-def _left(outcome: Outcome) -> list[WrittenFile]:
-    """Give the files that are results: not those that tables of Iceberg have taken in."""
-    if not outcome.snapshots:
-        return outcome.files
-    return [file for file in outcome.files if not file.table.startswith(("rows/", "events/"))]
 
 
 def _tables(outcome: Outcome) -> list[tuple[str, int, int, int]]:
@@ -287,6 +337,7 @@ def _gtids(text: str | None) -> Gtids | None:
 @click.option(
     "--warehouse", help="Folder of the Iceberg tables, without --catalog. [warehouse in the output folder]"
 )
+@follow_options
 def main(  # noqa: PLR0917 - click calls it by names
     job: Job,
     spark: SparkSession,
@@ -296,16 +347,36 @@ def main(  # noqa: PLR0917 - click calls it by names
     table_format: str,
     catalog: str | None,
     warehouse: str | None,
+    *,
+    follow: bool,
+    every: int,
 ) -> None:
     """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
     opened = None
     if table_format == "iceberg":
         _check(job.settings, gtids, catalog, warehouse)
-        opened = open_catalog(spark, catalog, warehouse or f"{job.folder.rpartition('/')[0]}/warehouse")
+        warehouse = warehouse or f"{absolute(job.output)}/warehouse"
+        opened = open_catalog(spark, catalog, warehouse)
     elif catalog or warehouse:
         raise SettingsError(["--catalog and --warehouse go with --format iceberg"])
-    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids), opened)
-    job.finish(summary(outcomes), report(job, outcomes))
+
+    def run(one: Job, begun: Mapping[str, Begun] | None) -> dict[str, Outcome]:
+        outcomes = reprocess(one, spark, into, pieces, _gtids(gtids), opened, begun)
+        one.finish(summary(outcomes), report(one, outcomes))
+        return outcomes
+
+    if not follow:
+        run(job, None)
+        return
+    check_endless()
+    if opened is None:
+        raise SettingsError(
+            ["--follow goes with --format iceberg, whose tables take each addition in one step"]
+        )
+    if any(one.part.archive is not None for one in job.inputs):
+        raise SettingsError(["--archive does not go with --follow, which reads the topic alone"])
+    where = {"into": into, "catalog": catalog or warehouse}
+    follow_raw(job, run, Pace(timedelta(seconds=every)), where)
 
 
 def _check(settings: RawJobSettings, gtids: str | None, catalog: str | None, warehouse: str | None) -> None:

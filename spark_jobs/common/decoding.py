@@ -276,9 +276,17 @@ class RawDecoder:
             for last in self._events.read(stop - 1, stop)
         ]
 
-    def begin(self, described: Record) -> None:
-        """Take the format description of the log at hand, which lies before the first record."""
-        for _ in self.take([described]):
+    @property
+    def between_transactions(self) -> bool:
+        """Whether no transaction is open after what was taken, nor an event of which chunks are to come."""
+        return self._decoder.between_transactions
+
+    def begin(self, *known: Record) -> None:
+        """Take what lies before the first record: the format description of the log, prepared transactions.
+
+        What is made of it is not given, and not counted.
+        """
+        for _ in self.take(known):
             pass
         self.forget_counts()
 
