@@ -26,15 +26,14 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from millrace.kafka.alerts import ALERTS, tell_alerts
-from millrace.runtime.errors import SettingsError
 from spark_jobs.common.events import read_events
 from spark_jobs.common.faults import FAULT_COLUMNS
+from spark_jobs.common.follow import Pace, check_endless, follow_options
 from spark_jobs.common.job import Job, job_command, persisted
 from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
 from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
 from spark_jobs.loops.alerts import new_alerts
-from spark_jobs.loops.follow import Pace
-from spark_jobs.loops.follow import follow as follow_topics
+from spark_jobs.loops.follow import follow as follow_members
 from spark_jobs.loops.incidents import (
     Absence,
     Facts,
@@ -544,18 +543,7 @@ def _servers(_context: click.Context, _option: click.Parameter, text: str) -> li
     is_flag=True,
     help="Also look for rows that two servers overwrite in turns; all rows are read for that.",
 )
-@click.option(
-    "--follow",
-    is_flag=True,
-    help="Go on: look again when events have arrived, until it is stopped; then it resumes where it was.",
-)
-@click.option(
-    "--every",
-    type=click.IntRange(1, 86_400),
-    default=60,
-    show_default=True,
-    help="With --follow, seconds from one look to the next.",
-)
+@follow_options
 @click.option(
     "--window",
     type=click.IntRange(1, 10_080),
@@ -586,9 +574,8 @@ def main(
             tell(one, findings)
 
     if follow:
-        if click.get_current_context().params["end"] != "latest":
-            raise SettingsError(["--to does not go with --follow, which has no end"])
-        follow_topics(job, look, Pace(timedelta(seconds=every), timedelta(minutes=window)))
+        check_endless()
+        follow_members(job, look, Pace(timedelta(seconds=every)), timedelta(minutes=window))
     else:
         look(job)
 

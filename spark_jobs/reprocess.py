@@ -2,6 +2,7 @@
 
     millrace job reprocess --source shop
     millrace job reprocess --source shop --from 24h --format iceberg
+    millrace job reprocess --source shop --format iceberg --follow
     spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
 
 The raw topic is one partition, and much of what is in it can be read only from where a transaction begins. So
@@ -15,6 +16,7 @@ pieces lie. For Iceberg these files are staged: Spark appends them to tables
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -34,16 +36,22 @@ from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
-from spark_jobs.common.faults import read_each
+from spark_jobs.common.faults import DEAD_LETTERS, read_each
 from spark_jobs.common.files import WrittenFile
-from spark_jobs.common.iceberg import EVENTS, IcebergTables, Slice, open_catalog
+from spark_jobs.common.follow import Pace, check_endless, follow_options
+from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
 from spark_jobs.common.pieces import MOST_PIECES, Piece, defining_records
-from spark_jobs.common.raw_topic import cut_input, over_pieces
+from spark_jobs.common.places import absolute
+from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.raw_topic import cut_input, described_at, over_pieces
 from spark_jobs.common.report import Bytes, Report
 
 __all__ = ["main"]
+
+_LEAST_OFFSETS: Final = 20_000
+"""Fewer, of what has arrived, are not worth a pass to cut them."""
 
 _BEGINNING: Final = SourcePosition(-1, "", 0)
 """Before all logs."""
@@ -59,17 +67,21 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     gtids: Gtids | None,
     catalog: str | None = None,
     given: Definitions | None = None,
+    begun: Mapping[str, Begun] | None = None,
 ) -> dict[str, Outcome]:
     """Decode the raw events of each source into files or tables of a catalog; return what came of it.
 
-    With definitions that are ``given`` the schema history is made again, of them and of all statements.
+    With definitions that are ``given`` the schema history is made again, of them and of all statements. A
+    source that has ``begun`` is read from where an earlier run has ended.
     """
     tables = {} if catalog is None else {
         one.source: IcebergTables(spark, catalog, one.source, job.run) for one in job.inputs
     }  # fmt: skip
     try:
         outcomes = {
-            one.source: _reprocess(job, one, into, pieces, gtids, tables.get(one.source), given)
+            one.source: _reprocess(
+                job, one, into, pieces, gtids, tables.get(one.source), given, (begun or {}).get(one.source)
+            )
             for one in job.inputs
         }
         for source, of_source in tables.items():
@@ -89,9 +101,10 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     gtids: Gtids | None,
     tables: IcebergTables | None,
     given: Definitions | None,
+    begun: Begun | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
-        pieces = cut_input(job, one, number, within=False)
+        pieces = _pieces(job, one, number, begun)
     catalog = _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else []
     schemas = _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else []
     if given is not None:
@@ -114,9 +127,9 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
 
     def begin(number: int, piece: Piece, prepared: Iterable[Sequence[Record]]) -> PieceWriter:
         writer = PieceWriter(decoding, folder, f"{number:05}", gtids, placed=placed)
-        described = [] if piece.described is None else [[piece.described]]
-        for before in chain(described, prepared):
-            writer.begin(before)
+        described = () if piece.described is None else ([piece.described],)
+        for known in chain(prepared, described):
+            writer.begin(*known)
         return writer
 
     def decode(pieces: Mapping[int, Piece]) -> dict[int, Outcome]:
@@ -126,38 +139,56 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
         return {numbers[row.piece]: Outcome.from_json(row.outcome) for row in found}
 
     with job.step(f"{one.part.topic}: {len(pieces)} pieces decoded into {into}"):
+        before = () if begun is None else begun.prepared
         outcomes = decode(dict(enumerate(pieces)))
-        again = _deciding(pieces, outcomes)
+        again = _deciding(job, one, pieces, outcomes, before)
         decided: set[tuple[int, int]] = set()
         for at, outcome in (decode(again) if again else {}).items():
             for file in outcomes[at].files:
                 job.remove(f"{folder}/{file.path}".removeprefix(f"{job.folder}/"))
             outcomes[at] = outcome
-            decided |= {*again[at].prepared} - {*outcome.prepared}
+            decided |= {span.offsets for span in again[at].prepared} - {*outcome.prepared}
         for _, outcome in sorted(outcomes.items()):
             outcome.tell(job.faults, one.part.topic)
             whole.add(outcome)
-        whole.unfinished += sorted({*whole.prepared} - decided)
+        whole.unfinished += sorted({*whole.prepared, *(span.offsets for span in before)} - decided)
     if tables is not None:
         with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
             # What lies before the first record may need what lies before the slice, or is no longer held:
             # the head of a transaction, or the format description of a log.
-            start = whole.first_offset if pieces[0].start else 0
-            end = pieces[-1].end
+            start, end = whole.first_offset if pieces[0].start else 0, pieces[-1].end
             part = Slice(end if start is None else start, end, whole.unfinished)
+            if begun is not None:
+                start = pieces[0].start if begun.resumed else part.start
+                part = replace(part, start=start, prepared=[span.offsets for span in before])
             stage(tables, part, into, folder, whole.files)
-        job.remove(f"{folder.removeprefix(job.folder)}/{into}".lstrip("/"))
+        for kind in {file.table.partition("/")[0] for file in whole.files}:
+            job.remove(f"{folder.removeprefix(job.folder)}/{kind}".lstrip("/"))
     return whole
 
 
-def _deciding(pieces: Sequence[Piece], outcomes: Mapping[int, Outcome]) -> dict[int, Piece]:
-    """Give, by number, the pieces that decide XA transactions which those before them have prepared."""
+def _pieces(job: Job, one: Input, number: int | None, begun: Begun | None) -> list[Piece]:
+    """Cut what is read of a source."""
+    if begun is not None and one.part.count < _LEAST_OFFSETS:
+        return [begun.stretch]
+    pieces = cut_input(job, one, number, within=False)
+    if begun is not None:
+        pieces[0] = replace(begun.stretch, end=pieces[0].end)
+    return pieces
+
+
+def _deciding(
+    job: Job, one: Input, pieces: Sequence[Piece], outcomes: Mapping[int, Outcome], before: Sequence[Piece]
+) -> dict[int, Piece]:
+    """Give, by number, the pieces that decide XA transactions which were prepared before them."""
     found: dict[int, Piece] = {}
-    prepared: list[tuple[int, int]] = []
+    prepared = list(before)
     for number, outcome in sorted(outcomes.items()):
         if outcome.decided and prepared:
             found[number] = replace(pieces[number], prepared=tuple(prepared))
-        prepared += outcome.prepared
+        for first, last in outcome.prepared:
+            described = described_at(job.settings.kafka, one.part.topic, first, one.first)
+            prepared.append(Piece(first, last + 1, described))
     return found
 
 
@@ -165,10 +196,10 @@ def stage(tables: IcebergTables, part: Slice, into: str, folder: str, files: Ite
     """Replace a slice of tables by what executors have left in the files of a folder."""
     groups: dict[str, dict[str, list[str]]] = {}
     for file in files:
-        kind, _, name = file.table.partition("/")
-        if kind == into:
-            table, _, group = (EVENTS, "", name) if into == "events" else name.partition("/")
-            groups.setdefault(table, {}).setdefault(group, []).append(f"{folder}/{file.path}")
+        table, _, group = file.table.removeprefix("rows/").partition("/")
+        if into == "events" and table == DEAD_LETTERS:
+            table = f"events_{DEAD_LETTERS}"  # the row mapper has some of its own
+        groups.setdefault(table, {}).setdefault(group, []).append(f"{folder}/{file.path}")
     for table in sorted(groups):
         tables.stage(table, groups[table], part)
     tables.clear(part, events=into == "events", but=list(groups))
@@ -252,18 +283,11 @@ def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:
                 name: {"rows": rows, "bytes": size, "files": files}
                 for name, rows, size, files in _tables(one)
             },
-            "files": [file.path for file in _left(one)],
+            "files": [] if one.snapshots else [file.path for file in one.files],
             "snapshots": one.snapshots,
         }
         for source, one in outcomes.items()
     }
-
-
-def _left(outcome: Outcome) -> list[WrittenFile]:
-    """Give the files that are results: not those that tables of Iceberg have taken in."""
-    if not outcome.snapshots:
-        return outcome.files
-    return [file for file in outcome.files if not file.table.startswith(("rows/", "events/"))]
 
 
 def _tables(outcome: Outcome) -> list[tuple[str, int, int, int]]:
@@ -359,6 +383,7 @@ def _gtids(text: str | None) -> Gtids | None:
 @click.option(
     "--warehouse", help="Folder of the Iceberg tables, without --catalog. [warehouse in the output folder]"
 )
+@follow_options
 def main(  # noqa: PLR0917 - click calls it by names
     job: Job,
     spark: SparkSession,
@@ -369,6 +394,9 @@ def main(  # noqa: PLR0917 - click calls it by names
     table_format: str,
     catalog: str | None,
     warehouse: str | None,
+    *,
+    follow: bool,
+    every: int,
 ) -> None:
     """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
     given = None
@@ -379,11 +407,30 @@ def main(  # noqa: PLR0917 - click calls it by names
     opened = None
     if table_format == "iceberg":
         _check(job.settings, gtids, catalog, warehouse)
-        opened = open_catalog(spark, catalog, warehouse or f"{job.folder.rpartition('/')[0]}/warehouse")
+        warehouse = warehouse or f"{absolute(job.output)}/warehouse"
+        opened = open_catalog(spark, catalog, warehouse)
     elif catalog or warehouse:
         raise SettingsError(["--catalog and --warehouse go with --format iceberg"])
-    outcomes = reprocess(job, spark, into, pieces, _gtids(gtids), opened, given)
-    job.finish(summary(outcomes), report(job, outcomes))
+
+    def run(one: Job, begun: Mapping[str, Begun] | None) -> dict[str, Outcome]:
+        outcomes = reprocess(one, spark, into, pieces, _gtids(gtids), opened, given, begun)
+        one.finish(summary(outcomes), report(one, outcomes))
+        return outcomes
+
+    if not follow:
+        run(job, None)
+        return
+    check_endless()
+    if opened is None:
+        raise SettingsError(
+            ["--follow goes with --format iceberg, whose tables take each addition in one step"]
+        )
+    if any(one.part.archive is not None for one in job.inputs):
+        raise SettingsError(["--archive does not go with --follow, which reads the topic alone"])
+    if given is not None:
+        raise SettingsError(["--definitions does not go with --follow: rebuild the schema history instead"])
+    where = {"into": into, "catalog": catalog or warehouse}
+    follow_raw(job, run, Pace(timedelta(seconds=every)), where)
 
 
 def _check(settings: RawJobSettings, gtids: str | None, catalog: str | None, warehouse: str | None) -> None:

@@ -161,6 +161,13 @@ class DecoderStage:
         # restart.
         self._before_large: LogScope | None = None
 
+    @property
+    def between_transactions(self) -> bool:
+        """Whether no transaction is open after what was taken, nor an event of which chunks are to come."""
+        if self._joiner.first_offset is not None:
+            return False
+        return not self._scopes or self._scopes[0].tracker.transaction is None
+
     def state(self) -> DecoderState:
         """Give the state after everything that was written so far."""
         logs = tuple(scope.save() for scope in self._scopes)

@@ -287,12 +287,17 @@ class RawDecoder:
         """Number of XA transactions that are decided, and prepared before what was taken."""
         return 0 if self._mapper is None else self._mapper.unknown_xa
 
-    def begin(self, before: Sequence[Record]) -> None:
-        """Take what must be known of what lies before the first record.
+    @property
+    def between_transactions(self) -> bool:
+        """Whether no transaction is open after what was taken, nor an event of which chunks are to come."""
+        return self._decoder.between_transactions
 
-        That is the format description of the log at hand, and XA transactions that are prepared.
+    def begin(self, *known: Record) -> None:
+        """Take what lies before the first record: the format description of the log, prepared transactions.
+
+        What is made of it is not given, and not counted.
         """
-        for _ in self.take(before):
+        for _ in self.take(known):
             pass
         self.forget_counts()
 

@@ -36,10 +36,13 @@ from pyspark.sql.types import (
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["EVENTS", "IcebergTables", "Slice", "open_catalog", "united"]
+__all__ = ["IcebergTables", "Slice", "open_catalog", "united"]
 
-EVENTS: Final = "events"
-"""The table of typed events; those of rows have a point in their names."""
+_DEAD_LETTERS: Final = "deadletter"
+"""A table of what is made of the log into rows; those of rows themselves have a point in their names."""
+
+_OF_EVENTS: Final = {"events", "events_deadletter"}
+"""The tables of what is made of it into typed events."""
 
 _DEFAULT_CATALOG: Final = "millrace"
 _CATALOG: Final = "spark.sql.catalog."
@@ -65,18 +68,30 @@ class Slice:
     """The raw offsets that a run replaces: from ``start`` to before ``end``, without the ``unfinished``.
 
     Those are first and last offsets of transactions that the slice has the begin of and not the end.
+    ``prepared`` are those of which it has only the end: they are replaced with it.
     """
 
     start: int
     end: int
     unfinished: Sequence[tuple[int, int]] = ()
+    prepared: Sequence[tuple[int, int]] = ()
 
     @property
-    def condition(self) -> str:
-        """The same in SQL."""
-        parts = [f"raw_offset >= {self.start} AND raw_offset < {self.end}"]
-        parts += [f"NOT raw_offset BETWEEN {first} AND {last}" for first, last in self.unfinished]
-        return " AND ".join(parts)
+    def first(self) -> int:
+        """The first offset that is replaced."""
+        return min([self.start, *(first for first, _ in self.prepared)])
+
+    def condition(self, table: str) -> str:
+        """Say the same in SQL, for a table."""
+        within = f"raw_offset >= {self.start} AND raw_offset < {self.end}"
+        parts = [f"raw_offset BETWEEN {first} AND {last}" for first, last in self.prepared]
+        whole = " OR ".join([within, *parts])
+        parts = [f"NOT raw_offset BETWEEN {first} AND {last}" for first, last in self.unfinished]
+        text = " AND ".join([f"({whole})" if self.prepared else whole, *parts])
+        if table != _DEAD_LETTERS or text == within:
+            return text
+        # What the decoder cannot read does not wait for the end of its transaction.
+        return f"(service = 'decoder' AND {within}) OR (service <> 'decoder' AND {text})"
 
 
 def open_catalog(spark: SparkSession, name: str | None, warehouse: str) -> str:
@@ -132,7 +147,7 @@ class IcebergTables:
             self._evolve(name, whole)
         self._begin(name)
         if self._has_rows(name, part):
-            self._delete(name, part)
+            self._delete(table, name, part)
         for paths, written, read in _readings(groups, schemas, renamed, whole):
             frame = self._spark.read.schema(written).parquet(*paths)
             if read != written:
@@ -140,17 +155,19 @@ class IcebergTables:
                 columns = [sf.col(name) for name in written.names]
                 named = zip(columns, read.fields, strict=True)
                 frame = frame.select([column.cast(to.dataType).alias(to.name) for column, to in named])
-            frame.to(whole).writeTo(self._on_branch(name)).append()
+            # Dead letters may lie before the first record that the slice makes.
+            made = frame.to(whole).where(sf.col("raw_offset") >= part.first)
+            made.writeTo(self._on_branch(name)).append()
 
     def clear(self, part: Slice, *, events: bool, but: Sequence[str]) -> None:
-        """Empty a slice of all tables of rows, or of that of events, but of some, on their branches."""
+        """Empty a slice of all tables of rows, or of those of events, but of some, on their branches."""
         for row in self._spark.sql(f"SHOW TABLES IN {self._namespace}").collect():
             name = f"{self._namespace}.{_quoted(row.tableName)}"
             of = self._load(name).properties().get(_OF)
-            if of is None or of in but or (of == EVENTS) != events or not self._has_rows(name, part):
+            if of is None or of in but or (of in _OF_EVENTS) != events or not self._has_rows(name, part):
                 continue
             self._begin(name)
-            self._delete(name, part)
+            self._delete(of, name, part)
 
     def publish(self) -> dict[str, int]:
         """Let all that is staged be the tables; give the snapshot of each by its name."""
@@ -206,7 +223,9 @@ class IcebergTables:
         writer = self._spark.createDataFrame([], schema).writeTo(name).using("iceberg")
         for key, value in {**_PROPERTIES, _OF: table}.items():
             writer = writer.tableProperty(key, value)
-        writer.partitionedBy(sf.col("day")).create()
+        if "day" in schema.names:
+            writer = writer.partitionedBy(sf.col("day"))
+        writer.create()
 
     def _evolve(self, name: str, schema: StructType) -> None:
         """Add columns and widen types, in one commit."""
@@ -225,16 +244,16 @@ class IcebergTables:
         jvm: Any = self._spark._jvm
         expressions = jvm.org.apache.iceberg.expressions.Expressions
         scan = self._load(name).newScan()
-        scan = scan.filter(expressions.greaterThanOrEqual("raw_offset", part.start))
+        scan = scan.filter(expressions.greaterThanOrEqual("raw_offset", part.first))
         files = scan.filter(expressions.lessThan("raw_offset", part.end)).planFiles()
         try:
             return bool(files.iterator().hasNext())
         finally:
             files.close()
 
-    def _delete(self, name: str, part: Slice) -> None:
+    def _delete(self, table: str, name: str, part: Slice) -> None:
         branch = self._on_branch(name)
-        self._spark.sql(f"DELETE FROM {branch} WHERE {part.condition}")  # noqa: S608 - names are quoted
+        self._spark.sql(f"DELETE FROM {branch} WHERE {part.condition(table)}")  # noqa: S608 - names are quoted
 
     def _on_branch(self, name: str) -> str:
         """Name a table as it is on the branch of the run."""

@@ -178,9 +178,9 @@ class PieceWriter:
         topics = self._decoder.topics
         self._kinds = {topics.events: "events", topics.transactions: "transactions", topics.ddl: "ddl"}
 
-    def begin(self, before: Sequence[Record]) -> None:
-        """Take what must be known of what lies before the piece: see :meth:`RawDecoder.begin`."""
-        self._decoder.begin(before)
+    def begin(self, *known: Record) -> None:
+        """Take what lies before the piece: the format description, transactions that are prepared."""
+        self._decoder.begin(*known)
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records."""
@@ -262,7 +262,7 @@ class PieceWriter:
         if not waiting.values:
             return
         batch, offsets = waiting.take()
-        if self._placed and waiting.time is not None:
+        if self._placed:
             batch = _with_place(batch, waiting, offsets)
             self._files.write(waiting.table, self._chosen(batch, waiting.gtid))
             return
@@ -318,10 +318,15 @@ def _times(batch: pa.RecordBatch, time: _Time) -> pa.Array:
 
 
 def _with_place(batch: pa.RecordBatch, waiting: _Waiting, offsets: Sequence[int]) -> pa.RecordBatch:
-    """Add raw offset, day and key; events, which are of one type here, stand under the name of it."""
-    assert waiting.time is not None
+    """Add raw offset, day and key; events, which are of one type here, stand under the name of it.
+
+    Transactions and DDL get their raw offset alone.
+    """
+    place = pa.array(offsets, pa.int64())
+    if waiting.time is None:
+        return batch.add_column(0, "raw_offset", place)
     columns = {
-        "raw_offset": pa.array(offsets, pa.int64()),
+        "raw_offset": place,
         "day": days(_times(batch, waiting.time)).cast(pa.int32()).cast(pa.date32()),
     }
     if waiting.key:

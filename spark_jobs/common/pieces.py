@@ -78,14 +78,19 @@ class Piece:
     """A part of the raw topic that is decoded by itself; ``described`` has the format description for it.
 
     Where it begins within a transaction, ``before`` has those records of it that must be known. ``prepared``
-    are the XA transactions that the piece may decide, each by the offsets of its first and last record.
+    are the XA transactions that the piece may decide.
     """
 
     start: int
     end: int
     described: Record | None = None
     before: tuple[Record, ...] = ()
-    prepared: tuple[tuple[int, int], ...] = ()
+    prepared: "tuple[Piece, ...]" = ()
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """First and last offset."""
+        return self.start, self.end - 1
 
 
 @dataclass(frozen=True, slots=True)

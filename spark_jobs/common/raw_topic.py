@@ -10,7 +10,6 @@ Spark's source of Kafka would take each record through the JVM, which costs more
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -25,13 +24,26 @@ from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, records_of_columns
+from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.outcome import Outcome, records_of
 from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, is_whole, read_pieces
 
 if TYPE_CHECKING:
     from spark_jobs.common.job import Input, Job
 
-__all__ = ["CarriedSettings", "PieceTaker", "Walk", "cut_input", "find_pieces", "over_pieces", "read_piece"]
+
+__all__ = [
+    "CarriedSettings",
+    "PieceTaker",
+    "Walk",
+    "cut_input",
+    "described_at",
+    "find_pieces",
+    "first_place",
+    "over_pieces",
+    "read_piece",
+    "whole_stretch",
+]
 
 _GROUP: Final = "millrace-job"
 _OFFSETS_PER_PIECE: Final = 200_000
@@ -39,6 +51,9 @@ _PIECE_BYTES: Final = 64 << 20
 _BATCH: Final = 500
 _LOOKED_AT: Final = 200_000
 """Offsets that are looked at for a place to cut, beyond where a cut is wanted."""
+
+_LAST_OFFSETS: Final = 10_000
+"""Offsets at the end of a stretch that are looked at first for the begin of its last transaction."""
 
 _FIRST_RECORDS: Final = 100
 """Records of a log file among which its format description is."""
@@ -137,13 +152,20 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 piece = pieces[number]
-                ranges = (read_piece(kafka, topic, Piece(first, last + 1)) for first, last in piece.prepared)
-                taker = begin(number, piece, chain.from_iterable(ranges))
+                taker = begin(number, piece, _prepared(kafka, topic, piece))
                 for records in read_piece(kafka, topic, piece):
                     taker.take(records)
                 yield _told(number, taker)
 
     return take
+
+
+def _prepared(kafka: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
+    """Give the XA transactions that are prepared before a piece, each after its format description."""
+    for span in piece.prepared:
+        if span.described is not None:
+            yield [span.described]
+        yield from read_piece(kafka, topic, span)
 
 
 def _archived_pieces(pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
@@ -215,6 +237,48 @@ def find_pieces(
         ]
 
 
+def whole_stretch(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> Piece | None:
+    """Give the stretch of a raw topic from where no transaction is open to the last such place.
+
+    None where a transaction that begins at the first of the ``offsets`` does not end before the last.
+    """
+    start, end = offsets
+    if start >= end:
+        return None
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        search = _Search(reader, first, end)
+        begun = stop = search.last_place(start)
+        decoder = RawDecoder(Decoding("raw", into_rows=False, now_ms=0))
+        if (described := search.described(begun)) is not None:
+            decoder.begin(described)
+        for record in search.records(begun):
+            decoder.begin(record._replace(timestamp_ms=record.offset))
+            if decoder.between_transactions:
+                stop = record.offset + 1
+        return None if stop == start else Piece(start, stop, search.described(start))
+
+
+def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> int | None:
+    """Give the first of some offsets where a transaction begins, or one has just ended."""
+    start, end = offsets
+    if start >= end:
+        return None
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        for record in _Search(reader, first, end).records(start):
+            code = _type_of(record)
+            if code in _BEGINS:
+                return record.offset
+            if code in _ENDS:
+                return record.offset + 1
+    return None
+
+
+def described_at(settings: KafkaSettings, topic: str, offset: int, first: int) -> Record | None:
+    """Give the format description of the log file that the record at an offset is of."""
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        return _Search(reader, first, offset + 1).described(offset)
+
+
 class Walk:
     """Follows raw records, so that a transaction can be read on from the middle of it."""
 
@@ -269,7 +333,7 @@ class _Search:
         self._end = end
         self._descriptions: dict[tuple[int, int], Record | None] = {}
 
-    def _records(self, start: int) -> Iterator[Record]:
+    def records(self, start: int) -> Iterator[Record]:
         """Give records from an offset on, up to the end of the slice."""
         self._reader.jump(start)
         for records in self._reader.batches(_BATCH):
@@ -280,7 +344,7 @@ class _Search:
 
     def place(self, at: int, until: int) -> int | None:
         """Give the first offset from ``at`` on where a transaction begins, or one has just ended."""
-        for record in self._records(at):
+        for record in self.records(at):
             if record.offset >= min(until, at + _LOOKED_AT):
                 return None
             code = _type_of(record)
@@ -290,6 +354,27 @@ class _Search:
                 return record.offset + 1
         return None
 
+    def last_place(self, start: int) -> int:
+        """Give the last offset where a transaction begins, or one has just ended; ``start`` where none is.
+
+        An end that only the text of a statement tells is not seen.
+        """
+        end, stride = self._end, _LAST_OFFSETS
+        while end > start:
+            begin, found = max(start, end - stride), None
+            for record in self.records(begin):
+                if record.offset >= end:
+                    break
+                code = _type_of(record)
+                if code in _BEGINS:
+                    found = record.offset
+                elif code in _ENDS:
+                    found = record.offset + 1
+            if found is not None:
+                return found
+            end, stride = begin, stride * 8
+        return start
+
     def inside(self, start: int, wanted: Sequence[int]) -> dict[int, tuple[Record, ...]]:
         """Read on from where a transaction begins, to the end of the one in which the first place lies.
 
@@ -298,7 +383,7 @@ class _Search:
         walk = Walk()
         found: dict[int, tuple[Record, ...]] = {}
         index = 0
-        for record in self._records(start):
+        for record in self.records(start):
             if found and not walk.open:
                 return {} if walk.abandoned else found
             while index < len(wanted) and record.offset >= wanted[index]:
@@ -312,7 +397,7 @@ class _Search:
 
     def described(self, at: int) -> Record | None:
         """Give the format description of the log file that the record at an offset is of."""
-        place = next((found for record in self._records(at) if (found := _file_of(record)) is not None), None)
+        place = next((found for record in self.records(at) if (found := _file_of(record)) is not None), None)
         if place is None:
             return None
         if place not in self._descriptions:
@@ -328,7 +413,7 @@ class _Search:
 
     def _reached(self, offset: int, place: tuple[int, int], until: int) -> bool:
         """Tell whether the first record from an offset on is of the file or a later one, as its key says."""
-        for record in self._records(offset):
+        for record in self.records(offset):
             if record.offset >= until:
                 return True
             found = _file_of(record)
@@ -337,7 +422,7 @@ class _Search:
         return True
 
     def _description(self, start: int, before: int) -> Record | None:
-        for number, record in enumerate(self._records(start)):
+        for number, record in enumerate(self.records(start)):
             if record.offset >= before or number >= _FIRST_RECORDS:
                 return None
             if _type_of(record, plain=False) in _DESCRIBES:

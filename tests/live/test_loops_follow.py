@@ -20,11 +20,12 @@ from millrace.kafka.client import connect
 from millrace.kafka.read import read_topic
 from millrace.local import Kafka, Registry
 from millrace.runtime.settings import KafkaSettings, load_settings
+from spark_jobs.common.follow import Pace
 from spark_jobs.common.job import Job, JobSettings, _inputs, schemas_of
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.loop_detection import detect, tell
-from spark_jobs.loops.follow import Pace, follow
+from spark_jobs.loops.follow import follow
 from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.members import Server, ring
@@ -35,7 +36,7 @@ pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NAMES = ("north", "east", "south")
 PREFIX = 5
-ONCE = Pace(timedelta(seconds=1), timedelta(hours=1), once=True)
+ONCE = Pace(timedelta(seconds=1), once=True)
 
 
 class World:
@@ -88,7 +89,7 @@ class World:
         steps = Steps(self.spark, "loop_detection")
         job = Job("loop_detection", self.output, options, inputs, steps, self.spark, self.settings)
         self.looks = []
-        follow(job, self.look, ONCE)
+        follow(job, self.look, ONCE, timedelta(hours=1))
 
     def look(self, job: Job) -> None:
         findings = detect(job, self.spark, [])

@@ -1,7 +1,17 @@
-"""The job reprocess into Iceberg across DDL, and the mirror of a table by the recipe of docs/jobs.md."""
+"""The job reprocess into Iceberg: across DDL, into a mirror by docs/jobs.md, and as the log grows."""
 
+import json
+import random
 import re
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +20,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.local import Kafka, MySQL, Registry
+from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
+from spark_jobs.common.follow import Pace
 from spark_jobs.common.iceberg import open_catalog
 from spark_jobs.common.job import Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.raw_stream import Begun, follow_raw
 from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import report, reprocess, summary
 from tests.live.rows_world import RowsWorld
 from tests.service_process import wait_for
-from tests.shared import PROJECT, run_python
+from tests.shared import PROJECT, environment_with, run_python
 from tests.spark_session import SPARK, spark
 
 __all__ = ["spark"]
@@ -86,7 +100,8 @@ class Runs:
 
     def __init__(self, spark: SparkSession, world: RowsWorld, folder: Path) -> None:
         self.spark, self.world, self.folder = spark, world, folder
-        self.catalog = "mirrored"
+        # A session keeps the catalogs that it has opened: each test has one of its own name.
+        self.catalog = re.sub(r"\W", "_", str(folder))
         name = f"spark.sql.catalog.{self.catalog}"
         spark.conf.set(name, "org.apache.iceberg.spark.SparkCatalog")
         spark.conf.set(f"{name}.type", "hadoop")
@@ -97,18 +112,33 @@ class Runs:
         self, start: int, end: int, *, catalog: str | None = None, pieces: int = 3, into: Any = "rows"
     ) -> Job:
         """Make a slice of the log."""
+        job = self.job(start, f"offset:{end}")
+        outcomes = reprocess(job, self.spark, into, pieces, None, catalog)
+        job.finish(summary(outcomes), report(job, outcomes))
+        assert not outcomes[self.world.source].dead_letters
+        return job
+
+    def job(self, start: int = 0, end: str = "latest") -> Job:
         options = kafka_options(self.world.settings)
-        bounds = parse_bound(f"offset:{start}"), parse_bound(f"offset:{end}")
+        bounds = parse_bound(f"offset:{start}"), parse_bound(end)
         inputs = list(_inputs(self.spark, options, {self.world.source: {}}, bounds, "raw"))
         settings = load_settings(
             RawJobSettings, source=self.world.source, kafka=self.world.settings.model_dump()
         )
         steps = Steps(self.spark, "reprocess")
-        job = Job("reprocess", str(self.folder), options, inputs, steps, self.spark, settings)
-        outcomes = reprocess(job, self.spark, into, pieces, None, catalog)
-        job.finish(summary(outcomes), report(job, outcomes))
-        assert not outcomes[self.world.source].dead_letters
-        return job
+        return Job("reprocess", str(self.folder), options, inputs, steps, self.spark, settings)
+
+    def everything(self) -> dict[str, list[Any]]:
+        """Read all tables, as text that can be compared."""
+        shown = self.spark.sql(f"SHOW TABLES IN {self.catalog}.`{self.world.source}`").collect()
+        names = [f"{self.catalog}.`{self.world.source}`.`{row.tableName}`" for row in shown]
+        return {
+            name.split("`")[3]: sorted(
+                json.dumps(comparable(row), sort_keys=True, default=str)
+                for row in self.spark.table(name).toArrow().to_pylist()
+            )
+            for name in names
+        }
 
     def name(self, table: str) -> str:
         return f"{self.catalog}.`{self.world.source}`.{self.world.database}__{table}"
@@ -206,3 +236,172 @@ def fold(runs: Runs, since: int, **columns: str) -> None:
 def mirror(runs: Runs) -> list[tuple[Any, ...]]:
     columns = ["id", "note", "name", "price", "amount"]
     return [tuple(row) for row in runs.spark.table(runs.name("now")).orderBy("id").select(columns).collect()]
+
+
+def test_micro_batches_end_where_no_transaction_is_open(
+    spark: SparkSession, world: RowsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever what has arrived ends: what is cut waits; what is prepared is decided some log files later."""
+    world.server.execute(
+        f"USE {world.database}",
+        "CREATE TABLE parts (id INT PRIMARY KEY, text VARCHAR(40))",
+        "CREATE TABLE prepared (text VARCHAR(40))",
+    )
+    for xid in ("kept", "undone", "open"):
+        world.server.execute(
+            f"USE {world.database}", f"XA START '{xid}'", f"INSERT INTO prepared VALUES ('{xid}')",
+            f"XA END '{xid}'", f"XA PREPARE '{xid}'",
+        )  # fmt: skip
+    world.server.execute("FLUSH BINARY LOGS")
+    for number in range(12):
+        world.server.execute(
+            f"USE {world.database}", "BEGIN",
+            *(f"INSERT INTO parts VALUES ({number * 100 + one}, 'part {one}')" for one in range(15)),
+            "COMMIT",
+        )  # fmt: skip
+    world.server.execute(
+        f"USE {world.database}", "XA COMMIT 'kept'", "FLUSH BINARY LOGS", "XA ROLLBACK 'undone'"
+    )
+    end = write(world, "ALTER TABLE parts ADD note INT", "INSERT INTO parts VALUES (9999, 'last', 1)", "DO 1")
+    whole = Runs(spark, world, tmp_path / "whole")
+    whole.run(0, end, catalog=whole.catalog, pieces=1)
+    expected = whole.everything()
+    transactions = Counter(row["transaction"]["id"] for row in whole.rows("parts"))
+
+    runs = Runs(spark, world, tmp_path / "followed")
+    monkeypatch.setattr("spark_jobs.common.follow._MOST_OFFSETS", end // 7)
+    batches = []
+
+    def run(job: Job, begun: Mapping[str, Begun]) -> Mapping[str, Outcome]:
+        outcomes = reprocess(job, spark, "rows", None, None, runs.catalog, begun)
+        job.finish(summary(outcomes), report(job, outcomes))
+        batches.append(begun[world.source])
+        if "parts" in str(outcomes[world.source].files):
+            found = Counter(row["transaction"]["id"] for row in runs.rows("parts"))
+            assert found.items() <= transactions.items()
+        return outcomes
+
+    follow_raw(runs.job(), run, Pace(timedelta(seconds=1), once=True), {"into": "rows"})
+    assert len(batches) > 3
+    assert max(len(one.prepared) for one in batches) == 3
+    position = json.loads((runs.folder / "checkpoint" / "millrace.json").read_text())
+    assert len(position["positions"][world.source]["prepared"]) == 1
+    assert runs.everything() == expected
+    world.server.execute("XA COMMIT 'open'")
+    wait_for(lambda: any(b"XA COMMIT" in (one.value() or b"") for one in raw(world)[-3:]), None, "the end")
+    follow_raw(runs.job(), run, Pace(timedelta(seconds=1), once=True), {"into": "rows"})
+    assert [row["after"]["text"] for row in runs.rows("prepared")] == ["kept", "open"]
+    with pytest.raises(SettingsError, match=r"is of another stream \(into rows; not into events\)"):
+        follow_raw(runs.job(), run, Pace(timedelta(seconds=1), once=True), {"into": "events"})
+
+
+KILLED = """
+import functools, os, signal, sys
+from millrace.cli import main
+from spark_jobs.common import iceberg, raw_stream
+
+point, left = sys.argv.pop(1), int(sys.argv.pop(1))
+
+def dying(of, name, *, before):
+    inner = getattr(of, name)
+
+    @functools.wraps(inner)
+    def call(*arguments):
+        global left
+        result = None if before else inner(*arguments)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return inner(*arguments) if before else result
+
+    setattr(of, name, call)
+
+match point:
+    case "staged":
+        dying(iceberg.IcebergTables, "publish", before=True)
+    case "published in part":
+        dying(iceberg, "_shown", before=False)
+    case "published":
+        dying(raw_stream, "_write", before=True)
+    case "noted":
+        dying(raw_stream, "_write", before=False)
+main()
+"""
+"""The command, killed at a point of a micro-batch: with its tables staged, some published, all, all noted."""
+
+
+@contextmanager
+def traffic(world: RowsWorld) -> Iterator[None]:
+    """Write to tables all the time."""
+    world.server.execute(
+        f"USE {world.database}",
+        "CREATE TABLE live (id INT PRIMARY KEY AUTO_INCREMENT, text VARCHAR(40))",
+        "CREATE TABLE live_log (text VARCHAR(40))",
+    )
+    done = threading.Event()
+
+    def write_on() -> None:
+        number = 0
+        while not done.wait(0.2):
+            number += 1
+            world.server.execute(
+                f"USE {world.database}", "BEGIN",
+                *(f"INSERT INTO live (text) VALUES ('{number}')" for _ in range(20)),
+                f"INSERT INTO live_log VALUES ('{number}')",
+                f"UPDATE live SET text = 'again {number}' WHERE text = '{number - 1}'",
+                "COMMIT", f"DELETE FROM live WHERE text = 'again {number - 5}'",
+            )  # fmt: skip
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        writer.join()
+
+
+def test_killed_while_it_goes_on(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> None:
+    """Nothing is lost, and nothing is there twice."""
+    start = len(raw(world)) and int(raw(world)[-1].offset()) + 1
+    runs = Runs(spark, world, tmp_path / "followed")
+    options = [
+        "job", "reprocess", "--source", world.source, "--master", "local[2]", "--output", str(runs.folder),
+        "--format", "iceberg", "--follow", "--every", "1", "--from", f"offset:{start}",
+    ]  # fmt: skip
+    position = runs.folder / "checkpoint" / "millrace.json"
+
+    def begin(*command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *command, *options],
+            env=environment_with(world.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def reached() -> int:
+        told = json.loads(position.read_text()) if position.exists() else {"positions": {}}
+        return int(told["positions"].get(world.source, {"offset": 0})["offset"])
+
+    with traffic(world):
+        for point, nth in (("staged", 1), ("published in part", 2), ("published", 1), ("noted", 1)):
+            with begin("-c", KILLED, point, str(nth)) as process:
+                _, told = process.communicate(timeout=300)
+            assert process.returncode == -signal.SIGKILL, told
+        before = reached()
+        with begin("-m", "millrace.cli") as process:
+            wait_for(lambda: reached() > before, None, "a micro-batch", timeout_s=300)
+            time.sleep(random.random() * 5)
+            process.kill()
+            process.communicate()
+    end = write(world, "DO 1", "DO 2", "DO 3", "DO 4")
+    with begin("-m", "millrace.cli") as process:
+        wait_for(lambda: reached() >= end, None, "the end", timeout_s=300)
+        process.terminate()
+        _, told = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM, told
+
+    whole = Runs(spark, world, tmp_path / "whole")
+    whole.run(start, end, catalog=whole.catalog)
+    expected = whole.everything()
+    assert expected[f"{world.database}__live_log"]
+    assert runs.everything() == expected
+    assert not list(runs.folder.glob("run-*/rows"))

@@ -85,7 +85,7 @@ def decode(
     for index, piece in enumerate(pieces(records, number)):
         writer = PieceWriter(decoding, str(folder), f"{index:05}", gtids, placed=placed)
         if piece.described is not None:
-            writer.begin([piece.described])
+            writer.begin(piece.described)
         for at in range(piece.start, piece.end, batch):
             writer.take(records[at : min(at + batch, piece.end)])
         whole.add(Outcome.from_json(writer.finish().to_json()))

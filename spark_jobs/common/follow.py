@@ -1,0 +1,132 @@
+"""Jobs that go on: as records arrive, they are taken in micro-batches of Spark's Structured Streaming.
+
+Spark tells which offsets are new, and keeps in a checkpoint how far it has come. A micro-batch that was not
+done when the job ended is given again, with the same offsets; so may be one that was done just before.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from millrace.runtime.errors import SettingsError
+from spark_jobs.common.job import Job
+from spark_jobs.common.kafka import stream
+from spark_jobs.common.places import absolute
+
+__all__ = ["Arrived", "Pace", "check_endless", "checkpoint", "follow_options", "follow_topics"]
+
+_MOST_OFFSETS: Final = 1_000_000
+"""New offsets of a topic in a micro-batch, while it catches up."""
+
+_LOOK_S: Final = 1
+_STOPPED: Final = "Spark has ended what goes on until it is stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often it is looked whether there is something new.
+
+    With ``once`` it ends when it has come to the end of what is there.
+    """
+
+    every: timedelta
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What is new in a topic: the offset after its last record, and the earliest time of its records."""
+
+    end: int
+    begun: datetime
+
+
+def checkpoint(job: Job) -> str:
+    """Name the folder in which it is kept how far a job has come."""
+    return f"{absolute(job.output)}/checkpoint"
+
+
+def follow_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that can go on."""
+    every = click.option(
+        "--every",
+        type=click.IntRange(1, 86_400),
+        default=60,
+        show_default=True,
+        help="With --follow, seconds from one look to the next.",
+    )
+    follow = click.option(
+        "--follow",
+        is_flag=True,
+        help="Go on: look again when events have arrived, until it is stopped; then it resumes where it was.",
+    )
+    return follow(every(function))
+
+
+def check_endless() -> None:
+    """Refuse an end for what has none."""
+    if click.get_current_context().params["end"] != "latest":
+        raise SettingsError(["--to does not go with --follow, which has no end"])
+
+
+def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace: Pace) -> None:
+    """Call ``take`` with what has arrived in the topics of a job; where it was stopped, it resumes.
+
+    Raises what ``take`` does.
+    """
+    failures: list[BaseException] = []
+    done = -1
+
+    def take_batch(batch: DataFrame, number: int) -> None:
+        nonlocal done
+        try:
+            found = batch.groupBy("topic").agg(
+                (sf.max("offset") + 1).alias("end"), sf.min(sf.unix_millis("timestamp")).alias("begun")
+            )
+            arrived = {
+                row.topic: Arrived(row.end, datetime.fromtimestamp(row.begun / 1000, UTC))
+                for row in found.collect()
+            }
+            if arrived:
+                take(arrived)
+        except BaseException as error:
+            failures.append(error)
+            raise
+        done = number
+
+    starts = {one.part.topic: {str(n): at for n, (at, _) in one.part.offsets.items()} for one in job.inputs}
+    topics = ",".join(starts)
+    writer = stream(job.spark, job.kafka, topics, json.dumps(starts), len(starts) * _MOST_OFFSETS).writeStream
+    writer = writer.foreachBatch(take_batch).option("checkpointLocation", checkpoint(job))
+    if pace.once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{pace.every.total_seconds():.0f} seconds")
+    ended = False
+    while not ended:
+        before = done
+        query = writer.start()
+        try:
+            # A stream that waits for records does not see that Spark was stopped.
+            while not query.awaitTermination(_LOOK_S):
+                if job.spark.sparkContext._jsc is None:
+                    raise RuntimeError(_STOPPED)
+            ended = True
+        except StreamingQueryException:
+            if failures:
+                raise failures[0] from None
+            # Spark 4.1 fails after a batch that it repeats, for its metrics of Kafka: it resumes after that.
+            if done == before:
+                raise
+        finally:
+            query.stop()
+            job.discard()
+    if not pace.once:
+        raise RuntimeError(_STOPPED)

@@ -1,0 +1,145 @@
+"""A raw topic that is decoded as it grows: what a micro-batch takes of it, and what it leaves for the next.
+
+A micro-batch ends where no transaction is open, at or before the end of what has arrived: what is cut there
+waits for the next one. An XA transaction that is prepared and not decided is not waited for. Its offsets are
+kept, and the micro-batches after it are told of it, until one of them has the decision.
+
+How far the results reach is said by a file beside Spark's checkpoint. It is replaced when the results of a
+micro-batch stand. A micro-batch that is given again after that is left out; one that was ended before that is
+made again, which replaces what it has made before.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
+from spark_jobs.common.faults import Faults
+from spark_jobs.common.follow import Arrived, Pace, checkpoint, follow_topics
+from spark_jobs.common.job import Input, Job, new_run
+from spark_jobs.common.kafka import resolve_slice
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.pieces import Piece
+from spark_jobs.common.places import read_text, write_text
+from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
+
+__all__ = ["Begun", "follow_raw"]
+
+_POSITION: Final = "millrace.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A stretch of a raw topic, which continues an earlier one if it is ``resumed``.
+
+    ``prepared`` are the places of XA transactions that were prepared before it, and are not decided there.
+    """
+
+    stretch: Piece
+    prepared: Sequence[Piece]
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """How far the results of a source reach: all before ``offset``, but for what is ``prepared``."""
+
+    offset: int
+    prepared: Sequence[tuple[int, int]] = ()
+    """First and last offsets of XA transactions that are prepared and not decided."""
+
+
+_Run = Callable[[Job, Mapping[str, Begun]], Mapping[str, Outcome]]
+
+
+def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> None:
+    """Call ``run`` with a job on each stretch that has arrived; where it was stopped, it resumes.
+
+    ``where`` says where the results go: those of one folder always go there.
+    """
+    positions = _read(job, where)
+
+    def take(arrived: Mapping[str, Arrived]) -> None:
+        inputs, begun = [], {}
+        for one in job.inputs:
+            if one.part.topic not in arrived:
+                continue
+            found = _next(job, one, positions.get(one.source), arrived[one.part.topic].end)
+            if found is not None:
+                part = one.part.between(found.stretch.start, found.stretch.end)
+                inputs.append(replace(one, part=part))
+                begun[one.source] = found
+        if not inputs:
+            return
+        batch = replace(job, inputs=inputs, notes=[], faults=Faults(), run=new_run())
+        for one in inputs:
+            job.steps.say(f"reading {one.part}")
+        try:
+            outcomes = run(batch, begun)
+        except BaseException:
+            batch.discard()
+            raise
+        if batch.faults.number:
+            job.steps.say(f"{batch.faults.number} records could not be read: see the report")
+        for one in inputs:
+            end = begun[one.source].stretch.end
+            positions[one.source] = _Position(end, outcomes[one.source].unfinished)
+        _write(job, where, positions)
+
+    follow_topics(job, take, pace)
+
+
+def _next(job: Job, one: Input, position: _Position | None, end: int) -> Begun | None:
+    """Give what is to be decoded next of a source, before an offset; None if there is nothing."""
+    kafka, topic = job.settings.kafka, one.part.topic
+    (first, _) = resolve_slice(job.spark, job.kafka, topic).offsets[0]
+    resumed = position is not None
+    if position is None:
+        ((start, _),) = one.part.offsets.values()
+        begin = start if start <= first else first_place(kafka, topic, (start, end), first)
+        if begin is None:
+            return None
+        position = _Position(begin)
+    oldest = min([position.offset, *(start for start, _ in position.prepared)])
+    if oldest < first:
+        raise UserError(
+            f"records {oldest} to {first - 1} of {topic} were deleted before they were read; to continue "
+            f"with what is left, remove {checkpoint(job)} and start again with --from",
+            ExitCode.DATA,
+        )
+    stretch = whole_stretch(kafka, topic, (position.offset, end), first)
+    if stretch is None:
+        return None
+    prepared = [
+        Piece(start, last + 1, described_at(kafka, topic, start, first)) for start, last in position.prepared
+    ]
+    return Begun(stretch, prepared, resumed)
+
+
+def _read(job: Job, where: Mapping[str, Any]) -> dict[str, _Position]:
+    """Read how far the results reach."""
+    file = f"{checkpoint(job)}/{_POSITION}"
+    text = read_text(job.spark, file)
+    if text is None:
+        return {}
+    known = json.loads(text)
+    if known["where"] != where:
+        told, given = (
+            ", ".join(f"{name} {value}" for name, value in one.items()) for one in (known["where"], where)
+        )
+        raise SettingsError([f"{file} is of another stream ({told}; not {given}): name another --output"])
+    return {
+        source: _Position(one["offset"], [tuple(span) for span in one["prepared"]])
+        for source, one in known["positions"].items()
+    }
+
+
+def _write(job: Job, where: Mapping[str, Any], positions: Mapping[str, _Position]) -> None:
+    told = {
+        source: {"offset": one.offset, "prepared": [list(span) for span in one.prepared]}
+        for source, one in positions.items()
+    }
+    text = json.dumps({"where": where, "positions": told}, indent=2)
+    write_text(job.spark, f"{checkpoint(job)}/{_POSITION}", text + "\n")

@@ -1,0 +1,107 @@
+"""A raw topic that is decoded as it grows, wherever what has arrived ends: without Kafka and Spark."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Record
+from spark_jobs.common import raw_topic
+from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.outcome import PieceWriter
+from spark_jobs.common.pieces import _BEGINS, Piece
+from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
+from tests.unit.rowmapper.harness import SOURCE
+from tests.unit.spark.test_decoding import LOGS, code_of, comparable, log, published, raw
+
+NOWHERE = KafkaSettings(bootstrap_servers="localhost:1")
+
+
+class Topic:
+    """Records as a reader of a topic gives them."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.at = 0
+
+    def jump(self, offset: int) -> None:
+        self.at = offset
+
+    def batches(self, count: int) -> Iterator[list[Record]]:
+        for at in range(self.at, len(self.records), count):
+            yield list(self.records[at : at + count])
+
+
+@pytest.fixture(params=LOGS)
+def path(request: pytest.FixtureRequest) -> Path:
+    return log(request.param)
+
+
+@pytest.fixture
+def records(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+    """The log, which is what the raw topic holds."""
+    found = raw(path)
+    monkeypatch.setattr(raw_topic, "InputReader", lambda *_, **__: nullcontext(Topic(found)))
+    monkeypatch.setattr(raw_topic, "_LAST_OFFSETS", 7)
+    return found
+
+
+def decoded(
+    records: list[Record],
+    piece: Piece,
+    prepared: Sequence[tuple[int, int]],
+    decoding: Decoding,
+    folder: Path,
+) -> tuple[list[Any], list[tuple[int, int]]]:
+    """Decode a stretch as executors do; give what it makes, and what is not decided."""
+    writer = PieceWriter(decoding, str(folder), "0", placed=True)
+    for first, last in prepared:
+        before = described_at(NOWHERE, "t", first, 0)
+        assert before is not None
+        writer.begin(before)
+        writer.begin(*records[first : last + 1])
+    if piece.described is not None:
+        writer.begin(piece.described)
+    writer.take(records[piece.start : piece.end])
+    outcome = writer.finish()
+    made = [
+        (file.table, comparable(row))
+        for file in outcome.files
+        for row in pq.ParquetFile(folder / file.path).read().to_pylist()
+    ]
+    return made, [*outcome.unfinished, *outcome.prepared]
+
+
+@pytest.mark.parametrize("into_rows", [True, False])
+def test_what_stretches_make_is_what_the_whole_makes(
+    path: Path, records: list[Record], tmp_path: Path, into_rows: bool
+) -> None:
+    """Each transaction once, none in part; also XA transactions, which are decided in a later stretch."""
+    decoding = Decoding(SOURCE, into_rows, 0, schemas=published(path)[1])
+    whole, left = decoded(records, Piece(0, len(records)), (), decoding, tmp_path / "whole")
+    chance = random.Random(len(records))
+    ends = sorted({*chance.sample(range(1, len(records)), min(25, len(records) // 2)), len(records)})
+    at, prepared, made, cut = 0, list[tuple[int, int]](), list[Any](), 0
+    for end in ends:
+        piece = whole_stretch(NOWHERE, "t", (at, end), 0)
+        cut += piece is None or piece.end < end
+        if piece is None:
+            continue
+        assert piece.start == at < piece.end <= end
+        found, prepared = decoded(records, piece, prepared, decoding, tmp_path / str(end))
+        at, made = piece.end, made + found
+    assert cut
+    assert (at, prepared) == (len(records), left)
+    assert sorted(map(str, made)) == sorted(map(str, whole))
+    assert whole_stretch(NOWHERE, "t", (at, at), 0) is None
+
+
+def test_where_a_stretch_may_begin(records: list[Record]) -> None:
+    first = first_place(NOWHERE, "t", (0, len(records)), 0)
+    assert first == next(record.offset for record in records if code_of(record) in _BEGINS)
+    assert first_place(NOWHERE, "t", (first + 1, first + 2), 0) is None
