@@ -1,16 +1,9 @@
 """The job reprocess into Iceberg: across DDL, into a mirror by docs/jobs.md, and as the log grows."""
 
 import json
-import random
 import re
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +25,7 @@ from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import report, reprocess, summary
 from tests.live.rows_world import RowsWorld
 from tests.service_process import wait_for
-from tests.shared import PROJECT, environment_with, run_python
+from tests.shared import PROJECT, run_python
 from tests.spark_session import SPARK, spark
 
 __all__ = ["spark"]
@@ -293,115 +286,3 @@ def test_micro_batches_end_where_no_transaction_is_open(
     assert [row["after"]["text"] for row in runs.rows("prepared")] == ["kept", "open"]
     with pytest.raises(SettingsError, match=r"is of another stream \(into rows; not into events\)"):
         follow_raw(runs.job(), run, Pace(timedelta(seconds=1), once=True), {"into": "events"})
-
-
-KILLED = """
-import functools, os, signal, sys
-from millrace.cli import main
-from spark_jobs.common import iceberg, raw_stream
-
-point, left = sys.argv.pop(1), int(sys.argv.pop(1))
-
-def dying(of, name, *, before):
-    inner = getattr(of, name)
-
-    @functools.wraps(inner)
-    def call(*arguments):
-        global left
-        result = None if before else inner(*arguments)
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return inner(*arguments) if before else result
-
-    setattr(of, name, call)
-
-match point:
-    case "staged":
-        dying(iceberg.IcebergTables, "publish", before=True)
-    case "published in part":
-        dying(iceberg, "_shown", before=False)
-    case "published":
-        dying(raw_stream, "_write", before=True)
-    case "noted":
-        dying(raw_stream, "_write", before=False)
-main()
-"""
-"""The command, killed at a point of a micro-batch: with its tables staged, some published, all, all noted."""
-
-
-@contextmanager
-def traffic(world: RowsWorld) -> Iterator[None]:
-    """Write to tables all the time."""
-    world.server.execute(
-        f"USE {world.database}",
-        "CREATE TABLE live (id INT PRIMARY KEY AUTO_INCREMENT, text VARCHAR(40))",
-        "CREATE TABLE live_log (text VARCHAR(40))",
-    )
-    done = threading.Event()
-
-    def write_on() -> None:
-        number = 0
-        while not done.wait(0.2):
-            number += 1
-            world.server.execute(
-                f"USE {world.database}", "BEGIN",
-                *(f"INSERT INTO live (text) VALUES ('{number}')" for _ in range(20)),
-                f"INSERT INTO live_log VALUES ('{number}')",
-                f"UPDATE live SET text = 'again {number}' WHERE text = '{number - 1}'",
-                "COMMIT", f"DELETE FROM live WHERE text = 'again {number - 5}'",
-            )  # fmt: skip
-
-    writer = threading.Thread(target=write_on)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
-
-
-def test_killed_while_it_goes_on(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> None:
-    """Nothing is lost, and nothing is there twice."""
-    start = len(raw(world)) and int(raw(world)[-1].offset()) + 1
-    runs = Runs(spark, world, tmp_path / "followed")
-    options = [
-        "job", "reprocess", "--source", world.source, "--master", "local[2]", "--output", str(runs.folder),
-        "--format", "iceberg", "--follow", "--every", "1", "--from", f"offset:{start}",
-    ]  # fmt: skip
-    position = runs.folder / "checkpoint" / "millrace.json"
-
-    def begin(*command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *command, *options],
-            env=environment_with(world.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def reached() -> int:
-        told = json.loads(position.read_text()) if position.exists() else {"positions": {}}
-        return int(told["positions"].get(world.source, {"offset": 0})["offset"])
-
-    with traffic(world):
-        for point, nth in (("staged", 1), ("published in part", 2), ("published", 1), ("noted", 1)):
-            with begin("-c", KILLED, point, str(nth)) as process:
-                _, told = process.communicate(timeout=300)
-            assert process.returncode == -signal.SIGKILL, told
-        before = reached()
-        with begin("-m", "millrace.cli") as process:
-            wait_for(lambda: reached() > before, None, "a micro-batch", timeout_s=300)
-            time.sleep(random.random() * 5)
-            process.kill()
-            process.communicate()
-    end = write(world, "DO 1", "DO 2", "DO 3", "DO 4")
-    with begin("-m", "millrace.cli") as process:
-        wait_for(lambda: reached() >= end, None, "the end", timeout_s=300)
-        process.terminate()
-        _, told = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM, told
-
-    whole = Runs(spark, world, tmp_path / "whole")
-    whole.run(start, end, catalog=whole.catalog)
-    expected = whole.everything()
-    assert expected[f"{world.database}__live_log"]
-    assert runs.everything() == expected
-    assert not list(runs.folder.glob("run-*/rows"))

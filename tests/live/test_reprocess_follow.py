@@ -1,0 +1,202 @@
+"""The job reprocess as the raw topic grows, killed again and again: in the end all is there once."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+
+from millrace.contract import RawKey
+from millrace.kafka.client import connect
+from millrace.local import Kafka
+from millrace.runtime.settings import load_settings
+from spark_jobs.common.follow import Pace
+from spark_jobs.common.iceberg import open_catalog
+from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.kafka import kafka_options
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.session import Steps
+from spark_jobs.reprocess import report, reprocess, summary
+from tests.service_process import wait_for
+from tests.shared import PROJECT, environment_with
+from tests.spark_session import SPARK, spark
+from tests.unit.spark.test_decoding import LOGS, log, raw
+
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+KILLED = """
+import functools, os, signal, sys
+from millrace.cli import main
+from spark_jobs.common import iceberg, raw_stream
+
+point = sys.argv.pop(1)
+
+def dying(of, name, *, before):
+    inner = getattr(of, name)
+
+    @functools.wraps(inner)
+    def call(*arguments):
+        if not before:
+            inner(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(of, name, call)
+
+match point:
+    case "staged":
+        dying(iceberg.IcebergTables, "publish", before=True)
+    case "published in part":
+        dying(iceberg, "_shown", before=True)
+    case "published":
+        dying(raw_stream, "_write", before=True)
+    case "noted":
+        dying(raw_stream, "_write", before=False)
+main()
+"""
+"""The command, killed in a micro-batch: when tables are staged, one is published, all are, all is noted."""
+
+POINTS = ("staged", "published in part", "published", "noted")
+
+
+class World:
+    """A raw topic that is written all the time: the log of a real server again and again, an epoch each."""
+
+    def __init__(self, kafka: Kafka, source: str) -> None:
+        self.source, self.topic = source, f"{source}.raw"
+        self.environment = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
+        self.settings = load_settings(
+            RawJobSettings, source=source, kafka={"bootstrap_servers": kafka.bootstrap_servers}
+        )
+        self.written = 0
+        self._records = raw(log(LOGS[1]))
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        self._done = threading.Event()
+        self._writer = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Self:
+        self._writer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._writer.join()
+
+    def _write(self) -> None:
+        epoch = 0
+        while not self._done.is_set():
+            for record in self._records:
+                key = RawKey.parse(record.key or b"")
+                of_epoch = RawKey(key.server_id, epoch, key.log_file, key.position).encode()
+                self._producer.produce(self.topic, record.value, of_epoch, 0)
+                if record.offset % 20 == 0:  # also in the middle of transactions
+                    self._producer.flush()
+                    self._done.wait(0.1)
+            self._producer.flush()
+            self.written += len(self._records)
+            epoch += 1
+
+    def job(self, spark: SparkSession, folder: Path) -> Job:
+        options = kafka_options(self.settings.kafka)
+        inputs = list(_inputs(spark, options, {self.source: {}}, (None, None), "raw"))
+        steps = Steps(spark, "reprocess")
+        return Job("reprocess", str(folder), options, inputs, steps, spark, self.settings)
+
+
+@pytest.fixture
+def world(kafka: Kafka, source_name: str) -> Iterator[World]:
+    world = World(kafka, source_name)
+    admin = connect(world.settings.kafka)
+    admin.create_topics([NewTopic(world.topic, 1, 1)])[world.topic].result()
+    yield world
+    admin.delete_topics([world.topic])[world.topic].result()
+
+
+def catalog_in(spark: SparkSession, name: str, folder: Path) -> str:
+    """Open the catalog that a job with this output folder has, under a name."""
+    spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
+    spark.conf.set(f"spark.sql.catalog.{name}.warehouse", str(folder / "warehouse"))
+    return open_catalog(spark, name, "")
+
+
+def everything(spark: SparkSession, catalog: str, source: str) -> dict[str, list[str]]:
+    """Read all tables, as text that can be compared."""
+    names = [row.tableName for row in spark.sql(f"SHOW TABLES IN {catalog}.`{source}`").collect()]
+    return {
+        name: sorted(
+            json.dumps(without_nulls(row), sort_keys=True, default=str)
+            for row in spark.table(f"{catalog}.`{source}`.`{name}`").toArrow().to_pylist()
+        )
+        for name in names
+    }
+
+
+def without_nulls(value: Any) -> Any:
+    """Leave out what is null: a table has the columns of all schemas that it has had, in any order."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_reprocess_that_is_killed_while_it_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "followed"
+    options = [
+        "job", "reprocess", "--source", world.source, "--master", "local[2]", "--output", str(folder),
+        "--format", "iceberg", "--follow", "--every", "1",
+    ]  # fmt: skip
+    position = folder / "checkpoint" / "millrace.json"
+
+    def begin(*command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *command, *options],
+            env=environment_with(world.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    with world:
+        wait_for(lambda: world.written, None, "the first log")
+        for point in POINTS:
+            with begin("-c", KILLED, point) as process:
+                _, told = process.communicate(timeout=300)
+            assert process.returncode == -signal.SIGKILL, told
+            assert position.exists() == (point == "noted"), told
+        before = position.read_text()
+        with begin("-m", "millrace.cli") as process:
+            wait_for(lambda: position.read_text() != before, None, "a micro-batch")
+            time.sleep(random.random() * 5)
+            process.kill()
+            process.communicate()
+
+    catalog = catalog_in(spark, f"followed_{tmp_path.name}", folder)
+
+    def run(job: Job, begun: Mapping[str, Begun]) -> Mapping[str, Outcome]:
+        outcomes = reprocess(job, spark, "rows", None, None, catalog, begun)
+        job.finish(summary(outcomes), report(job, outcomes))
+        return outcomes
+
+    where = {"into": "rows", "catalog": str(folder / "warehouse")}
+    follow_raw(world.job(spark, folder), run, Pace(timedelta(seconds=1), once=True), where)
+
+    whole = catalog_in(spark, f"whole_{tmp_path.name}", tmp_path / "whole")
+    job = world.job(spark, tmp_path / "whole")
+    reprocess(job, spark, "rows", 3, None, whole)
+    expected = everything(spark, whole, world.source)
+    assert len(expected["transactions"]) > 100
+    assert any(expected.values())
+    assert everything(spark, catalog, world.source) == expected
+    ((_, end),) = job.inputs[0].part.offsets.values()
+    assert json.loads(position.read_text())["positions"][world.source]["offset"] == end
+    assert not list(folder.glob("run-*/rows"))
