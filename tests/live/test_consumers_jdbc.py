@@ -11,7 +11,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -570,41 +570,6 @@ ARRIVING_FROM_DEBEZIUM = {"DATE, DATETIME or TIMESTAMP in the key"}
 """As they do with MILLRACE_ROWS_TEMPORAL=debezium."""
 
 
-@contextmanager
-def debezium(connect: Connect, server: MySQL, database: str, name: str, **settings: str) -> Iterator[None]:
-    """Debezium's own connector, from where it streams the changes of a database on."""
-    config = {
-        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
-        "database.hostname": server.host,
-        "database.port": str(server.port),
-        "database.user": server.user,
-        "database.password": server.password,
-        "database.server.id": "5401",
-        "database.include.list": database,
-        "topic.prefix": name,
-        "topic.creation.default.partitions": "1",
-        "topic.creation.default.replication.factor": "1",
-        "snapshot.mode": "no_data",
-        "snapshot.locking.mode": "none",
-        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-        "schema.history.internal.file.filename": str(connect.folder / f"history-{name}"),
-        "include.schema.changes": "false",
-        "schema.name.adjustment.mode": "avro",
-        "field.name.adjustment.mode": "avro",
-        **settings,
-    }
-    said = len(connect.log_file.read_text(errors="replace"))
-    connect.begin(name, config)
-
-    def streams() -> bool:
-        connect.check_task(name)
-        return "Connected to binlog at" in connect.log_file.read_text(errors="replace")[said:]
-
-    wait_for(streams, None, "Debezium")
-    yield
-    connect.end(name)
-
-
 @pytest.fixture
 def sent(connect: Connect, registry: Registry, mysql: MySQL, source_name: str) -> Iterator[Origin]:
     """A database with the tables that do not arrive, and the topics to which Debezium sends them."""
@@ -614,18 +579,43 @@ def sent(connect: Connect, registry: Registry, mysql: MySQL, source_name: str) -
     for side in ("key", "value"):
         converter[f"{side}.converter.apicurio.registry.url"] = apicurio(registry)
         converter[f"{side}.converter.apicurio.registry.auto-register"] = "true"
-    with debezium(connect, mysql, database, source_name, **converter):
-        with mysql.connect(database=database) as connection, connection.cursor() as cursor:
-            cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
-            for limit in LIMITS.values():
-                if "mysql" in limit.sources:
-                    for statement in statements(limit.statements):
-                        cursor.execute(statement)
-        yield Origin(
-            mysql,
-            database,
-            lambda table: re.sub("[^a-zA-Z0-9._-]", "_", f"{source_name}.{database}.{table}"),
-        )
+    config = {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.hostname": mysql.host,
+        "database.port": str(mysql.port),
+        "database.user": mysql.user,
+        "database.password": mysql.password,
+        "database.server.id": "5401",
+        "database.include.list": database,
+        "topic.prefix": source_name,
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "snapshot.mode": "no_data",
+        "snapshot.locking.mode": "none",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        "schema.history.internal.file.filename": str(connect.folder / f"history-{source_name}"),
+        "include.schema.changes": "false",
+        "schema.name.adjustment.mode": "avro",
+        "field.name.adjustment.mode": "avro",
+        **converter,
+    }
+    connect.begin(source_name, config)
+
+    def streams() -> bool:
+        connect.check_task(source_name)
+        return "Connected to binlog at" in connect.log_file.read_text(errors="replace")
+
+    wait_for(streams, None, "Debezium")
+    with mysql.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
+        for limit in LIMITS.values():
+            if "mysql" in limit.sources:
+                for statement in statements(limit.statements):
+                    cursor.execute(statement)
+    yield Origin(
+        mysql, database, lambda table: re.sub("[^a-zA-Z0-9._-]", "_", f"{source_name}.{database}.{table}")
+    )
+    connect.end(source_name)
     mysql.execute(f"DROP DATABASE {database}")
 
 
@@ -657,53 +647,6 @@ def test_what_does_not_arrive_arrives_no_better_from_debezium(
         }
         arrived = {what for (what, _), sink in running.items() if sink.arrives()}
     assert arrived == ARRIVING_FROM_DEBEZIUM
-
-
-GEOMETRIES = ["GEOMETRY", "POINT", "LINESTRING"]
-"""Of these one type in a schema serves several columns."""
-
-OTHER_TYPES = ("CHAR(1)", "BIT", "DECIMAL(5)", "DEC(5,1) UNSIGNED ZEROFILL", "REAL", "INT(5)", "YEAR(4)")
-
-
-def test_source_types_are_those_of_debezium(
-    kafka: Kafka, registry: Registry, mysql: MySQL, connect: Connect, source_name: str, tmp_path: Path
-) -> None:
-    """MILLRACE_ROWS_PROPAGATE_SOURCE_TYPE, beside column.propagate.source.type."""
-    columns = ", ".join(f"c{number} {sql_type}" for number, sql_type in enumerate([*TYPES, *OTHER_TYPES]))
-    with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
-        world.environment["MILLRACE_ROWS_FORMAT"] = "json-schema"
-        world.environment["MILLRACE_ROWS_PROPAGATE_SOURCE_TYPE"] = "true"
-        mysql.execute(f"CREATE TABLE {world.database}.t (`größe` INT PRIMARY KEY, {columns})")
-        settings = {
-            "column.propagate.source.type": ".*",
-            "value.converter.schemas.enable": "true",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        }
-        name = f"{source_name}-debezium"
-        with debezium(connect, mysql, world.database, name, **settings), world.services("run"):
-            world.wait_for_start()
-            mysql.execute(f"INSERT INTO {world.database}.t (`größe`) VALUES (1)")
-
-            def source_types(topic: str) -> dict[str, dict[str, str]]:
-                messages = wait_for(lambda: world.messages(topic), None, f"a record of {topic}")
-                _, after, *_ = json.loads(messages[0].value() or b"")["schema"]["fields"]
-                return {
-                    field["field"]: {
-                        parameter: text
-                        for parameter, text in field.get("parameters", {}).items()
-                        if parameter.startswith("__debezium.source.")
-                    }
-                    for field in after["fields"]
-                }
-
-            ours = source_types(world.topics.table(world.database, "t"))
-            theirs = source_types(f"{name}.{world.database}.t")
-    types = ["key", *TYPES, *OTHER_TYPES]
-    mine, others = (dict(zip(types, one.values(), strict=True)) for one in (ours, theirs))
-    assert [name for name in types if not mine[name]] == GEOMETRIES
-    assert {name: others[name] for name in types if name not in GEOMETRIES} == {
-        name: found for name, found in mine.items() if found
-    }
 
 
 def test_the_limits_are_those_of_the_docs() -> None:

@@ -186,7 +186,7 @@ def test_forms_by_the_other_options() -> None:
     ids=lambda each: each.sql_type if isinstance(each, Column) else None,
 )
 def test_source_types(one: Column, expected: tuple[str, str | None, str | None]) -> None:
-    """Those that Debezium gives, which tests/live/test_consumers_jdbc.py asks."""
+    """Those that Debezium makes of SHOW CREATE TABLE."""
     avro = codec_of(one).avro_type(SOURCE_TYPES)
     found = with_attributes(avro, replace(one, nullable=False, default="1"), SOURCE_TYPES)
     assert isinstance(found, dict)
