@@ -353,7 +353,8 @@ def test_records_that_cannot_be_read_end_no_job(
     assert by_table(folder) == by_table(clean)
 
     options = {"into": "rows", "gtids": None, "pieces": 3}
-    options |= {"table_format": "parquet", "catalog": None, "warehouse": None}
+    options |= {"table_format": "parquet", "catalog": None, "warehouse": None, "script": None}
+    options |= {"follow": False, "every": 60}
     whole, clean = jobs.run(reprocess, "raw", world.source, **options)
     summary, folder = jobs.run(reprocess, "raw", damaged.source, **options)
     assert listed(summary) == damaged.offsets(topics.raw, *catalog)
