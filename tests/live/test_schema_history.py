@@ -83,10 +83,11 @@ def defaults(table: TableDefinition, *, mariadb: bool) -> dict[str, str]:
 
 def execute(cursor: "pymysql.cursors.Cursor", statement: str) -> None:
     """Execute a statement; one that does not wait, until the reader does not look at its table just then."""
-    while True:
+    executed = False
+    while not executed:
         try:
             cursor.execute(statement)
-            return
+            executed = True
         except pymysql.MySQLError as error:
             if "NOWAIT" not in statement or error.args[0] not in _LOST:
                 raise
