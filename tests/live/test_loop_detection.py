@@ -25,26 +25,28 @@ NAMES = ("north", "east", "south")
 Server = MySQL | MariaDB
 
 
-def replicate(server: Server, upstream: Server) -> None:
-    """Let a server replicate from another, by position, from its end."""
+def replicate(server: Server, upstream: Server, channel: str | None = None) -> None:
+    """Let a server replicate from another, by position, from its end; through a channel if it has several."""
     log_file, position, *_ = upstream.query("SHOW MASTER STATUS")[0]
-    secure = (
-        "MASTER_USE_GTID=no, MASTER_SSL=0, MASTER_SSL_VERIFY_SERVER_CERT=0"
-        if isinstance(server, MariaDB)
-        else "GET_MASTER_PUBLIC_KEY=1"
-    )
+    before = after = ""
+    if isinstance(server, MariaDB):
+        before = f"'{channel}'" if channel else ""
+        secure = ", MASTER_USE_GTID=no, MASTER_SSL=0, MASTER_SSL_VERIFY_SERVER_CERT=0"
+    else:
+        after = f"FOR CHANNEL '{channel}'" if channel else ""
+        secure = "" if server.version.startswith("5.") else ", GET_MASTER_PUBLIC_KEY=1"
     server.execute(
-        f"CHANGE MASTER TO MASTER_HOST='{upstream.host}', MASTER_PORT={upstream.port}, "
+        f"CHANGE MASTER {before} TO MASTER_HOST='{upstream.host}', MASTER_PORT={upstream.port}, "
         f"MASTER_USER='{upstream.user}', MASTER_PASSWORD='{upstream.password}', "
         f"MASTER_LOG_FILE='{log_file}', MASTER_LOG_POS={position}, "
-        f"IGNORE_SERVER_IDS = (), {secure}",
-        "START SLAVE",
+        f"IGNORE_SERVER_IDS = () {secure} {after}",
+        f"START SLAVE {before} {after}",
     )
 
 
-def start_ring(stack: ExitStack, make: Callable[[int], Server]) -> list[Server]:
-    """Start three servers that replicate in a ring, with a table that has a key and one that has none."""
-    servers = [stack.enter_context(make(number)) for number in (1, 2, 3)]
+def start_servers(stack: ExitStack, make: Callable[[int], Server], *ids: int) -> list[Server]:
+    """Start servers, with a table that has a key and one that has none."""
+    servers = [stack.enter_context(make(number)) for number in ids]
     for server in servers:
         server.execute(
             "SET SESSION sql_log_bin = 0",
@@ -52,8 +54,19 @@ def start_ring(stack: ExitStack, make: Callable[[int], Server]) -> list[Server]:
             "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
             "CREATE TABLE ring.keyed (id INT PRIMARY KEY, text VARCHAR(40))",
         )
+    return servers
+
+
+def start_ring(
+    stack: ExitStack,
+    make: Callable[[int], Server],
+    *ids: int,
+    join: Callable[[Server, Server], None] = replicate,
+) -> list[Server]:
+    """Start servers that replicate in a ring, three unless their ids are given."""
+    servers = start_servers(stack, make, *ids or (1, 2, 3))
     for upstream, server in zip([servers[-1], *servers], servers, strict=False):
-        replicate(server, upstream)
+        join(server, upstream)
     return servers
 
 
@@ -109,9 +122,11 @@ def start(servers: Sequence[Server]) -> None:
         server.execute("START SLAVE")
 
 
-def look(world: JobWorld, servers: Sequence[Server], folder: Path, *options: str) -> dict[str, Any]:
+def look(
+    world: JobWorld, servers: Sequence[Server], folder: Path, *options: str, names: Sequence[str] = NAMES
+) -> dict[str, Any]:
     """Read what is new of all servers and run the job over all of it."""
-    sources = [f"{world.source}-{name}" for name in NAMES[: len(servers)]]
+    sources = [f"{world.source}-{name}" for name in names[: len(servers)]]
     for source, server in zip(sources, servers, strict=True):
         world.capture(server, source)
     world.folder = folder

@@ -7,7 +7,7 @@ which is then compared byte for byte. Such a server must write a binary log in R
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,10 +24,12 @@ VARIABLE = "SERVERS"
 class OldMySQL(MySQL):
     """MySQL 5.5, 5.6 or 5.7 from Maven."""
 
-    def __init__(self, bundle_name: str) -> None:
+    def __init__(
+        self, bundle_name: str, *, server_id: int = 1, options: Mapping[str, Option] | None = None
+    ) -> None:
         version = bundle(bundle_name).version
         unknown = ["binlog-row-metadata", *(["binlog-row-image"] if version.startswith("5.5") else [])]
-        super().__init__(options=dict.fromkeys(unknown))
+        super().__init__(server_id=server_id, options={**dict.fromkeys(unknown), **(options or {})})
         self._bundle, self.version = bundle_name, version
 
     def _find_program(self) -> Path:
