@@ -264,13 +264,7 @@ def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], f
     if start >= end:
         return None
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        for record in _Search(reader, first, end).records(start):
-            code = _type_of(record)
-            if code in _BEGINS:
-                return record.offset
-            if code in _ENDS:
-                return record.offset + 1
-    return None
+        return _Search(reader, first, end).place(start, end, most=end - start)
 
 
 def described_at(settings: KafkaSettings, topic: str, offset: int, first: int) -> Record | None:
@@ -342,10 +336,13 @@ class _Search:
                     return
                 yield record
 
-    def place(self, at: int, until: int) -> int | None:
-        """Give the first offset from ``at`` on where a transaction begins, or one has just ended."""
+    def place(self, at: int, until: int, *, most: int = _LOOKED_AT) -> int | None:
+        """Give the first offset from ``at`` on where a transaction begins, or one has just ended.
+
+        It is looked for among ``most`` offsets.
+        """
         for record in self.records(at):
-            if record.offset >= min(until, at + _LOOKED_AT):
+            if record.offset >= min(until, at + most):
                 return None
             code = _type_of(record)
             if code in _BEGINS:
