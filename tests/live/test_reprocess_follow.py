@@ -183,7 +183,7 @@ def test_reprocess_that_is_killed_while_it_goes_on(spark: SparkSession, world: W
     catalog = catalog_in(spark, f"followed_{tmp_path.name}", folder)
 
     def run(job: Job, begun: Mapping[str, Begun]) -> Mapping[str, Outcome]:
-        outcomes = reprocess(job, spark, "rows", None, None, catalog, begun)
+        outcomes = reprocess(job, spark, "rows", None, None, catalog, begun=begun)
         job.finish(summary(outcomes), report(job, outcomes))
         return outcomes
 

@@ -266,7 +266,7 @@ def test_micro_batches_end_where_no_transaction_is_open(
     batches = []
 
     def run(job: Job, begun: Mapping[str, Begun]) -> Mapping[str, Outcome]:
-        outcomes = reprocess(job, spark, "rows", None, None, runs.catalog, begun)
+        outcomes = reprocess(job, spark, "rows", None, None, runs.catalog, begun=begun)
         job.finish(summary(outcomes), report(job, outcomes))
         batches.append(begun[world.source])
         if "parts" in str(outcomes[world.source].files):
