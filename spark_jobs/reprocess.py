@@ -122,7 +122,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     whole = Outcome()
     if not pieces:
         return whole
-    folder = f"{job.folder}/{one.source}" if len(job.inputs) > 1 else job.folder
+    inside = f"{one.source}/" if len(job.inputs) > 1 else ""
+    folder = f"{job.folder}/{inside}".rstrip("/")
     placed = tables is not None
 
     def begin(number: int, piece: Piece, prepared: Iterable[Sequence[Record]]) -> PieceWriter:
@@ -145,7 +146,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
         decided: set[tuple[int, int]] = set()
         for at, outcome in (decode(again) if again else {}).items():
             for file in outcomes[at].files:
-                job.remove(f"{folder}/{file.path}".removeprefix(f"{job.folder}/"))
+                job.remove(inside + file.path)
             outcomes[at] = outcome
             decided |= {span.offsets for span in again[at].prepared} - {*outcome.prepared}
         for _, outcome in sorted(outcomes.items()):
@@ -163,7 +164,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
                 part = replace(part, start=start, prepared=[span.offsets for span in before])
             stage(tables, part, into, folder, whole.files)
         for kind in {file.table.partition("/")[0] for file in whole.files}:
-            job.remove(f"{folder.removeprefix(job.folder)}/{kind}".lstrip("/"))
+            job.remove(inside + kind)
     return whole
 
 
@@ -182,11 +183,15 @@ def _deciding(
 ) -> dict[int, Piece]:
     """Give, by number, the pieces that decide XA transactions which were prepared before them."""
     found: dict[int, Piece] = {}
+    if one.part.archive is not None:
+        return found  # no cut is between the two there, and the topic may no longer have them
     prepared = list(before)
-    for number, outcome in sorted(outcomes.items()):
+    last_one = max((number for number, outcome in outcomes.items() if outcome.decided), default=-1)
+    for number in range(last_one + 1):
+        outcome = outcomes[number]
         if outcome.decided and prepared:
             found[number] = replace(pieces[number], prepared=tuple(prepared))
-        for first, last in outcome.prepared:
+        for first, last in outcome.prepared if number < last_one else ():
             described = described_at(job.settings.kafka, one.part.topic, first, one.first)
             prepared.append(Piece(first, last + 1, described))
     return found

@@ -161,7 +161,7 @@ def defining_records(spark: SparkSession, options: Mapping[str, str], part: Topi
     Among them may be statements that define none.
     """
     heads = _heads(scan(spark, options, part))
-    chunk = headers_of(HEADER_CHUNK).cast("string")
+    chunk = headers_of(HEADER_CHUNK)
     said = sf.col("value").cast("string").rlike(_DEFINES) | (sf.col("type") == _PACKED)
     begins = sf.col("type").isin(_QUERIES) & said & (sf.col("plain") | chunk.startswith("0/"))
     found = heads.where(_describes() | begins).orderBy("offset").select(_record().alias("it"))

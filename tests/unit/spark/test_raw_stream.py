@@ -3,17 +3,23 @@
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
+from spark_jobs import reprocess
 from spark_jobs.common import raw_topic
+from spark_jobs.common.archive import Archive
 from spark_jobs.common.decoding import Decoding
-from spark_jobs.common.outcome import PieceWriter
+from spark_jobs.common.job import Input, Job
+from spark_jobs.common.kafka import TopicSlice
+from spark_jobs.common.outcome import Outcome, PieceWriter
 from spark_jobs.common.pieces import _BEGINS, Piece
 from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
 from tests.unit.rowmapper.harness import SOURCE
@@ -105,3 +111,20 @@ def test_where_a_stretch_may_begin(records: list[Record]) -> None:
     first = first_place(NOWHERE, "t", (0, len(records)), 0)
     assert first == next(record.offset for record in records if code_of(record) in _BEGINS)
     assert first_place(NOWHERE, "t", (first + 1, first + 2), 0) is None
+
+
+def test_pieces_that_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that decide what was prepared before them; of an archive none, which the topic may not have."""
+    asked: list[int] = []
+    monkeypatch.setattr(reprocess, "described_at", lambda _kafka, _topic, at, _first: asked.append(at))
+    job = cast("Job", SimpleNamespace(settings=SimpleNamespace(kafka=NOWHERE)))
+    pieces = [Piece(at, at + 10) for at in (0, 10, 20, 30)]
+    outcomes = dict(enumerate([Outcome(prepared=[(3, 5)]), Outcome(), Outcome(decided=1), Outcome()]))
+    outcomes[3].prepared = [(35, 38)]
+    of_topic = Input("t", TopicSlice("t.raw", {0: (0, 40)}), {})
+    again = reprocess._deciding(job, of_topic, pieces, outcomes, [Piece(-9, -5)])
+    assert again == {2: replace(pieces[2], prepared=(Piece(-9, -5), Piece(3, 6)))}
+    assert asked == [3], "what nothing decides needs no format description"
+    archived = replace(of_topic, part=replace(of_topic.part, archive=Archive("a", "t.raw", 0, 40)))
+    assert reprocess._deciding(job, archived, pieces, outcomes, ()) == {}
+    assert asked == [3]
