@@ -8,6 +8,7 @@ when there is nothing else, who we are, and with MariaDB that we know its GTID e
 
 import struct
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +43,9 @@ _SILENT_PERIODS: Final = 3
 
 _SIGN_OF_LIFE: Final = 4096
 """Bytes of an event that show that the server is alive; fewer may drip in for ever."""
+
+_ENOUGH: Final = 64 * 1024
+"""Bytes that are worth a pass through the stages."""
 
 _MAX_POSITION: Final = 0xFFFFFFFF
 
@@ -189,11 +193,20 @@ class Dump:
         return pieces
 
     def _receive(self, timeout_s: float) -> bool:
-        """Read from the socket once; return whether anything came."""
-        size = self._wire.receive_into(self._splitter.space(), timeout_s)
+        """Read what comes within ``timeout_s``, then what lies in the socket; tell whether anything came."""
+        received = size = self._receive_once(self._splitter.space(), timeout_s)
+        # A server that has sent all it had ends a record of TLS with each transaction: a read gives no more.
+        with suppress(LinkLostError):  # the next read meets it again, once what has come was split
+            while size and received < _ENOUGH and (space := self._splitter.space()):
+                size = self._receive_once(space, 0.0)
+                received += size
+        self._unheard += received
+        return bool(received)
+
+    def _receive_once(self, space: memoryview, timeout_s: float) -> int:
+        size = self._wire.receive_into(space, timeout_s)
         self._splitter.filled(size)
-        self._unheard += size
-        return bool(size)
+        return size
 
     def _check_silence(self) -> None:
         silent_s = time.monotonic() - self._heard

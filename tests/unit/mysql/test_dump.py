@@ -42,6 +42,21 @@ def test_events_come_byte_by_byte(pair: tuple[socket.socket, Dump]) -> None:
     assert found == [event(30), event(40)]
 
 
+def test_what_lies_in_records_of_tls_is_read_at_once() -> None:
+    """A read gives one record at most, as of a socket that keeps messages apart."""
+    ours, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, server:
+        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
+        dump = Dump(cast("MysqlConnection", connection), 60, 100)
+        for sequence in (1, 2):
+            server.sendall(packet(sequence, b"\0" + event(30)))
+        rest = packet(3, b"\0" + event(40))
+        server.sendall(rest[:30])  # the buffer is full, and its last event not whole
+        assert [piece.data for piece in dump.read(1)] == [event(30), event(30)]
+        server.sendall(rest[30:])
+        assert [piece.data for piece in dump.read(1)] == [event(40)]
+
+
 def test_nothing_to_read(pair: tuple[socket.socket, Dump]) -> None:
     _, dump = pair
     assert dump.read(0) == []
