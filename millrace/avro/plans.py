@@ -96,9 +96,24 @@ class Condition(IntFlag):
     SIZED = 32
 
 
-_KINDS: Final = {"int": 1, "long": 1, "uint64": 2, "bytes": 3, "string": 4}
-_OTHER: Final = 5
-_OPTIONAL: Final = 16
+class FieldKind(IntEnum):
+    """How Avro has a field; one that is optional has OPTIONAL beside it."""
+
+    LONG = 1
+    UINT64 = 2
+    BYTES = 3
+    STRING = 4
+    OTHER = 5
+    OPTIONAL = 16
+
+
+_KINDS: Final = {
+    "int": FieldKind.LONG,
+    "long": FieldKind.LONG,
+    "uint64": FieldKind.UINT64,
+    "bytes": FieldKind.BYTES,
+    "string": FieldKind.STRING,
+}
 _MOST_FIELDS_OF_A_VARIABLE: Final = 4
 
 _LAYOUTS: Final[tuple[tuple[type[Event], Layout], ...]] = (
@@ -199,7 +214,7 @@ def field_kinds(
     """Give the kind of each field as Avro has it, and what ``other`` gives for those without a number."""
     kinds, readers = [], []
     for field in declared_fields(declared):
-        kind = _KINDS.get(field.type.kind, _OTHER)
-        readers.append(other(field.type) if kind == _OTHER else None)
-        kinds.append(kind | _OPTIONAL * field.optional)
+        kind = _KINDS.get(field.type.kind, FieldKind.OTHER)
+        readers.append(other(field.type) if kind is FieldKind.OTHER else None)
+        kinds.append(kind | FieldKind.OPTIONAL * field.optional)
     return kinds, readers

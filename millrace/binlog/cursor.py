@@ -48,11 +48,6 @@ class Cursor:
         """Read everything up to the end."""
         return self.bytes(self.remaining)
 
-    def uint(self, size: int, what: str = "integer") -> int:
-        """Read an unsigned little-endian integer of ``size`` bytes."""
-        start = self.take(size, what)
-        return int.from_bytes(self.data[start : start + size], "little")
-
     def u8(self, what: str = "uint8") -> int:
         """Read an unsigned integer of 1 byte."""
         return self.data[self.take(1, what)]

@@ -35,14 +35,6 @@ cdef enum:
     REMEMBERED = 4096
     NAME_LIMIT = 512
 
-cdef enum Kind:
-    KIND_LONG = 1
-    KIND_UINT64 = 2
-    KIND_BYTES = 3
-    KIND_TEXT = 4
-    KIND_OTHER = 5
-    KIND_OPTIONAL = 16
-
 
 cdef class RecordReader:
     """Makes values of a declared class of their bytes in Avro, by the kinds of its fields.
@@ -95,7 +87,7 @@ cdef class RecordReader:
                 if source.bad:
                     return None
                 value = slice_of(source, at, size)
-                if kind == KIND_TEXT:
+                if kind == KIND_STRING:
                     value = self._read_text(value)
             values[index] = value
         return None if source.bad else self._declared(*values)

@@ -26,17 +26,17 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
 
 
-cdef enum Kind:
-    NULL_ = 0
-    BOOLEAN = 1
-    LONG = 2
-    FLOAT = 3
-    DOUBLE = 4
-    STRING = 5
-    BYTES = 6
-    UNION = 7
-    RECORD = 8
-    ARRAY = 9
+cpdef enum Kind:
+    KIND_NULL = 0
+    KIND_BOOLEAN = 1
+    KIND_LONG = 2
+    KIND_FLOAT = 3
+    KIND_DOUBLE = 4
+    KIND_STRING = 5
+    KIND_BYTES = 6
+    KIND_UNION = 7
+    KIND_RECORD = 8
+    KIND_ARRAY = 9
 
 
 cdef struct Node:
@@ -74,7 +74,7 @@ cdef class JsonWriter:
         if not nodes:
             raise ValueError("a plan has a node")
         for index, (kind, first, count) in enumerate(nodes):
-            if not (0 <= kind <= <int> ARRAY and 0 <= first and 0 <= count and first + count <= len(links)):
+            if not (0 <= kind <= <int> KIND_ARRAY and 0 <= first and 0 <= count and first + count <= len(links)):
                 raise ValueError("a node of the plan is none")
             self.nodes[index].kind = kind
             self.nodes[index].first = first
@@ -117,26 +117,26 @@ cdef class JsonWriter:
         cdef int64_t number
         if source.bad:
             return UNUSUAL
-        if node.kind == NULL_:
+        if node.kind == KIND_NULL:
             return put(out, b"null", 4)
-        if node.kind == LONG:
+        if node.kind == KIND_LONG:
             return put_signed(out, read_long(source))
-        if node.kind == STRING:
+        if node.kind == KIND_STRING:
             return put_text(source, out)
-        if node.kind == UNION:
+        if node.kind == KIND_UNION:
             number = read_long(source)
             if source.bad or number < 0 or number >= node.count:
                 return UNUSUAL
             return self.value(source, out, self.links[node.first + number].node)
-        if node.kind == RECORD:
+        if node.kind == KIND_RECORD:
             return self.record(source, out, node)
-        if node.kind == ARRAY:
+        if node.kind == KIND_ARRAY:
             return self.array(source, out, node)
-        if node.kind == BYTES:
+        if node.kind == KIND_BYTES:
             return put_base64(source, out)
-        if node.kind == BOOLEAN:
+        if node.kind == KIND_BOOLEAN:
             return put(out, b"true", 4) if read_flag(source) else put(out, b"false", 5)
-        return put_real(source, out, node.kind == FLOAT)
+        return put_real(source, out, node.kind == KIND_FLOAT)
 
     cdef int record(self, Source* source, Output* out, Node node) except -1:
         cdef int index, status
@@ -159,7 +159,7 @@ cdef class JsonWriter:
         if node.count != 1:
             return UNUSUAL
         item = self.links[node.first].node
-        if self.nodes[item].kind == NULL_ or (self.nodes[item].kind == RECORD and not self.nodes[item].count):
+        if self.nodes[item].kind == KIND_NULL or (self.nodes[item].kind == KIND_RECORD and not self.nodes[item].count):
             return UNUSUAL  # items that take no bytes may be any number
         status = put_byte(out, 91)
         while status == DONE:

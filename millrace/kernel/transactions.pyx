@@ -16,6 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
+from millrace.kernel.event_records cimport KIND_BYTES, KIND_LONG, KIND_OPTIONAL, KIND_STRING, KIND_UINT64
 from millrace.kernel.reading cimport (
     Source,
     expect,
@@ -51,8 +52,8 @@ cdef enum:
     HEADERS = 4
     FIELDS = 5
 
-# What is made of an event: see millrace.avro.transactions, which has the same numbers.
-cdef enum Use:
+# What is made of an event: see millrace.avro.transactions.
+cpdef enum Use:
     USE_NONE = 0  # left to the reference
     USE_GTID = 1
     USE_SILENT = 2
@@ -64,14 +65,6 @@ cdef enum Use:
     USE_DELETE = 8
 
 cdef int64_t LATEST_US = <int64_t>1 << 53  # see millrace.rowmapper.assembly
-
-cdef enum Kind:
-    KIND_LONG = 1
-    KIND_UINT64 = 2
-    KIND_BYTES = 3
-    KIND_STRING = 4
-    OPTIONAL = 16
-
 
 cdef struct Span:
     Py_ssize_t at
@@ -415,9 +408,9 @@ cdef class TransactionWriter:
             kind = <uint8_t>PyBytes_AS_STRING(known)[index]
             if index == PyBytes_GET_SIZE(known) - 2:
                 last = 0  # only the last two are times, and the last is left out where both are the same
-            if kind & OPTIONAL and not read_branch(&source):
+            if kind & KIND_OPTIONAL and not read_branch(&source):
                 continue
-            kind &= OPTIONAL - 1
+            kind &= KIND_OPTIONAL - 1
             if kind == KIND_BYTES or kind == KIND_STRING:
                 skip(&source, <Py_ssize_t>read_long(&source))
             elif kind == KIND_LONG or kind == KIND_UINT64:

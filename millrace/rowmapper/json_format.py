@@ -18,6 +18,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -137,20 +138,22 @@ def _plan(parsed: Any) -> tuple[list[tuple[int, int, int]], list[tuple[int, byte
     return nodes, links
 
 
-_KINDS: Final = {
-    "null": 0,
-    "boolean": 1,
-    "int": 2,
-    "long": 2,
-    "float": 3,
-    "double": 4,
-    "string": 5,
-    "bytes": 6,
-    "union": 7,
-    "record": 8,
-    "array": 9,
-}
-"""As :mod:`millrace.kernel.json_text` has them."""
+class _Kind(IntEnum):
+    """How the kernel writes a value of a type of Avro."""
+
+    NULL = 0
+    BOOLEAN = 1
+    LONG = 2
+    FLOAT = 3
+    DOUBLE = 4
+    STRING = 5
+    BYTES = 6
+    UNION = 7
+    RECORD = 8
+    ARRAY = 9
+
+
+_KINDS: Final = {kind.name.lower(): kind for kind in _Kind} | {"int": _Kind.LONG}
 
 
 def _branches(avro: Any) -> list[str]:

@@ -24,7 +24,7 @@ def test_every_module_has_a_source_and_its_types() -> None:
 @pytest.mark.parametrize("source", [*SOURCES, *SHARED], ids=lambda source: source.name)
 def test_modules_import_the_codec_and_the_kernel_alone(source: Path) -> None:
     found = re.findall(r"^\s*(?:from|import|cimport) +([\w.]+)", source.read_text("utf-8"), re.MULTILINE)
-    assert found
+    assert found or source in SHARED
     pure = sys.stdlib_module_names - CODEC_STDLIB_FORBIDDEN | {"cpython", "cython", "libc"}
     ours = [name for name in found if name.split(".")[0] not in pure]
     assert all(within(name, "millrace.binlog") or within(name, "millrace.kernel") for name in ours), ours

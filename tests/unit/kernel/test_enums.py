@@ -6,9 +6,10 @@ from importlib import import_module
 import pytest
 
 from millrace import kernel
-from millrace.avro import columnar, plans
+from millrace.avro import columnar, plans, transactions
 from millrace.binlog.columns.declaration import NativeKind, SelectedKind
 from millrace.binlog_command.row_kernel import TextKind
+from millrace.rowmapper import json_format
 from tests.unit.kernel.both import NOT_BUILT
 
 
@@ -20,6 +21,9 @@ from tests.unit.kernel.both import NOT_BUILT
         ("selected", "", SelectedKind),
         ("text", "", TextKind),
         ("columns", "KIND_", columnar._Kind),
+        ("json_text", "KIND_", json_format._Kind),
+        ("event_records", "KIND_", plans.FieldKind),
+        ("transactions", "USE_", transactions.Use),
         ("events", "LAYOUT_", plans.Layout),
         ("events", "WIRE_", plans.Wire),
         ("events", "CONDITION_", plans.Condition),
@@ -28,6 +32,6 @@ from tests.unit.kernel.both import NOT_BUILT
 def test_the_kernel_has_the_same_numbers(
     module: str, prefix: str, reference: type[IntEnum] | type[IntFlag]
 ) -> None:
-    name = "Kind" if prefix in ("", "KIND_") else prefix.strip("_").capitalize()
+    name = {"": "Kind", "KIND_": reference.__name__.strip("_")}.get(prefix, prefix.strip("_").capitalize())
     compiled = getattr(import_module(f"millrace.kernel.{module}"), name).__members__
     assert dict(compiled) == {prefix + name: value for name, value in reference.__members__.items()}
