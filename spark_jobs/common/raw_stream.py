@@ -63,17 +63,18 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
 
     def take(arrived: Mapping[str, Arrived]) -> None:
         inputs, begun = [], {}
+        notes: list[str] = []
         for one in job.inputs:
             if one.part.topic not in arrived:
                 continue
-            found = _next(job, one, positions.get(one.source), arrived[one.part.topic].end)
+            found = _next(job, one, positions.get(one.source), arrived[one.part.topic].end, notes)
             if found is not None:
                 part = one.part.between(found.stretch.start, found.stretch.end)
                 inputs.append(replace(one, part=part))
                 begun[one.source] = found
         if not inputs:
             return
-        batch = replace(job, inputs=inputs, notes=[], faults=Faults(), run=new_run())
+        batch = replace(job, inputs=inputs, notes=notes, faults=Faults(), run=new_run())
         for one in inputs:
             job.steps.say(f"reading {one.part}")
         try:
@@ -91,8 +92,12 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
     follow_topics(job, take, pace)
 
 
-def _next(job: Job, one: Input, position: _Position | None, end: int) -> Begun | None:
-    """Give what is to be decoded next of a source, before an offset; None if there is nothing."""
+def _next(job: Job, one: Input, position: _Position | None, end: int, notes: list[str]) -> Begun | None:
+    """Give what is to be decoded next of a source, before an offset; None if there is nothing.
+
+    A prepared transaction that nobody has decided does not end the job when its records are deleted: a note
+    says so. Without them its rows are missing, if it is committed after all.
+    """
     kafka, topic = job.settings.kafka, one.part.topic
     (first, _) = resolve_slice(job.spark, job.kafka, topic).offsets[0]
     resumed = position is not None
@@ -102,18 +107,25 @@ def _next(job: Job, one: Input, position: _Position | None, end: int) -> Begun |
         if begin is None:
             return None
         position = _Position(begin)
-    oldest = min([position.offset, *(start for start, _ in position.prepared)])
-    if oldest < first:
+    if position.offset < first:
         raise UserError(
-            f"records {oldest} to {first - 1} of {topic} were deleted before they were read; to continue "
-            f"with what is left, remove {checkpoint(job)} and start again with --from",
+            f"records {position.offset} to {first - 1} of {topic} were deleted before they were read; to "
+            f"continue with what is left, remove {checkpoint(job)} and start again with --from",
             ExitCode.DATA,
         )
     stretch = whole_stretch(kafka, topic, (position.offset, end), first)
     if stretch is None:
         return None
+    notes += [
+        f"records {start} to {last} of {topic}, an XA transaction that is prepared and not decided, were "
+        "deleted in part or whole: if it is committed, its rows are missing"
+        for start, last in position.prepared
+        if start < first
+    ]
     prepared = [
-        Piece(start, last + 1, described_at(kafka, topic, start, first)) for start, last in position.prepared
+        Piece(start, last + 1, described_at(kafka, topic, start, first))
+        for start, last in position.prepared
+        if start >= first
     ]
     return Begun(stretch, prepared, resumed)
 

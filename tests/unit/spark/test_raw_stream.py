@@ -11,10 +11,11 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
+from millrace.runtime.errors import UserError
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 from spark_jobs import reprocess
-from spark_jobs.common import raw_topic
+from spark_jobs.common import raw_stream, raw_topic
 from spark_jobs.common.archive import Archive
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.job import Input, Job
@@ -128,3 +129,22 @@ def test_pieces_that_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     archived = replace(of_topic, part=replace(of_topic.part, archive=Archive("a", "t.raw", 0, 40)))
     assert reprocess._deciding(job, archived, pieces, outcomes, ()) == {}
     assert asked == [3]
+
+
+def test_records_that_were_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a prepared transaction that nobody has decided are done without; others are not."""
+    monkeypatch.setattr(raw_stream, "resolve_slice", lambda *_: TopicSlice("t.raw", {0: (7, 40)}))
+    monkeypatch.setattr(raw_stream, "described_at", lambda *_: None)
+    monkeypatch.setattr(raw_stream, "whole_stretch", lambda _kafka, _topic, span, _first: Piece(*span))
+    job = cast(
+        "Job", SimpleNamespace(spark=None, kafka={}, output="o", settings=SimpleNamespace(kafka=NOWHERE))
+    )
+    one = Input("t", TopicSlice("t.raw", {0: (0, 40)}), {})
+    notes: list[str] = []
+    begun = raw_stream._next(job, one, raw_stream._Position(20, [(3, 5), (9, 12)]), 40, notes)
+    assert begun == raw_stream.Begun(Piece(20, 40), [Piece(9, 13)], resumed=True)
+    (note,) = notes
+    assert note.startswith("records 3 to 5 of t.raw, an XA transaction that is prepared and not decided")
+    assert note.endswith("if it is committed, its rows are missing")
+    with pytest.raises(UserError, match=r"^records 6 to 6 of t\.raw were deleted before they were read"):
+        raw_stream._next(job, one, raw_stream._Position(6), 40, notes)
