@@ -6,6 +6,7 @@ and it is given the format description that holds there. An XA transaction is pr
 decided in another: no cut is made between the two.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ _QUERIES: Final = [f"{code:02X}" for code in (EventType.QUERY_EVENT, EventType.Q
 _DECISIONS: Final = {StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK}
 _DEFINES: Final = "(?i)" + "|".join(sorted(DEFINING))
 _PACKED: Final = f"{EventType.QUERY_COMPRESSED_EVENT:02X}"
+_FIRST_CHUNK: Final = re.compile(r"0/([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,27 +163,45 @@ def defining_records(spark: SparkSession, options: Mapping[str, str], part: Topi
     Among them may be statements that define none.
     """
     heads = _heads(scan(spark, options, part))
-    chunk = headers_of(HEADER_CHUNK)
     said = sf.col("value").cast("string").rlike(_DEFINES) | (sf.col("type") == _PACKED)
-    begins = sf.col("type").isin(_QUERIES) & said & (sf.col("plain") | chunk.startswith("0/"))
+    first = headers_of(HEADER_CHUNK).rlike(f"^{_FIRST_CHUNK.pattern}$")
+    begins = sf.col("type").isin(_QUERIES) & said & (sf.col("plain") | first)
     found = heads.where(_describes() | begins).orderBy("offset").select(_record().alias("it"))
     for row in found.toLocalIterator():
         record = _record_of(row["it"])
         yield record
-        if record.headers and HEADER_CHUNK in dict(record.headers):
-            yield from _other_chunks(spark, options, part, record)
+        if (chunk := _chunk(record)) and (number := _FIRST_CHUNK.fullmatch(chunk)):
+            yield from _other_chunks(spark, options, part, record, int(number[1]) - 1)
 
 
 def _other_chunks(
-    spark: SparkSession, options: Mapping[str, str], part: TopicSlice, first: Record
+    spark: SparkSession, options: Mapping[str, str], part: TopicSlice, first: Record, number: int
 ) -> Iterator[Record]:
-    """Give what follows the first chunk of a value."""
+    """Give the ``number`` chunks that follow the first of a value, as far as they are there.
+
+    They are near, unless the reader was restarted between them: they are looked for in growing strides. Where
+    it has begun again at the first, that one has others.
+    """
     ((_, end),) = part.offsets.values()
-    rest = scan(spark, options, part.between(first.offset + 1, end)).where(
-        sf.col("key").eqNullSafe(sf.lit(first.key))
-    )
-    for row in rest.orderBy("offset").select(_record().alias("it")).toLocalIterator():
-        yield _record_of(row["it"])
+    begin, stride = first.offset + 1, 2 * number
+    while number and begin < end:
+        until = min(end, begin + stride)
+        chunks = scan(spark, options, part.between(begin, until)).where(
+            sf.col("key").eqNullSafe(sf.lit(first.key)) & headers_of(HEADER_CHUNK).isNotNull()
+        )
+        for row in chunks.orderBy("offset").select(_record().alias("it")).toLocalIterator():
+            record = _record_of(row["it"])
+            if number == 0 or _FIRST_CHUNK.fullmatch(_chunk(record) or ""):
+                return
+            yield record
+            number -= 1
+        begin, stride = until, stride * 8
+
+
+def _chunk(record: Record) -> str | None:
+    """Give the header of a record that says which chunk it is."""
+    found = dict(record.headers or ()).get(HEADER_CHUNK)
+    return None if found is None else found.decode("ascii", "replace")
 
 
 def cuts_between(
@@ -232,8 +252,8 @@ def _record() -> Column:
 
 
 def _record_of(row: Row) -> Record:
-    headers = None if row.headers is None else [(name, bytes(value)) for name, value in row.headers]
-    return Record(row.offset, row.offset, bytes(row.key or b""), bytes(row.value), headers)
+    headers = None if row.headers is None else [(name, bytes(value or b"")) for name, value in row.headers]
+    return Record(row.offset, row.offset, bytes(row.key or b""), bytes(row.value or b""), headers)
 
 
 def _described_before(

@@ -2,6 +2,7 @@
 
 import json
 import signal as signal_module
+import sys
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,10 @@ from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
 from millrace.runtime.exit_codes import ExitCode
-from tests.service_process import wait_for
+from tests.service_process import started, wait_for
+from tests.unit.helm.chart import MINIMAL, render
+from tests.unit.helm.chart import merged as merged_values
+from tests.unit.helm.test_render import by_kind, environment, pods
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import differences, run
@@ -374,14 +378,64 @@ def test_signals_are_followed_each_once(world):
         assert len(world.rows("two")) == 2
 
 
+class Pods:
+    """What runs in the pods of the chart, as processes of this machine, which has their Secrets."""
+
+    def __init__(self, world, **snapshot):
+        self._world = world
+        server = world.server
+        shop = {
+            "name": world.source,
+            "start": "latest",
+            "config": "[kafka]\nconnect_timeout_s = 60\n",
+            "mysql": {"host": server.host, "port": server.port, "tls": {"getServerPublicKey": True}},
+            "snapshot": {"mode": "once", **snapshot},
+        }
+        values = {
+            "kafka": {"bootstrapServers": world.settings.bootstrap_servers},
+            "registry": {"url": world.environment["MILLRACE_REGISTRY_URL"]},
+            "topics": {"replicationFactor": 1},
+            "sources": {"shop": shop},
+        }
+        self._objects = render(merged_values(MINIMAL, values))
+        self._secrets = {("shop-mysql", "username"): server.user, ("shop-mysql", "password"): server.password}
+        (self.job,) = by_kind(self._objects, "Job")
+
+    def run(self, component):
+        """Run the command of a pod with its variables and files; it has no network of its own."""
+        name = f"try-millrace-shop-{component}"
+        (container,) = pods(self._objects)[name]["spec"]["containers"]
+        variables = environment(self._objects, name)
+        settings = {key: self._secrets.get(value, value) for key, value in variables.items()}
+        (file,) = by_kind(self._objects, "ConfigMap")["try-millrace-shop-config"]["data"].items()
+        (self._world.folder / file[0]).write_text(file[1])
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert settings["MILLRACE_CONFIG"] == f"{mounts['config']}/{file[0]}"
+        settings |= {"MILLRACE_CONFIG": str(self._world.folder / file[0]), "MILLRACE_HTTP_PORT": "0"}
+        command = [sys.executable, "-m", "millrace.cli", *container["args"]]
+        log = self._world.folder / f"{component}.log"
+        return started(component, settings, command=command, log=log)
+
+    def take(self):
+        with self.run("snapshot") as process:
+            process.wait(timeout=180)
+            assert process.returncode == 0, self._world.log("snapshot")
+
+
 def test_the_first_snapshot_alone(world):
+    """As the Job of the chart takes it: a Job of other settings finds it taken."""
     run(world, "CREATE TABLE one (id INT PRIMARY KEY); INSERT INTO one VALUES (1)")
-    with world.services(*SERVICES):
+    run(world, "CREATE TABLE two (id INT PRIMARY KEY); INSERT INTO two VALUES (1)")
+    first = Pods(world, tables=[f"{world.database}.one"])
+    with first.run("reader"), first.run("decoder"), first.run("rowmapper"):
         world.wait_for_start()
-        once = {"MILLRACE_SNAPSHOT_MODE": "once"}
-        take(world, **once)
+        first.take()
         world.wait_for_row("one")
         taken = state(world)
-        take(world, **once)
-        assert "nothing to do" in world.log("snapshot")
-        assert state(world) == taken
+        second = Pods(world, tables=[f"{world.database}.*"])
+        assert second.job != first.job
+        for job in (first, second):
+            job.take()
+            assert world.log("snapshot").count("nothing to do") == 1 + [first, second].index(job)
+            assert state(world) == taken
+        assert set(differences(world)) == {"two"}
