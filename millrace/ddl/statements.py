@@ -928,8 +928,6 @@ def _type(tokens: Tokens, column: ColumnSpec) -> None:
             arguments.append(tokens.number())
         tokens.expect(")")
         column.arguments = tuple(arguments)
-    if column.type == "char" and tokens.accept("BYTE"):
-        column.type = "binary"
 
 
 def _members(tokens: Tokens) -> tuple[str, ...]:
@@ -1146,6 +1144,7 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "ASCII": _set(charset="latin1"),
     "AUTO_INCREMENT": _set(nullable=False, computed=True),
     "BINARY": _binary,
+    "BYTE": _set(charset="binary"),
     "CHARACTER": _character,
     "CHAR": _character,
     "CHARSET": _charset_of,
