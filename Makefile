@@ -70,7 +70,7 @@ bench: $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help
 bench-latency: $(KERNEL) ## Measure how long a row takes from INSERT to a consumer; ARGS="--seconds 20" and the like
 	@exec $(BIN)/python -m benchmarks.latency $(ARGS)
 
-bench-snapshot: $(KERNEL) ## Measure a snapshot of a large table; ARGS="--rows 500000" and the like
+bench-snapshot: $(KERNEL) ## Measure a snapshot of a large table beside Debezium's; ARGS="--rows 500000 --writes 300" and the like
 	@exec $(BIN)/python -m benchmarks.snapshot $(ARGS)
 
 bench-jobs: $(KERNEL) ## Measure the Spark jobs over large topics; ARGS="--scale 0.3,0.1 --cores 2" and the like

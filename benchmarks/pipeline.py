@@ -16,7 +16,18 @@ from benchmarks.machine import CpuTime, ProcessCost, cpu_time, disturbance, proc
 from millrace.local import LocalStack
 from millrace.local.processes import Process, reserve_port
 
-__all__ = ["FORMS", "SERVICES", "PipelineResult", "measure_pipeline", "median_result", "running", "watch"]
+__all__ = [
+    "FORMS",
+    "SERVICES",
+    "PipelineResult",
+    "Sample",
+    "measure_pipeline",
+    "median_result",
+    "running",
+    "sample",
+    "used",
+    "watch",
+]
 
 SERVICES = ("reader", "decoder", "rowmapper")
 FORMS = {"services": SERVICES, "run": ("run",)}
@@ -136,7 +147,7 @@ def watch(
     starts where ``begun`` denied last, so that starting up is no part of it.
     """
     deadline = time.monotonic() + _GIVE_UP_S
-    before, waiting = _sample(stack, processes), True
+    before, waiting = sample(stack, processes), True
     first_row, count = 0.0, 0
     while count < rows:
         time.sleep(_POLL_S)
@@ -144,28 +155,24 @@ def watch(
         if time.monotonic() > deadline:
             raise RuntimeError(f"{count} of {rows} rows after {_GIVE_UP_S} s")
         if waiting:
-            sample = _sample(stack, processes)
+            now = sample(stack, processes)
             waiting = not begun()
             if waiting:
-                before = sample
+                before = now
                 continue
         count = written()
         if count and not first_row:
             first_row = time.monotonic()
-    after = _sample(stack, processes)
+    after = sample(stack, processes)
     if count != rows:
         raise RuntimeError(f"{count} rows were written, of {rows}: something was written twice")
-    costs, servers = _between(before.costs, after.costs), _between(before.servers, after.servers)
-    known_s = sum(cost.cpu_s for cost in (*costs.values(), *servers.values())) + after.own_s - before.own_s
-    machine = after.machine - before.machine
-    others = CpuTime(max(0.0, machine.used_s - known_s), machine.stolen_s)
     seconds, first_row_s = after.time_s - before.time_s, first_row - before.time_s
-    return PipelineResult(rows, seconds, first_row_s, costs, servers, others)
+    return PipelineResult(rows, seconds, first_row_s, *used(before, after))
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
-    """What was used up to a moment: by those who carry, the servers, this process, the whole machine."""
+class Sample:
+    """What was used up to a moment: by those who carry, the servers, those who measure, the whole machine."""
 
     time_s: float
     costs: dict[str, ProcessCost]
@@ -174,14 +181,29 @@ class _Sample:
     machine: CpuTime
 
 
-def _sample(stack: LocalStack, processes: Mapping[str, Process]) -> _Sample:
-    return _Sample(
+def sample(stack: LocalStack, processes: Mapping[str, Process], clients: Sequence[int] = ()) -> Sample:
+    """Look at the stack, at processes that carry, and at the processes of clients that are a part of it."""
+    return Sample(
         time.monotonic(),
         {name: process_cost(process.pid) for name, process in processes.items()},
         {component.name: process_cost(component.processes[0].pid) for component in stack.components},
-        time.process_time(),
+        time.process_time() + sum(process_cost(pid).cpu_s for pid in clients),
         cpu_time(),
     )
+
+
+def used(
+    before: Sample, after: Sample, ended: Mapping[str, ProcessCost] | None = None
+) -> tuple[dict[str, ProcessCost], dict[str, ProcessCost], CpuTime]:
+    """Give what those who carry, the servers and the rest of the machine used between two moments.
+
+    ``ended`` are those who carried as well, and were started and ended in between.
+    """
+    costs = {**(ended or {}), **_between(before.costs, after.costs)}
+    servers = _between(before.servers, after.servers)
+    known_s = sum(cost.cpu_s for cost in (*costs.values(), *servers.values())) + after.own_s - before.own_s
+    machine = after.machine - before.machine
+    return costs, servers, CpuTime(max(0.0, machine.used_s - known_s), machine.stolen_s)
 
 
 def _between(before: Mapping[str, ProcessCost], after: Mapping[str, ProcessCost]) -> dict[str, ProcessCost]:

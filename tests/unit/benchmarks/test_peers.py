@@ -1,6 +1,7 @@
 """What the peers are told to do, and how they stand in the table."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,31 @@ def test_debezium_has_the_settings_that_were_best(worker: Worker) -> None:
         "producer.override.buffer.memory": "134217728",
         "producer.override.compression.type": "lz4",
     }
+
+
+def test_a_snapshot_by_debezium_belongs_to_its_place_in_the_log(worker: Worker) -> None:
+    database = Database()
+    database.ports = [3306]
+    worker.begin_snapshot(database, "s", "bench_a")
+    ((_, _, made),) = (asked for asked in worker.asked if asked[2] and asked[2].get("name") == "s")
+    assert made["initial_state"] == "RUNNING"
+    assert {name: text for name, text in made["config"].items() if name.startswith("snapshot.")} == {
+        "snapshot.mode": "initial",
+        "snapshot.locking.mode": "minimal",
+        "snapshot.max.threads": "2",
+    }
+
+
+def test_rows_of_a_snapshot_are_known_at_its_end(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "connect.log"
+    monkeypatch.setattr(Worker, "log_file", log)
+    chunk = "INFO Finished chunk {}/2 ({} records) for table 's.t'; duration '00:00:01.0'\n"
+    log.write_text(chunk.format(2, 70) + chunk.format(1, 30))
+    assert worker.exported is None
+    log.write_text(log.read_text() + "INFO Snapshot completed\n")
+    assert worker.exported == 100
 
 
 def test_a_task_that_has_failed_is_told(worker: Worker) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import pipeline
 from benchmarks.machine import CpuTime, ProcessCost, cpu_time, process_cost
-from benchmarks.pipeline import PipelineResult, median_result, watch
+from benchmarks.pipeline import PipelineResult, median_result, sample, used, watch
 
 
 class Running:
@@ -83,6 +83,22 @@ def test_rows_that_come_twice_are_told() -> None:
     process: Any = Running()
     with pytest.raises(RuntimeError, match=r"^11 rows were written, of 10"):
         watch(STACK, {"it": process}, 10, begun=lambda: True, written=lambda: 11)
+
+
+def test_what_has_ended_and_clients_are_no_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = iter([CpuTime(100.0, 0.0), CpuTime(110.0, 0.0)])
+    monkeypatch.setattr(pipeline, "cpu_time", lambda: next(machine))
+    own = iter([0.0, 0.5])
+    monkeypatch.setattr(pipeline.time, "process_time", lambda: next(own))
+    # Of the process that carries, of Kafka, and of a client.
+    costs = iter([1.0, 2.0, 0.0, 3.0, 5.0, 1.0])
+    monkeypatch.setattr(pipeline, "process_cost", lambda _pid: ProcessCost(next(costs), 1.0))
+    process: Any = Running()
+    before, after = (sample(STACK, {"it": process}, [os.getpid()]) for _ in range(2))
+    carried, servers, others = used(before, after, {"snapshot": ProcessCost(1.5, 90.0)})
+    assert carried == {"snapshot": ProcessCost(1.5, 90.0), "it": ProcessCost(2.0, 1.0)}
+    assert servers == {"kafka": ProcessCost(3.0, 1.0)}
+    assert others == CpuTime(10.0 - 1.5 - 2.0 - 3.0 - 1.0 - 0.5, 0.0)
 
 
 def test_what_the_machine_and_a_process_have_used() -> None:
