@@ -37,7 +37,7 @@ from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import DEAD_LETTERS, read_each
-from spark_jobs.common.files import WrittenFile
+from spark_jobs.common.files import WrittenFile, remove_others
 from spark_jobs.common.follow import Pace, check_endless, follow_options
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
@@ -165,6 +165,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
             stage(tables, part, into, folder, whole.files)
         for kind in {file.table.partition("/")[0] for file in whole.files}:
             job.remove(inside + kind)
+    else:
+        remove_others(folder, whole.files)
     return whole
 
 

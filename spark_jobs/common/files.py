@@ -6,7 +6,7 @@ where :mod:`pyarrow.fs` can write: on a disk that all executors share, or in an 
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Self
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-__all__ = ["ParquetFiles", "WrittenFile", "days", "file_system"]
+__all__ = ["ParquetFiles", "WrittenFile", "days", "file_system", "remove_others"]
 
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
@@ -44,6 +44,15 @@ def file_system(place: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), place.removeprefix("file:")
     found, path = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
     return found, path
+
+
+def remove_others(folder: str, files: Iterable[WrittenFile]) -> None:
+    """Remove the other files of Parquet in a folder: attempts that were lost have left them."""
+    system, place = file_system(folder)
+    named = {f"{place}/{file.path}" for file in files}
+    for found in system.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True)):
+        if found.path.endswith(".parquet") and found.path not in named:
+            system.delete_file(found.path)
 
 
 def days(times: pa.Array) -> pa.Array:

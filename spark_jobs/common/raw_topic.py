@@ -145,12 +145,14 @@ def over_pieces(job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin
 
 
 def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
-    """Make what executors do with the numbers of pieces."""
+    """Make what executors do with places in line: long pieces come first, so that none is left to the end."""
+    order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging("CRITICAL")  # what the services would log is in the dead letters
         for batch in batches:
-            for number in batch.column("id").to_pylist():
+            for place in batch.column("id").to_pylist():
+                number = order[place]
                 piece = pieces[number]
                 taker = begin(number, piece, _prepared(kafka, topic, piece))
                 for records in read_piece(kafka, topic, piece):
