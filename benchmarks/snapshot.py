@@ -28,6 +28,7 @@ from millrace import kernel
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.contract import Topics
 from millrace.kafka.client import admin_client
+from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import end_offsets, topic_names
 from millrace.kafka.state import last_record, read_state
 from millrace.local import LocalStack
@@ -171,7 +172,7 @@ def _by_millrace(stack: LocalStack, form: str, writes: int) -> Iterator[Snapshot
     kafka = KafkaSettings(bootstrap_servers=stack.kafka.bootstrap_servers)
     source = f"{_DATABASE}-{form}"
     with running(stack, source, {"MILLRACE_START": "latest"}, FORMS[form]) as (processes, _):
-        while (found := read_state(kafka, source, "reader")) is None or found.value is None:
+        while not _has_begun(kafka, source):
             time.sleep(_POLL_S)
         environment = _environment(stack, form) | {"MILLRACE_SNAPSHOT_TABLES": f"{_DATABASE}.t"}
         with _Writer(stack, writes) as writer:
@@ -200,6 +201,15 @@ def _by_millrace(stack: LocalStack, form: str, writes: int) -> Iterator[Snapshot
         costs = used(before, after, {"snapshot": cost})
         seconds = after.time_s - before.time_s
         yield SnapshotResult(PipelineResult(rows, seconds, 0.0, *costs), read_s, changes)
+
+
+def _has_begun(kafka: KafkaSettings, source: str) -> bool:
+    """Tell whether the reader has said where it begins."""
+    try:
+        found = read_state(kafka, source, "reader")
+    except BrokerError:  # the topic is being made
+        return False
+    return found is not None and found.value is not None
 
 
 def _environment(stack: LocalStack, form: str) -> dict[str, str]:

@@ -21,9 +21,7 @@ __all__ = ["Debezium", "measure_debezium"]
 
 _STREAMS = "Connected to binlog at"
 _SERVER_ID = 5400
-_SNAPSHOT = {"snapshot.max.threads": "2"}
-"""As many connections as ``millrace snapshot`` reads with."""
-_EXPORTED = re.compile(r"Finished (?:exporting|chunk \d+/\d+) \(?(\d+) records\)? for table")
+_EXPORTED = re.compile(r"Finished exporting (\d+) records for table")
 _SNAPSHOT_ENDED = "Snapshot completed"
 
 
@@ -61,20 +59,14 @@ class Debezium(Connect):
         self.ask("PATCH", f"/connectors/{prefix}/offsets", {"offsets": [offset]})
         self.ask("PUT", f"/connectors/{prefix}/resume")
 
-    def begin_snapshot(
-        self,
-        database: DatabaseServer,
-        prefix: str,
-        schema: str,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
+    def begin_snapshot(self, database: DatabaseServer, prefix: str, schema: str) -> None:
         """Make a connector that takes a snapshot of the tables of ``schema``, and then reads the log.
 
         It holds the global read lock until it knows its place in the log, as it does by default: without,
         the place and the rows would not belong together where the tables are written to.
         """
-        config = {"snapshot.mode": "initial", "snapshot.locking.mode": "minimal", **_SNAPSHOT}
-        self.begin(prefix, self._connector(database, prefix, schema) | config | dict(settings or {}))
+        config = {"snapshot.mode": "initial", "snapshot.locking.mode": "minimal"}
+        self.begin(prefix, self._connector(database, prefix, schema) | config)
 
     @property
     def exported(self) -> int | None:
