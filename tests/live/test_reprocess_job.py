@@ -46,39 +46,43 @@ def world(
 ) -> Iterator[RowsWorld]:
     """A source whose log has most of what makes rows hard to find, published by the services."""
     world = RowsWorld(kafka, registry, mysql, "reprocess-job", tmp_path_factory.mktemp("services"))
-    database = world.database
-    with world.with_database(), world.services("reader", "decoder", "rowmapper"):
-        world.wait_for_start()
-        mysql.execute(
-            f"USE {database}",
-            "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), at DATETIME(6))",
-            "CREATE TABLE log (text TEXT, seen TIMESTAMP NULL, kind ENUM('a','b'), day DATE)",
-            "INSERT INTO items WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900)"
-            " SELECT n, CONCAT('item ', n), n / 4, '2026-01-31 10:00:00.123456' FROM s",
-            "BEGIN",
-            "INSERT INTO log VALUES ('kept', '2026-01-31 10:00:00', 'a', '2026-01-31')",
-            "SAVEPOINT s",
-            "UPDATE items SET price = 0 WHERE id < 50",
-            "ROLLBACK TO SAVEPOINT s",
-            "UPDATE items SET id = id + 10000 WHERE id BETWEEN 10 AND 12",
-            "COMMIT",
-            "BEGIN",
-            "DELETE FROM items WHERE id > 100",
-            "ROLLBACK",
-            "ALTER TABLE items ADD COLUMN note VARCHAR(10) CHARACTER SET latin1 AFTER id",
-            "XA START 'one'",
-            "INSERT INTO log VALUES ('prepared', NULL, 'b', NULL)",
-            "XA END 'one'",
-            "XA PREPARE 'one'",
-        )
-        for number in range(25):
-            mysql.execute(f"UPDATE {database}.items SET note = 'é{number}' WHERE id = {number + 20}")
-        mysql.execute("XA COMMIT 'one'", f"DELETE FROM {database}.items WHERE id BETWEEN 300 AND 420")
-        mysql.execute("FLUSH BINARY LOGS", f"INSERT INTO {database}.log VALUES (NULL, NULL, NULL, NULL)")
-        with without_column_names(mysql):
-            mysql.execute(f"INSERT INTO {database}.log VALUES ('by catalogue', NULL, 'b', '2026-02-01')")
-        world.wait_for_row("log", 4)
-        yield world
+    with world.with_database():
+        with world.services("reader", "decoder", "rowmapper"):
+            world.wait_for_start()
+            _write(mysql, world.database)
+            world.wait_for_row("log", 4)
+        yield world  # what other tests write on this server is not read
+
+
+def _write(mysql: MySQL, database: str) -> None:
+    mysql.execute(
+        f"USE {database}",
+        "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), at DATETIME(6))",
+        "CREATE TABLE log (text TEXT, seen TIMESTAMP NULL, kind ENUM('a','b'), day DATE)",
+        "INSERT INTO items WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900)"
+        " SELECT n, CONCAT('item ', n), n / 4, '2026-01-31 10:00:00.123456' FROM s",
+        "BEGIN",
+        "INSERT INTO log VALUES ('kept', '2026-01-31 10:00:00', 'a', '2026-01-31')",
+        "SAVEPOINT s",
+        "UPDATE items SET price = 0 WHERE id < 50",
+        "ROLLBACK TO SAVEPOINT s",
+        "UPDATE items SET id = id + 10000 WHERE id BETWEEN 10 AND 12",
+        "COMMIT",
+        "BEGIN",
+        "DELETE FROM items WHERE id > 100",
+        "ROLLBACK",
+        "ALTER TABLE items ADD COLUMN note VARCHAR(10) CHARACTER SET latin1 AFTER id",
+        "XA START 'one'",
+        "INSERT INTO log VALUES ('prepared', NULL, 'b', NULL)",
+        "XA END 'one'",
+        "XA PREPARE 'one'",
+    )
+    for number in range(25):
+        mysql.execute(f"UPDATE {database}.items SET note = 'é{number}' WHERE id = {number + 20}")
+    mysql.execute("XA COMMIT 'one'", f"DELETE FROM {database}.items WHERE id BETWEEN 300 AND 420")
+    mysql.execute("FLUSH BINARY LOGS", f"INSERT INTO {database}.log VALUES (NULL, NULL, NULL, NULL)")
+    with without_column_names(mysql):
+        mysql.execute(f"INSERT INTO {database}.log VALUES ('by catalogue', NULL, 'b', '2026-02-01')")
 
 
 @pytest.fixture(scope="module")
