@@ -85,9 +85,7 @@ def main(rows: int, writes: int, forms: str) -> None:
     """Take a snapshot of a table and print the rows a second, the CPU and the peak memory."""
     wanted = forms.split(",")
     if others := set(wanted) - set(_FORMS):
-        raise click.BadParameter(
-            f"{', '.join(sorted(others))}: the forms are {', '.join((*FORMS, _DEBEZIUM))}"
-        )
+        raise click.BadParameter(f"{', '.join(sorted(others))}: the forms are {', '.join(_FORMS)}")
     configure_logging("WARNING")
     results: dict[str, SnapshotResult] = {}
     with _CONSOLE.status("starting") as status, LocalStack(say=_CONSOLE.print) as stack:

@@ -62,8 +62,8 @@ def rebuild(
                 )
             ],
         )
-    # Of a topic that holds nothing any more, events were deleted on purpose.
-    lost = last is not None or newest_offset(kafka, topics.events) == 0
+    # Where the first offset is a later one, events were deleted on purpose.
+    lost = last is not None or oldest_offset(kafka, topics.events) == 0
     start = raw.start if last is None and lost else _start(kafka, topics, raw, last or target)
     # The registry is asked until the last record is written; the process ends then.
     schemas = open_schemas(settings.kafka, settings.registry, settings.source)

@@ -9,7 +9,7 @@ A table that is quarantined on the way is released where its topic shows that it
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -28,7 +28,7 @@ from millrace.kafka.read import held_offsets, source_topics
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.search import last_whole, records_between
 from millrace.kafka.state import last_records, newest_offset, oldest_offset
-from millrace.kafka.topics import ensure_topics
+from millrace.kafka.topics import TableTopicInfo, ensure_table_topics, ensure_topics
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.json_format import JsonFormat, envelope_of, json_format
 from millrace.rowmapper.publication import Publisher
@@ -96,22 +96,37 @@ class _Rebuild:
     # -- what the topics end with -----------------------------------------------------------------
 
     def _find_tails(self) -> "dict[Target, _Tail | None]":
-        """Find what each partition ends with; None for those that never had a record."""
-        topics, partitions = self._topics, source_topics(self._admin, self._settings.source)
+        """Find what each partition ends with; None for those that never had a record, or lost all of them."""
+        kafka, topics = self._settings.kafka, self._topics
+        partitions = source_topics(self._admin, self._settings.source)
         ours = {
             name: count
             for name, count in partitions.items()
             if name in (topics.transactions, topics.ddl, topics.schemas) or name.count(".") == 2
         }
         tails: dict[Target, _Tail | None] = {
-            at: None for at, held in held_offsets(self._admin, ours).items() if held.stop == 0
+            at: self._tail(at[0], record) for at, record in last_records(kafka, ours, _is_in_order).items()
         }
-        for at, record in last_records(self._settings.kafka, ours, _is_in_order).items():
-            tails[at] = self._tail(at[0], record)
-        letter = last_whole(self._settings.kafka, topics.deadletter, _is_ours)
+        tails |= dict.fromkeys(self._emptied(ours, tails))
+        letter = last_whole(kafka, topics.deadletter, _is_ours)
         if letter is not None:
             tails[topics.deadletter, 0] = self._tail(topics.deadletter, letter)
         return tails
+
+    def _emptied(self, topics: dict[str, int], tails: Container[Target]) -> set[Target]:
+        """Find the partitions without a tail that hold no record since their offset 0.
+
+        What lost all of its records may still hold aborted ones, and the ends of their transactions. Where
+        retention has deleted all, the first offset is a later one; compaction leaves nothing to tell by.
+        """
+        bare = {at: held for at, held in held_offsets(self._admin, topics).items() if at not in tails}
+        unknown = {at[0] for at, held in bare.items() if held and held.start == 0}
+        found = last_records(self._settings.kafka, {name: topics[name] for name in unknown})
+        infos = ensure_table_topics(self._admin, self._settings.topics, dict.fromkeys(unknown))
+        whole = {
+            name for name, info in infos.items() if isinstance(info, TableTopicInfo) and not info.compacted
+        }
+        return {at for at, held in bare.items() if held.stop == 0 or (at not in found and at[0] in whole)}
 
     def _tail(self, topic: str, record: Record) -> "_Tail":
         return _Tail(self._registry, self._topics, topic, record)

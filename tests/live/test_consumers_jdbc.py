@@ -27,6 +27,7 @@ from millrace.snapshot.images import quoted_name
 from tests.service_process import wait_for
 from tests.shared import PROJECT
 
+from .debezium import debezium
 from .rows_world import SERVICES, RowsWorld
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -579,43 +580,17 @@ def sent(connect: Connect, registry: Registry, mysql: MySQL, source_name: str) -
     for side in ("key", "value"):
         converter[f"{side}.converter.apicurio.registry.url"] = apicurio(registry)
         converter[f"{side}.converter.apicurio.registry.auto-register"] = "true"
-    config = {
-        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
-        "database.hostname": mysql.host,
-        "database.port": str(mysql.port),
-        "database.user": mysql.user,
-        "database.password": mysql.password,
-        "database.server.id": "5401",
-        "database.include.list": database,
-        "topic.prefix": source_name,
-        "topic.creation.default.partitions": "1",
-        "topic.creation.default.replication.factor": "1",
-        "snapshot.mode": "no_data",
-        "snapshot.locking.mode": "none",
-        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-        "schema.history.internal.file.filename": str(connect.folder / f"history-{source_name}"),
-        "include.schema.changes": "false",
-        "schema.name.adjustment.mode": "avro",
-        "field.name.adjustment.mode": "avro",
-        **converter,
-    }
-    connect.begin(source_name, config)
-
-    def streams() -> bool:
-        connect.check_task(source_name)
-        return "Connected to binlog at" in connect.log_file.read_text(errors="replace")
-
-    wait_for(streams, None, "Debezium")
-    with mysql.connect(database=database) as connection, connection.cursor() as cursor:
-        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
-        for limit in LIMITS.values():
-            if "mysql" in limit.sources:
-                for statement in statements(limit.statements):
-                    cursor.execute(statement)
-    yield Origin(
-        mysql, database, lambda table: re.sub("[^a-zA-Z0-9._-]", "_", f"{source_name}.{database}.{table}")
-    )
-    connect.end(source_name)
+    adjusted = {"schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro"}
+    with debezium(connect, mysql, source_name, database, **adjusted, **converter):
+        with mysql.connect(database=database) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
+            for limit in LIMITS.values():
+                if "mysql" in limit.sources:
+                    for statement in statements(limit.statements):
+                        cursor.execute(statement)
+        yield Origin(
+            mysql, database, lambda table: re.sub("[^a-zA-Z0-9._-]", "_", f"{source_name}.{database}.{table}")
+        )
     mysql.execute(f"DROP DATABASE {database}")
 
 

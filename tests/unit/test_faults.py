@@ -435,6 +435,33 @@ def test_the_end_of_an_input_is_lost_again(topic: str, tmp_path: Path) -> None:
             assert world.written(each, service) == reference.written(each, service), (each, count)
 
 
+@pytest.mark.parametrize(
+    ("name", "topics"),
+    [("decoder", [TOPICS.events]), ("rowmapper", [TOPICS.transactions, f"{SOURCE}.shop.t"])],
+)
+def test_a_topic_loses_all_but_what_was_aborted(name: str, topics: list[str], tmp_path: Path) -> None:
+    """A topic that holds offsets but no record has lost what the other topics of its service tell of."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert, undecodable])
+    reference = World(tmp_path, registry)
+    reference.drain()
+    for call in range(1, 60):
+        world = World(tmp_path, registry)
+        for earlier in SERVICES[: SERVICES.index(name)]:
+            world.run(earlier)
+        world.broker.at_call(call, crash)
+        with suppress(Crash):
+            world.run(name)
+        world.broker.forget_event()
+        world.drain()
+        for topic in topics:
+            left = topic == TOPICS.transactions
+            world.broker.lose_tail(topic, len(world.broker.records(topic)) - left)
+        world.drain()
+        for topic, service in IN_ORDER:
+            assert world.written(topic, service) == reference.written(topic, service), (topic, call)
+
+
 @pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
 def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
     """Nothing is written twice where a process is told to stop in the middle of an output."""
