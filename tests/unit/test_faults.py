@@ -360,10 +360,11 @@ class Faults(RuleBasedStateMachine):
         """
         if {TOPICS.transactions, TOPICS.state} <= self._lost.union(topics):
             return
-        for topic in topics:
-            left = len(self.world.broker.records(topic)) - (topic in {TOPICS.raw, TOPICS.transactions})
-            if left > 0:
-                self.world.broker.lose_tail(topic, min(count, left))
+        broker = self.world.broker
+        left = [len(broker.records(at)) - (at in {TOPICS.raw, TOPICS.transactions}) for at in topics]
+        if min(left) > 0:
+            for topic, most in zip(topics, left, strict=True):
+                broker.lose_tail(topic, min(count, most))
                 self._lost.add(topic)
 
     @precondition(lambda self: self._lost)
