@@ -13,7 +13,7 @@ from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
-from millrace.kafka.input import InputReader, reread
+from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
@@ -47,6 +47,7 @@ def run(service: Service[DecoderSettings]) -> None:
             settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
         ) as registry,
         InputReader(settings.kafka, topics.raw, group) as reader,
+        Rereader(settings.kafka, topics.raw, group) as again,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):
         # Before anybody is fenced: the registry must answer.
@@ -62,7 +63,7 @@ def run(service: Service[DecoderSettings]) -> None:
         state = begin(reader, started.state, skip_gap=settings.skip_gap)
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:
-            for record in reread(settings.kafka, topics.raw, group, start, stop, tick=committer.tick):
+            for record in again.records(start, stop, committer.tick):
                 yield record.value or b""
 
         stage = make_stage(topics, started.infos, written_by, state, read_again)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
@@ -34,7 +34,7 @@ from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
-from millrace.kafka.input import InputReader, reread
+from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
@@ -356,7 +356,7 @@ def serializers(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ports:
     """What the stage asks of Kafka and the registry; whatever takes its time calls ``tick``."""
 
@@ -519,9 +519,12 @@ class Ports:
     def records(self, start: int, stop: int) -> Iterator[Record]:
         """Read the records of events from one offset to before another a second time."""
         self.before_reading()
-        source = self.settings.source
-        group = f"millrace-rowmapper-{source}"
-        return reread(self.settings.kafka, self.topics.events, group, start, stop, tick=self.tick)
+        return self._again.records(start, stop, self.tick)
+
+    @cached_property
+    def _again(self) -> Rereader:
+        group = f"millrace-rowmapper-{self.settings.source}"
+        return self.leave.enter_context(Rereader(self.settings.kafka, self.topics.events, group))
 
 
 def _without_schemas(topic: TableTopic) -> TableTopic:

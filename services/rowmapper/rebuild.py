@@ -11,6 +11,7 @@ A table that is quarantined on the way is released where its topic shows that it
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -212,9 +213,16 @@ class _Rebuild:
 
     def _mapped(self) -> Iterator[tuple[RowMapperStage, Output]]:
         """Map all events; give the stage and its output wherever a Kafka transaction could end."""
-        with ThreadPoolExecutor(1, "registry") as pool:
+        with ThreadPoolExecutor(1, "registry") as pool, ExitStack() as leave:
             ports = Ports(
-                self._service, self._admin, self._registry, pool, self._producer, self._infos, lambda: None
+                self._service,
+                self._admin,
+                self._registry,
+                pool,
+                self._producer,
+                self._infos,
+                lambda: None,
+                leave=leave,
             )
             deserialize_event = EventDeserializer(self._registry)
             stage, publisher = make_stage(
