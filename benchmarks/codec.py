@@ -32,8 +32,9 @@ from millrace.kafka.topics import ensure_topics
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.imports import spare_garbage_collection
 from millrace.runtime.logging import get_logger
-from millrace.runtime.service import Service, spare_garbage_collection
+from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output, OutputRecord, Record
 from services.reader.metrics import ReaderMetrics

@@ -21,6 +21,7 @@ from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.kafka.input import InputReader, committed_batches
+from millrace.runtime.imports import spare_garbage_collection
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, records_of_columns
@@ -149,7 +150,7 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
     order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")  # what the services would log is in the dead letters
+        _prepare_worker()
         for batch in batches:
             for place in batch.column("id").to_pylist():
                 number = order[place]
@@ -160,6 +161,11 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
                 yield _told(number, taker)
 
     return take
+
+
+def _prepare_worker() -> None:
+    configure_logging("CRITICAL")  # what the services would log is in the dead letters
+    spare_garbage_collection()
 
 
 def _prepared(kafka: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
@@ -174,7 +180,7 @@ def _archived_pieces(pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
     """Make what executors do with the records of a Spark partition: those of one piece or of several."""
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")
+        _prepare_worker()
         number, taker = -1, None
         for batch in batches:
             if not batch.num_rows:
