@@ -1,6 +1,6 @@
 """Runs stages without Kafka: what they write is kept in lists, whole or not at all."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from millrace.stage import Output, Record
@@ -116,3 +116,8 @@ def exhaust(work: Iterable[None]) -> None:
     """Run a stage's generator to its end."""
     for _ in work:
         pass
+
+
+def without_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of a row record when it was published."""
+    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}

@@ -81,6 +81,18 @@ class TableMapEvent(Event):
         """Number of columns."""
         return len(self.column_types)
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What it says of its table; its id and flags are not part of that."""
+        return (
+            self.database,
+            self.table,
+            self.column_types,
+            self.column_metadata,
+            self.null_bits,
+            self.optional_metadata,
+        )
+
 
 class RowsOperation(Enum):
     """What a rows event did to its rows."""
@@ -122,6 +134,14 @@ class RowsEvent(Event):
     def rows(self) -> bytes:
         """The images of the rows, one after the other."""
         raise NotImplementedError
+
+    @property
+    def bitmaps(self) -> tuple[bytes | None, bytes | None]:
+        """The bitmaps of both images; None for the side that the operation does not have."""
+        return (
+            None if self.operation is RowsOperation.WRITE else self.columns_before_image,
+            None if self.operation is RowsOperation.DELETE else self.columns_after_image,
+        )
 
     @property
     def ends_statement(self) -> bool:
