@@ -121,3 +121,10 @@ def exhaust(work: Iterable[None]) -> None:
 def without_times(row: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out of a row record when it was published."""
     return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
+
+
+def without_nulls(value: Any) -> Any:
+    """Leave out fields that are null: a table of all schemas has more of them than a file of one."""
+    if isinstance(value, Mapping):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -197,7 +197,9 @@ cdef inline int next_group(
 
     ``whole`` and ``scale`` are how many are left in front of the point and after it.
     """
-    cdef int digits, i
+    cdef int digits, width
+    cdef uint32_t number = 0
+    cdef Py_ssize_t i, start = at[0]
     cdef uint8_t flip = 0 if data[0] & 0x80 else 0xFF
     if whole[0]:
         digits = <int>(whole[0] % 9) if whole[0] % 9 else 9
@@ -205,13 +207,16 @@ cdef inline int next_group(
     else:
         digits = 9 if scale[0] > 9 else <int>scale[0]
         scale[0] -= digits
-    if BYTES_OF_DIGITS[digits] > size - at[0]:
+    width = BYTES_OF_DIGITS[digits]
+    if width > size - start:
         return 0
-    group[0] = 0
-    for i in range(BYTES_OF_DIGITS[digits]):
-        group[0] = group[0] << 8 | (data[at[0]] ^ flip ^ (0x80 if at[0] == 0 else 0))
-        at[0] += 1
-    return digits if group[0] < POWERS[digits] else 0
+    for i in range(start, start + width):
+        number = number << 8 | (data[i] ^ flip)
+    if start == 0:
+        number ^= <uint32_t>0x80 << 8 * (width - 1)
+    at[0] = start + width
+    group[0] = number
+    return digits if number < POWERS[digits] else 0
 
 
 cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
