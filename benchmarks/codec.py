@@ -20,7 +20,6 @@ from millrace.binlog.columns.metadata import columns_of
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_batch
 from millrace.binlog.events import RowsEvent, TableMapEvent
-from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.file import MAGIC, iter_events
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import StreamState
@@ -109,11 +108,7 @@ def _images(
     key = (table_map, event.columns_before_image, event.columns_after_image)
     images = readers.get(key)
     if images is None:
-        images = readers[key] = RowImages(
-            columns_of(table_map),
-            None if event.operation is RowsOperation.WRITE else event.columns_before_image,
-            None if event.operation is RowsOperation.DELETE else event.columns_after_image,
-        )
+        images = readers[key] = RowImages.of_event(columns_of(table_map), event)
     return images
 
 

@@ -129,6 +129,15 @@ def ring(*servers: Server) -> Sequence[Server]:
     return servers
 
 
+def traffic(servers: Sequence[Server], start: int = 1100, seconds: int = 6) -> None:
+    """Let every server write once a second, and replicate half-way between."""
+    for second in range(start, start + seconds):
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
+
+
 def settle(servers: Sequence[Server], rounds: int = 20) -> None:
     """Replicate until nothing moves any more, or for some rounds."""
     for _ in range(rounds):
