@@ -421,8 +421,8 @@ class Ports:
         merged = SnapshotMerged("", 0)
         for record in self.read(self.topics.state):
             key, value = record.key, record.value
-            if key == MERGED_KEY and value:
-                merged = SnapshotMerged.from_bytes(value)
+            if key == MERGED_KEY:
+                merged = SnapshotMerged.from_bytes(value) if value else SnapshotMerged("", 0)
             elif key is not None and key.startswith(TABLE_TOPIC_PREFIX):
                 known.pop(key, None)
                 if value is not None:

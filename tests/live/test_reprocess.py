@@ -21,6 +21,9 @@ from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, places, run
 
 TABLES = "CREATE TABLE plain (id INT PRIMARY KEY, note VARCHAR(100)); CREATE TABLE done (id INT PRIMARY KEY)"
+OLDER = "CREATE TABLE older (id INT PRIMARY KEY); INSERT INTO older VALUES (7), (8)"
+"""Rows from before the reader starts: a snapshot alone brings them."""
+
 WORK = """
 INSERT INTO plain VALUES (1, 'one'), (2, 'two');
 UPDATE plain SET note = 'changed' WHERE id = 1;
@@ -96,6 +99,7 @@ def refuses_deletion(admin, topic):
 
 
 def test_what_could_not_be_decoded_comes_in_its_place(world):
+    run(world, OLDER)
     with (
         world.services("reader", "rowmapper"),
         world.service("decoder", command=[sys.executable, "-c", EARLIER_DECODER]),
@@ -131,6 +135,8 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
             rowmapper.wait(240)
             with world.service("rowmapper"):
                 world.wait_for_row("done", 4)
+                world.command("snapshot", f"{world.database}.older")
+                world.wait_for_row("older", 2)
     assert world.messages(world.topics.deadletter) == []
     assert [row["op"] for row in world.rows("plain")] == ["c", "c", "u", "d", "c"]
     assert differences(world) == {}
@@ -151,6 +157,7 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
     assert not any(records(world).values())
     with world.services("decoder", "rowmapper"):
         world.wait_for_row("done", 4)
+        world.wait_for_row("older", 2)
     assert records(world) == whole
 
 
@@ -229,7 +236,7 @@ def test_new_topics_are_written_beside_the_old_ones(world, kafka, registry, tmp_
         return result.output
 
     with contextlib.closing(other):
-        run(world, TABLES, "CREATE TABLE older (id INT PRIMARY KEY); INSERT INTO older VALUES (7), (8)")
+        run(world, TABLES, OLDER)
         with world.services(*SERVICES):
             world.wait_for_start()
             run(world, WORK)
