@@ -92,6 +92,11 @@ def take_over(
     :class:`UserError` where the state cannot be read, is missing though the service's own topic holds
     records, or does not fit the topics.
     """
+    if kind is not ReaderState and not again:
+        known = committed_state(settings, admin, service, kind)
+        if known is not None:
+            # Before anybody is fenced: one that reads another source by mistake ends nobody.
+            ContinuityGuard(settings.kafka, admin, settings.names, service).check_origin(known.continuity)
     ensure_topics(admin, settings.topics, {settings.names.state: "state"})
     (stored,) = producer.open(again=again)
     started = begin(settings, producer, admin, service, kind, stored=stored)

@@ -315,7 +315,7 @@ class ServiceSettings(BaseSettings):
         if self.captures and self.names.reads_another:
             raise ValueError(
                 "MILLRACE_INPUT_SOURCE is wrong: decoder and row mapper alone read the topics of another "
-                f"source; unset it here, where MILLRACE_SOURCE={self.input_source} is read from its server"
+                f"source; what reads the server runs with MILLRACE_SOURCE={self.input_source} alone"
             )
         return self
 

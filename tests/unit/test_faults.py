@@ -532,7 +532,7 @@ def test_what_another_source_captures_is_not_created(tmp_path: Path) -> None:
     world = World(tmp_path, registry)
     world.drain()
     World(tmp_path, registry, Topics("beside", SOURCE), world.broker).drain()
-    known = set(world.broker.topics)
+    known, epochs = set(world.broker.topics), world.broker.epochs.copy()
     for topics, advice in (
         (Topics("beside"), "set MILLRACE_INPUT_SOURCE=s, or give"),
         (Topics("beside", "t"), "set MILLRACE_INPUT_SOURCE=s, or give"),
@@ -541,6 +541,7 @@ def test_what_another_source_captures_is_not_created(tmp_path: Path) -> None:
         for name in SERVICES[1:]:
             with pytest.raises(UserError, match=advice):
                 World(tmp_path, registry, topics, world.broker).run(name)
+    assert epochs.items() <= world.broker.epochs.items()  # nobody was fenced
     assert known | {"new.state"} == set(world.broker.topics)
     for settings_class in (ReaderSettings, RunSettings, SnapshotSettings):
         with pytest.raises(SettingsError, match="decoder and row mapper alone"):
