@@ -46,7 +46,6 @@ from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefin
 from millrace.contract import (
     TOPIC_NAME_LIMIT,
     SourcePosition,
-    Topics,
     first_version,
     metric_name,
     version_number,
@@ -252,7 +251,7 @@ class Binder:
         self._avro = settings.rows.avro
         self._rows = settings.rows
         self._max_unpacked = settings.rows.unpacked_mib << 20
-        self._topics = Topics(settings.source)
+        self._topics = settings.names
         self._max_tables = settings.topics.max_tables
         self._opens_versions = settings.rows.on_incompatible == "new-topic"
         self._ensure_topics = ensure_topics

@@ -19,11 +19,14 @@ from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.topics import TopicInfo
+from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
 
 __all__ = ["ADVICE", "begin", "main", "make_stage", "serializers"]
+
+_LOG = get_logger(__name__)
 
 ADVICE: Final = (
     "raise its retention.ms; set MILLRACE_SKIP_GAP=true to resume at the first record that is left"
@@ -38,7 +41,7 @@ def main() -> int:
 def run(service: Service[DecoderSettings]) -> None:
     """Decode until ``service.stop`` is set."""
     settings = service.settings
-    topics = Topics(settings.source)
+    topics = settings.names
     group = f"millrace-decoder-{settings.source}"
     admin = connect(settings.kafka, service.stop)
     wait_while_paused(settings, admin, service.health, service.stop)
@@ -111,6 +114,10 @@ def begin(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) ->
     """Give the state with which to begin: what was deleted unread is left out where that is allowed."""
     first = reader.first_offset()
     if state is None:
+        if first > 0:
+            _LOG.warning(
+                "what the raw topic has lost is missing in the topics that are made of it", first_offset=first
+            )
         return DecoderState(first)
     if skip_gap and first > state.place_to_read:
         return replace(

@@ -115,7 +115,7 @@ def run(service: Service[RowMapperSettings]) -> None:
     refused: dict[str, str] = {}
     admin = connect(service.settings.kafka, service.stop)
     wait_while_paused(service.settings, admin, service.health, service.stop)
-    own = Topics(service.settings.source).of_service("rowmapper").kinds
+    own = service.settings.names.of_service("rowmapper").kinds
     while True:
         try:
             _run(service, refused)
@@ -164,7 +164,7 @@ def assembled(
     the whole schema history, with ``completes`` the rows by which images are completed.
     """
     settings = service.settings
-    topics = Topics(settings.source)
+    topics = settings.names
     group = f"millrace-rowmapper-{settings.source}"
     admin = connect(settings.kafka, service.stop)
     with (
@@ -380,7 +380,7 @@ class Ports:
     @property
     def topics(self) -> Topics:
         """Those of the source."""
-        return Topics(self.settings.source)
+        return self.settings.names
 
     def ensure_topics(self, ids: Mapping[str, str | None]) -> dict[str, TableTopicInfo | BinlogError]:
         """Create topics of tables unless they exist."""
@@ -421,8 +421,8 @@ class Ports:
         merged = SnapshotMerged("", 0)
         for record in self.read(self.topics.state):
             key, value = record.key, record.value
-            if key == MERGED_KEY and value:
-                merged = SnapshotMerged.from_bytes(value)
+            if key == MERGED_KEY:
+                merged = SnapshotMerged.from_bytes(value) if value else SnapshotMerged("", 0)
             elif key is not None and key.startswith(TABLE_TOPIC_PREFIX):
                 known.pop(key, None)
                 if value is not None:
@@ -481,7 +481,7 @@ class Ports:
         return SnapshotTopic(
             self.settings.kafka,
             self.admin,
-            self.settings.source,
+            self.topics,
             deserialize,
             self.leave,
             merged=merged,

@@ -86,9 +86,10 @@ class _Rebuild:
         self._json = json_format(settings.rows.format, registry.schema)
         self._producer = producer
         self._say = say
-        self._topics = Topics(settings.source)
+        self._topics = settings.names
         self._admin = connect(settings.kafka)
-        self._infos = ensure_topics(self._admin, settings.topics, self._topics.of_service("rowmapper").kinds)
+        ours = self._topics.of_service("rowmapper")
+        self._infos = ensure_topics(self._admin, settings.topics, ours.kinds, captured=ours.captured)
         start, end = (find(settings.kafka, self._topics.events) for find in (oldest_offset, newest_offset))
         self._events = range(start, end)
         self._tails = self._find_tails()
