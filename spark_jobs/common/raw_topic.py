@@ -43,6 +43,7 @@ __all__ = [
     "first_place",
     "over_pieces",
     "read_piece",
+    "read_spans",
     "whole_stretch",
 ]
 
@@ -118,6 +119,24 @@ def read_piece(carried: CarriedSettings, topic: str, piece: Piece) -> Iterator[l
         for batch in committed_batches(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
             offsets, _, keys, values, headers = zip(*batch, strict=True)
             yield records_of_columns(offsets, offsets, keys, values, headers)
+
+
+def read_spans(
+    settings: KafkaSettings, topic: str, spans: Iterable[tuple[int, int]]
+) -> Iterator[Iterator[Record]]:
+    """Give the committed records of spans, each from an offset to before another and read before the next."""
+
+    def records(start: int, end: int) -> Iterator[Record]:
+        reader.jump(start)
+        for batch in reader.batches(_BATCH):
+            for record in batch:
+                if record.offset >= end:
+                    return
+                yield record
+
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        for span in spans:
+            yield records(*span)
 
 
 def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bool) -> list[Piece]:
