@@ -42,6 +42,7 @@ __all__ = [
     "find_pieces",
     "first_place",
     "over_pieces",
+    "prepare_worker",
     "read_piece",
     "read_spans",
     "whole_stretch",
@@ -169,7 +170,7 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
     order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _prepare_worker()
+        prepare_worker()
         for batch in batches:
             for place in batch.column("id").to_pylist():
                 number = order[place]
@@ -182,8 +183,12 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
     return take
 
 
-def _prepare_worker() -> None:
-    configure_logging("CRITICAL")  # what the services would log is in the dead letters
+def prepare_worker() -> None:
+    """Let a process of Python of an executor decode records, in batches.
+
+    What the services would log is in the dead letters.
+    """
+    configure_logging("CRITICAL")
     spare_garbage_collection()
 
 
@@ -199,7 +204,7 @@ def _archived_pieces(pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
     """Make what executors do with the records of a Spark partition: those of one piece or of several."""
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _prepare_worker()
+        prepare_worker()
         number, taker = -1, None
         for batch in batches:
             if not batch.num_rows:

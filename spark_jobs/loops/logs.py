@@ -28,7 +28,6 @@ from millrace.binlog.events import (
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
-from millrace.runtime.logging import configure_logging
 from millrace.stage import Record
 from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_digest
 from spark_jobs.common.events import (
@@ -48,7 +47,7 @@ from spark_jobs.common.kafka import CHUNK, CHUNKS_APART, NO_CHUNK
 from spark_jobs.common.lines import Line, batch_of, reason_of
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import MOST_PIECES, Piece
-from spark_jobs.common.raw_topic import CarriedSettings, read_piece, read_spans
+from spark_jobs.common.raw_topic import CarriedSettings, prepare_worker, read_piece, read_spans
 from spark_jobs.common.rows import TableRows
 from spark_jobs.common.transactions import BEFORE, number_laps, tells_gtid
 from spark_jobs.loops.presence import HEADS
@@ -439,7 +438,7 @@ def _stretches(
     ((start, end),) = one.part.offsets.values()
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")
+        prepare_worker()
         for batch in batches:
             for at in batch.column("id").to_pylist():
                 begin, until = (start + (end - start) * place // number for place in (at, at + 1))
