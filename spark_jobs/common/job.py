@@ -43,7 +43,14 @@ from spark_jobs.common.archive import archived_slice, next_slice, read_archive
 from spark_jobs.common.faults import Faults
 from spark_jobs.common.index import INDEX, index_page, is_ours, reports_in
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
-from spark_jobs.common.places import absolute, local_path, remove, write_file, write_text
+from spark_jobs.common.places import (
+    absolute,
+    local_path,
+    remove,
+    seen_by_executors,
+    write_file,
+    write_text,
+)
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
@@ -75,6 +82,13 @@ _KAFKA_LOST: Final = re.compile(
     r"|Cannot fetch record for offset[^\n]*"
 )
 """What Spark's Kafka source says in the end where brokers do not answer, in the midst of a stack trace."""
+
+
+_KUBERNETES: Final = re.compile(
+    r"KubernetesClientException: [^\n]*?Message: (?P<refused>(?:(?!\.? Received status)[^\n])*)"
+    r"|KubernetesClientException: (?:[^\n]*\n(?!Caused by))*[^\n]*\nCaused by: [\w.$]+: (?P<cause>[^\n]*)"
+)
+"""What Spark says where Kubernetes refuses it something, or is not reached, in the midst of a stack trace."""
 
 
 class RawJobSettings(ServiceSettings):
@@ -331,6 +345,9 @@ def job_command(
                     _check_folder(archive, "--archive")
                 with spark_session(f"millrace {name}", master, settings.spark) as spark:
                     sigterm.spark = spark
+                    _check_shared(spark, folder)
+                    if appends and archive is not None:
+                        _check_shared(spark, archive, "--archive")
                     options = kafka_options(settings.kafka)
                     inputs = list(
                         _inputs(spark, options, schemas, bounds, kind, archive=archive, appends=appends)
@@ -412,6 +429,19 @@ def _check_folder(folder: str, option: str = "--output") -> None:
             f"{folder} cannot be written: {error.strerror}; name another folder with {option}",
             ExitCode.SETTINGS,
         ) from None
+
+
+def _check_shared(spark: SparkSession, folder: str, option: str = "--output") -> None:
+    """Refuse a folder on this machine where executors on others would write into folders of their own."""
+    path = local_path(folder)
+    if path is None or str(spark.sparkContext.master).startswith("local"):
+        return
+    if not seen_by_executors(spark, path.absolute()):
+        raise UserError(
+            f"executors do not see what is in {folder} here: name a folder with {option} that all of them "
+            "reach, on a shared disk or in an object store",
+            ExitCode.SETTINGS,
+        )
 
 
 def _look_up(
@@ -510,7 +540,7 @@ def errors_in_words(name: str) -> Iterator[None]:
         if interrupts.came or isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         text = str(error)
-        if (words := _kafka_words(name, text)) is not None:
+        if (words := _kafka_words(name, text) or _kubernetes_words(name, text)) is not None:
             line, code = words
             _say(line)
             raise SystemExit(int(code)) from None
@@ -532,6 +562,15 @@ def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
         advice = "Begin later with --from, or raise the topic's retention"
         return f"records were deleted while {name} read them ({told}){stands}{advice}", ExitCode.DATA
     return None
+
+
+def _kubernetes_words(name: str, text: str) -> tuple[str, ExitCode] | None:
+    """Say why there are no executors, if that is what an error of Spark tells."""
+    if (found := _KUBERNETES.search(text)) is None:
+        return None
+    told = " ".join((found["refused"] or found["cause"]).split())[:400]
+    advice = "check --master, and what the ServiceAccount of the job's pod may do with pods"
+    return f"{name} got no executors from Kubernetes ({told}): {advice}", ExitCode.SETTINGS
 
 
 class _Interrupts(logging.Filter):

@@ -2,13 +2,14 @@
 
 import secrets
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = ["absolute", "local_path", "read_text", "remove", "write_file", "write_text"]
+__all__ = ["absolute", "local_path", "read_text", "remove", "seen_by_executors", "write_file", "write_text"]
 
 
 def local_path(path: str) -> Path | None:
@@ -21,6 +22,19 @@ def absolute(path: str) -> str:
     """Give the whole of a path on this machine, as executors need it; others as they are."""
     local = local_path(path)
     return path if local is None else str(local.absolute())
+
+
+def seen_by_executors(spark: SparkSession, folder: Path) -> bool:
+    """Say whether executors see what is written into a folder of this machine: as many as answer at once."""
+    context = spark.sparkContext
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".millrace-") as file:
+        path = Path(file.name)
+
+        def look(_: int) -> bool:
+            return path.exists()
+
+        tasks = context.defaultParallelism
+        return all(context.parallelize(range(tasks), tasks).map(look).collect())
 
 
 def write_file(file: Path, text: str) -> None:

@@ -75,6 +75,7 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
     "spark_jobs.common.job": ("millrace.kafka.client", "millrace.kafka.schema_topic"),
     "spark_jobs.common.decoding": ("millrace.kafka.topics",),
     "spark_jobs.loop_detection": ("millrace.kafka.alerts",),
+    "spark_jobs.common.executor": ("millrace.local.errors", "millrace.local.java"),
     "spark_jobs.common.raw_topic": ("millrace.kafka.input",),
     "spark_jobs.common.statistics": ("millrace.binlog_command.row_kernel",),
 }

@@ -30,8 +30,25 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled" -}}
 {{- end -}}
-{{- if and .Values.jobs.archive.enabled (not .Values.jobs.archive.folder) (not .Values.jobs.output.existingClaim) -}}
+{{- $elsewhere := include "millrace.outputElsewhere" . -}}
+{{- if and .Values.jobs.archive.enabled (not .Values.jobs.archive.folder) (not .Values.jobs.output.existingClaim) (not $elsewhere) -}}
 {{- fail "jobs.archive.enabled needs jobs.archive.folder or jobs.output.existingClaim: the archives would vanish with the pods" -}}
+{{- end -}}
+{{- if and $elsewhere .Values.jobs.output.existingClaim -}}
+{{- fail (printf "jobs.output.existingClaim is set, but jobs.output.path is %s: a volume is mounted at a directory only; leave one of them out" .Values.jobs.output.path) -}}
+{{- end -}}
+{{- if include "millrace.executors" . -}}
+{{- if not (or $elsewhere .Values.jobs.output.existingClaim) -}}
+{{- fail "jobs.executors.count needs jobs.output.existingClaim, a volume that several nodes can mount (ReadWriteMany), or a folder of an object store as jobs.output.path: executors write results themselves, and nobody would find them in volumes of their own" -}}
+{{- end -}}
+{{- if and (not .Values.jobs.executors.serviceAccount.create) (not .Values.jobs.executors.serviceAccount.name) -}}
+{{- fail "jobs.executors.serviceAccount.create is false: set jobs.executors.serviceAccount.name to an account that may make pods" -}}
+{{- end -}}
+{{- range .Values.jobs.extraEnv -}}
+{{- if has .name (list "SPARK_CONF_DIR" "POD_NAME" "POD_IP") -}}
+{{- fail (printf "jobs.extraEnv has %s, which the chart sets for jobs with executors: leave it out; settings of Spark go into jobs.executors.sparkConf" .name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -139,3 +139,24 @@ is null is none.
 {{- define "millrace.metricsName" -}}
 {{- include "millrace.fullname" . }}-metrics
 {{- end -}}
+
+{{/* Whether there are jobs that have executors as pods: "true" or nothing. */}}
+{{- define "millrace.executors" -}}
+{{- $jobs := .Values.jobs -}}
+{{- $enabled := or $jobs.analytics.enabled $jobs.archive.enabled $jobs.loopDetection.enabled -}}
+{{- if and (gt (int $jobs.executors.count) 0) $enabled (include "millrace.sources" . | fromYaml) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The name of what drivers and executors have in common. */}}
+{{- define "millrace.sparkName" -}}
+{{- include "millrace.fullname" . }}-spark
+{{- end -}}
+
+{{- define "millrace.driverAccountName" -}}
+{{- default (include "millrace.sparkName" .) .Values.jobs.executors.serviceAccount.name -}}
+{{- end -}}
+
+{{/* Whether the results of jobs go to an object store: "true" or nothing. */}}
+{{- define "millrace.outputElsewhere" -}}
+{{- if contains "://" .Values.jobs.output.path -}}true{{- end -}}
+{{- end -}}

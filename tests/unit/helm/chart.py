@@ -22,25 +22,26 @@ VALUES_FILES = sorted((CHART / "ci").glob("*.yaml"))
 MINIMAL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "minimal-values.yaml").read_text())
 
 
-def helm_template(release: str, values: Any) -> subprocess.CompletedProcess[str]:
+def helm_template(release: str, values: Any, namespace: str = "default") -> subprocess.CompletedProcess[str]:
     """Run ``helm template`` with ``values`` on its standard input (JSON is YAML)."""
     if shutil.which("helm"):
-        command = ["helm", "template", release, str(CHART), "--values", "-"]
+        command = ["helm", "template", release, str(CHART), "--namespace", namespace, "--values", "-"]
     else:
         library = str(fetch("helm") / "helm-linux-amd64.so")
-        command = [sys.executable, str(Path(__file__).with_name("library.py")), library, release, str(CHART)]
+        script = str(Path(__file__).with_name("library.py"))
+        command = [sys.executable, script, library, release, str(CHART), namespace]
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
 
 
-def render(values: Any, release: str = "try") -> list[dict[str, Any]]:
+def render(values: Any, release: str = "try", namespace: str = "default") -> list[dict[str, Any]]:
     """All objects that the chart makes of ``values``."""
-    text = _rendered(json.dumps(values), release)
+    text = _rendered(json.dumps(values), release, namespace)
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 @cache
-def _rendered(values: str, release: str) -> str:
-    result = helm_template(release, json.loads(values))
+def _rendered(values: str, release: str, namespace: str) -> str:
+    result = helm_template(release, json.loads(values), namespace)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

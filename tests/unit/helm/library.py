@@ -1,4 +1,4 @@
-"""``python library.py LIBRARY RELEASE CHART``: ``helm template`` by Helm's own code as a shared library.
+"""``python library.py LIBRARY RELEASE CHART NAMESPACE``: ``helm template`` with Helm's code as a library.
 
 Values are read from standard input. The library is that of the Maven artifact ``com.marcnuri.helm-java``; the
 functions and structures are those of the header beside it. It runs in a process of its own, since the runtime
@@ -46,11 +46,15 @@ class Result(ctypes.Structure):
     _fields_ = (("out", Text), ("err", Text), ("stdOut", Text), ("stdErr", Text))
 
 
-def main(library: str, release: str, chart: str) -> int:
+def main(library: str, release: str, chart: str, namespace: str) -> int:
     helm = ctypes.CDLL(library)
     helm.Template.restype = Result
     options = Options(
-        name=release.encode(), chart=chart.encode(), kubeVersion=KUBERNETES, valuesFiles=b"/dev/stdin"
+        name=release.encode(),
+        chart=chart.encode(),
+        namespace=namespace.encode(),
+        kubeVersion=KUBERNETES,
+        valuesFiles=b"/dev/stdin",
     )
     result = helm.Template(ctypes.byref(options))
     sys.stdout.buffer.write(result.out or b"")

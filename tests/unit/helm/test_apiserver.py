@@ -7,124 +7,33 @@ import json
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from millrace.local.processes import Process, reserve_port
+from tests.kubernetes import MISSING, ApiServer
 
-from .chart import MINIMAL, VALUES_FILES, helm_template, merged, render
-from .test_render import by_kind, pods
+from .chart import CHART, MINIMAL, VALUES_FILES, helm_template, merged, render
+from .test_render import EXECUTORS, by_kind, executor_pod, pods
 
-MISSING = [tool for tool in ("kube-apiserver", "etcd", "kubectl") if shutil.which(tool) is None]
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
     pytest.mark.timeout(600),
 ]
 
-NAMESPACE = "millrace"
 NOT_KUBERNETES = re.compile(r"^kind: (ServiceMonitor|PrometheusRule)$", re.MULTILINE)
 """Types of the Prometheus Operator."""
 
 ONCE = merged(MINIMAL, {"sources": {"shop": {"snapshot": {"mode": "once", "tables": ["shop.orders"]}}}})
 
 
-class ApiServer:
-    """A kube-apiserver with an etcd of its own, and a namespace that enforces the standard *restricted*."""
-
-    def __init__(self, folder: Path) -> None:
-        key = rsa.generate_private_key(65537, 2048).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
-        )
-        (folder / "key").write_bytes(key)
-        (folder / "tokens").write_text('token,admin,admin,"system:masters"\n')
-        store, peers, port = (reserve_port() for _ in range(3))
-        store_url, peer_url = (f"http://127.0.0.1:{each}" for each in (store, peers))
-        cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "it", "cluster": cluster}],
-            "users": [{"name": "it", "user": {"token": "token"}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": NAMESPACE}}],
-            "current-context": "it",
-        }
-        self.config = folder / "config"
-        self.config.write_text(json.dumps(config))
-        self._etcd = Process(
-            "etcd",
-            [
-                "etcd", f"--data-dir={folder / 'etcd'}", f"--listen-client-urls={store_url}",
-                f"--advertise-client-urls={store_url}", f"--listen-peer-urls={peer_url}",
-                f"--initial-advertise-peer-urls={peer_url}", f"--initial-cluster=default={peer_url}",
-            ],
-            log=folder / "etcd.log",
-        )  # fmt: skip
-        self._server = Process(
-            "kube-apiserver",
-            [
-                "kube-apiserver", f"--etcd-servers={store_url}", f"--cert-dir={folder / 'certificates'}",
-                "--bind-address=127.0.0.1", f"--secure-port={port}", "--service-cluster-ip-range=10.0.0.0/24",
-                "--authorization-mode=RBAC", f"--token-auth-file={folder / 'tokens'}",
-                "--service-account-issuer=https://kubernetes.default.svc",
-                f"--service-account-key-file={folder / 'key'}",
-                f"--service-account-signing-key-file={folder / 'key'}",
-            ],
-            log=folder / "server.log",
-        )  # fmt: skip
-
-    def wait(self) -> None:
-        """Wait until it serves, and make the namespace."""
-        deadline = time.monotonic() + 240
-        while self._kubectl("get", "--raw", "/readyz").returncode != 0:
-            assert self._server.poll() is None, self._server.log_tail()
-            assert time.monotonic() < deadline, self._server.log_tail()
-            time.sleep(0.5)
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        self.apply(
-            [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}]
-        )
-
-    def apply(self, objects: Sequence[dict[str, Any]], *options: str) -> None:
-        """Create objects, or change those of the same names to them."""
-        self.apply_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}), *options)
-
-    def apply_text(self, text: str, *options: str) -> None:
-        """Do the same with objects as Helm has written them."""
-        done = self._kubectl("apply", "--validate=strict", *options, "--filename=-", text=text)
-        assert done.returncode == 0, done.stderr
-
-    def names(self, kind: str) -> set[str]:
-        """Give the names of all objects of a kind."""
-        done = self._kubectl("get", kind, "--output=jsonpath={.items[*].metadata.name}")
-        assert done.returncode == 0, done.stderr
-        return set(done.stdout.split())
-
-    def _kubectl(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = ["kubectl", f"--kubeconfig={self.config}", *arguments]
-        return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-
-    def close(self) -> None:
-        self._server.stop()
-        self._etcd.stop()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    server = ApiServer(tmp_path_factory.mktemp("kubernetes"))
-    try:
-        server.wait()
+    with ApiServer(tmp_path_factory.mktemp("kubernetes")) as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.mark.parametrize("release", ["try", "123"])
@@ -145,6 +54,10 @@ def test_pods_are_admitted_where_the_standard_is_restricted(server: ApiServer) -
         for name, pod in pods(objects).items()
     ]
     assert "try-millrace-shop-snapshot" in {pod["metadata"]["name"] for pod in made}
+    executor = executor_pod(render(EXECUTORS))
+    executor["metadata"]["name"] = "executor"
+    executor["spec"]["containers"][0]["image"] = "millrace-jobs:1.0"  # as Spark sets it
+    made.append(executor)
     server.apply(made, "--dry-run=server")
 
 
@@ -177,3 +90,55 @@ def test_an_upgrade_and_a_rollback_change_nothing_that_cannot_be_changed(server:
         assert server.names("job") == before | {job}
         before |= {job}
     assert len(before) == 1 + sum(another for _, another in changes)
+
+
+KINDS = "configmap,cronjob,deployment,networkpolicy,role,rolebinding,service,serviceaccount"
+
+
+def installed(server: ApiServer, release: str) -> dict[str, Any]:
+    """The objects of a release as the API server has them, but for what it counts and dates itself."""
+    done = server.kubectl("get", KINDS, f"--selector=app.kubernetes.io/instance={release}", "--output=json")
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for item in json.loads(done.stdout)["items"]:
+        item.pop("status", None)
+        for name in ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"):
+            item["metadata"].pop(name, None)
+        item["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+        found[f"{item['kind']}/{item['metadata']['name']}"] = item
+    return found
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not on PATH")
+def test_helm_installs_upgrades_and_rolls_back(server: ApiServer) -> None:
+    """Helm itself, which keeps its releases in the cluster; there are no hooks for which it would wait."""
+
+    def helm(*arguments: str, values: Any = None) -> str:
+        command = ["helm", f"--kubeconfig={server.config}", *arguments]
+        text = None if values is None else json.dumps(values)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    alone = {"executors": {"count": 0}, "archive": {"enabled": False}, "output": {"existingClaim": ""}}
+    one_pod = merged(EXECUTORS, {"jobs": alone})
+    helm("install", "kept", str(CHART), "--values=-", values=one_pod)
+    before = installed(server, "kept")
+    assert "Role/kept-millrace-spark" not in before
+    other = {"sources": {"stock": merged(MINIMAL["sources"]["shop"], {"mysql": {"serverId": 4002}})}}
+    upgraded = merged(EXECUTORS, other, {"sourceDefaults": {"mode": "run"}})
+    helm("upgrade", "kept", str(CHART), "--values=-", values=upgraded)
+    after = installed(server, "kept")
+    assert {"Role/kept-millrace-spark", "Deployment/kept-millrace-stock-run"} <= after.keys()
+    assert "Deployment/kept-millrace-shop-reader" not in after
+    helm("rollback", "kept", "1")
+    assert installed(server, "kept") == before
+    history = json.loads(helm("history", "kept", "--output=json"))
+    assert [(one["revision"], one["status"]) for one in history] == [
+        (1, "superseded"),
+        (2, "superseded"),
+        (3, "deployed"),
+    ]
+    assert history[-1]["description"] == "Rollback to 1"
+    helm("uninstall", "kept")
+    assert installed(server, "kept") == {}

@@ -17,6 +17,7 @@ SHOP: dict[str, Any] = MINIMAL["sources"]["shop"]
 OTHER = merged(SHOP, {"mysql": {"serverId": 4002}})
 SERVICES = ("reader", "decoder", "rowmapper")
 FULL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())
+EXECUTORS: dict[str, Any] = yaml.safe_load((CHART / "ci" / "executors-values.yaml").read_text())
 NAMES: dict[str, Any] = yaml.safe_load((CHART / "ci" / "names-values.yaml").read_text())
 
 
@@ -37,6 +38,19 @@ def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return deployments | jobs | once
 
 
+def executor_pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The template of executors' pods, which a job's pod has as a file."""
+    text = by_kind(objects, "ConfigMap")["try-millrace-spark"]["data"]["executor.yaml"]
+    pod: dict[str, Any] = yaml.safe_load(text)
+    return pod
+
+
+def spark_settings(objects: list[dict[str, Any]]) -> dict[str, str]:
+    """Spark's settings for a job that has executors."""
+    text: str = by_kind(objects, "ConfigMap")["try-millrace-spark"]["data"]["spark-defaults.conf"]
+    return dict(line.split(" ", 1) for line in text.splitlines())  # type: ignore[misc]
+
+
 def environment(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """The variables of the first container of the pod ``name``; those from Secrets as (secret, key).
 
@@ -52,6 +66,8 @@ def environment(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
                 variables[name] = value
             case {"name": name, "valueFrom": {"secretKeyRef": reference}}:
                 variables[name] = (reference["name"], reference["key"])
+            case {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}:
+                variables[name] = path
             case {"name": name, "valueFrom": {"resourceFieldRef": reference}}:
                 kind, resource = reference["resource"].split(".")
                 amount = quantity(container["resources"][kind][resource])
@@ -246,14 +262,18 @@ def test_alerts() -> None:
         assert alert["annotations"]["summary"].endswith(".")
 
 
-@pytest.mark.parametrize("values", [MINIMAL, FULL], ids=["minimal", "full"])
+@pytest.mark.parametrize("values", [MINIMAL, FULL, EXECUTORS], ids=["minimal", "full", "executors"])
 def test_no_pod_has_more_rights_than_it_needs(values: dict[str, Any]) -> None:
     objects = render(values)
     for account in by_kind(objects, "ServiceAccount").values():
         assert account["automountServiceAccountToken"] is False
-    for template in pods(objects).values():
+    drivers = by_kind(objects, "CronJob").keys() if values is EXECUTORS else set()
+    templates = pods(objects)
+    if drivers:
+        templates |= {"executor": executor_pod(objects)}
+    for name, template in templates.items():
         spec = template["spec"]
-        assert spec["automountServiceAccountToken"] is False
+        assert spec["automountServiceAccountToken"] is (name in drivers)
         assert spec["enableServiceLinks"] is False
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] > 0
@@ -264,9 +284,9 @@ def test_no_pod_has_more_rights_than_it_needs(values: dict[str, Any]) -> None:
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }
-            assert container["resources"]["limits"]["memory"]
+            assert name == "executor" or container["resources"]["limits"]["memory"]
             mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-            assert mounts["tmp"] == "/tmp"
+            assert "/tmp" in mounts.values()
             assert mounts.keys() == {volume["name"] for volume in spec["volumes"]}
 
 
@@ -310,21 +330,25 @@ def test_tls_material_is_mounted_where_the_settings_look_for_it() -> None:
         }
 
 
-@pytest.mark.parametrize("values", [MINIMAL, FULL, NAMES], ids=["minimal", "full", "names"])
+@pytest.mark.parametrize(
+    "values", [MINIMAL, FULL, NAMES, EXECUTORS], ids=["minimal", "full", "names", "executors"]
+)
 def test_pods_refer_to_what_is_there(values: dict[str, Any]) -> None:
     """Kubernetes takes any name, and the pod then waits for ever."""
     objects = render(values)
     maps = set()
+    accounts = set()
     for template in pods(objects).values():
         spec = template["spec"]
-        assert by_kind(objects, "ServiceAccount").keys() == {spec["serviceAccountName"]}
+        accounts.add(spec["serviceAccountName"])
         maps |= {volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume}
         (container,) = spec["containers"]
         maps |= {source["configMapRef"]["name"] for source in container.get("envFrom", [])}
         assert {mount["name"] for mount in container["volumeMounts"]} == {
             volume["name"] for volume in spec["volumes"]
         }
-    assert maps == by_kind(objects, "ConfigMap").keys()
+    assert accounts == by_kind(objects, "ServiceAccount").keys()
+    assert maps - {"certificates"} == by_kind(objects, "ConfigMap").keys()
 
 
 def test_no_secret_is_made_or_printed() -> None:
@@ -493,6 +517,89 @@ def test_jobs_have_a_volume_of_their_own_size() -> None:
     assert size("try-millrace-shop-reader") == "1Gi"
 
 
+def test_a_job_makes_its_executors() -> None:
+    objects = render(EXECUTORS)
+    assert by_kind(objects, "CronJob").keys() == {"try-millrace-shop-analytics", "try-millrace-shop-archive"}
+    for name in by_kind(objects, "CronJob"):
+        spec = pods(objects)[name]["spec"]
+        assert spec["serviceAccountName"] == "try-millrace-spark"
+        arguments = spec["containers"][0]["args"]
+        assert argument(arguments, "--master") == "k8s://https://kubernetes.default.svc"
+        given = environment(objects, name)
+        assert given["SPARK_CONF_DIR"] == "/etc/millrace/spark"
+        assert (given["POD_NAME"], given["POD_IP"]) == ("metadata.name", "status.podIP")
+    settings = spark_settings(objects)
+    assert settings["spark.driver.host"] == "${env:POD_IP}"
+    assert settings["spark.kubernetes.driver.pod.name"] == "${env:POD_NAME}"
+    assert settings["spark.kubernetes.namespace"] == "default"
+    assert settings["spark.kubernetes.container.image"] == "millrace-jobs:1.0"
+    assert (settings["spark.executor.instances"], settings["spark.executor.cores"]) == ("2", "2")
+    assert settings["spark.executor.memory"] == "1536m"
+    assert settings["spark.executor.memoryOverhead"] == "1537m"
+    assert settings["spark.executor.extraJavaOptions"] == "-XX:+UseParallelGC -Dnote=a"
+    assert settings["spark.network.crypto.enabled"] == "false"
+    (role,) = by_kind(objects, "Role").values()
+    assert [(rule["apiGroups"], rule["resources"]) for rule in role["rules"]] == [([""], ["pods"])]
+    (binding,) = by_kind(objects, "RoleBinding").values()
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "try-millrace-spark", "namespace": "default"}
+    ]
+    kept = merged(EXECUTORS, {"jobs": {"executors": {"serviceAccount": {"create": False, "name": "own"}}}})
+    objects = render(kept)
+    assert not by_kind(objects, "Role")
+    assert by_kind(objects, "ServiceAccount").keys() == {"try-millrace"}
+    assert pods(objects)["try-millrace-shop-analytics"]["spec"]["serviceAccountName"] == "own"
+
+
+def test_executors_have_what_their_job_has_and_no_password_of_it() -> None:
+    objects = render(EXECUTORS)
+    job = pods(objects)["try-millrace-shop-analytics"]
+    executor = executor_pod(objects)
+    for part in ("imagePullSecrets", "securityContext", "nodeSelector", "tolerations"):
+        assert executor["spec"][part] == job["spec"][part]
+    assert executor["metadata"]["annotations"] == {"example.org/note": "job"}
+    of_both = {"example.org/tier": "batch", "team": "data", "millrace/spark": "true"}
+    for labels in (executor["metadata"]["labels"], job["metadata"]["labels"]):
+        assert of_both.items() <= labels.items()
+    (container,) = executor["spec"]["containers"]
+    assert container["env"] == [{"name": "AWS_REGION", "value": "eu-central-1"}]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts == {
+        "spark-local-dir-1": "/tmp",
+        "reports": "/var/lib/millrace/reports",
+        "certificates": "/etc/ssl/lake",
+    }
+    volumes = {volume["name"]: volume for volume in executor["spec"]["volumes"]}
+    assert volumes["reports"] == {"name": "reports", "persistentVolumeClaim": {"claimName": "reports"}}
+    named = merged(NAMES, {"jobs": {"executors": {"count": 1}}})
+    text = by_kind(render(named, release="123"), "ConfigMap")["no-123-spark"]["data"]["executor.yaml"]
+    assert not_texts(yaml.safe_load(text)) == []
+
+
+def test_executors_write_where_all_of_them_do() -> None:
+    bucket = {"output": {"existingClaim": "", "path": "s3a://lake/reports"}}
+    objects = render(merged(EXECUTORS, {"jobs": bucket}))
+    job = pods(objects)["try-millrace-shop-analytics"]["spec"]
+    assert argument(job["containers"][0]["args"], "--output") == "s3a://lake/reports/shop/analytics"
+    archive = pods(objects)["try-millrace-shop-archive"]["spec"]["containers"][0]["args"]
+    assert argument(archive, "--archive") == "s3a://lake/reports/archive"
+    for spec in (job, executor_pod(objects)["spec"]):
+        assert "reports" not in {volume["name"] for volume in spec["volumes"]}
+        assert "reports" not in {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    local = {"output": {"existingClaim": ""}, "archive": {"enabled": False}}
+    assert "needs jobs.output.existingClaim" in refusal(merged(EXECUTORS, {"jobs": local}))
+
+
+def test_without_executors_a_job_is_as_it_was() -> None:
+    """What executors need is not there, neither without them nor without a job."""
+    none = merged(EXECUTORS, {"jobs": {"executors": {"count": 0}}})
+    no_job = merged(EXECUTORS, {"jobs": {"analytics": {"enabled": False}, "archive": {"enabled": False}}})
+    for objects in (render(none), render(no_job)):
+        assert not {"Role", "RoleBinding"} & {item["kind"] for item in objects}
+        assert "spark" not in json.dumps(objects).lower().replace("millrace_spark", "")
+
+
 def test_known_rows_have_a_volume() -> None:
     def rows(values: dict[str, Any]) -> dict[str, Any]:
         found = {}
@@ -524,6 +631,28 @@ def test_the_network_policy_allows_dns_when_it_restricts_egress() -> None:
     open_policy = by_kind(render(values), "NetworkPolicy")["try-millrace"]["spec"]
     assert open_policy["policyTypes"] == ["Ingress"]
     assert "egress" not in open_policy
+
+
+def test_drivers_and_executors_reach_each_other() -> None:
+    objects = render(EXECUTORS)
+    policy = by_kind(objects, "NetworkPolicy")["try-millrace-spark"]["spec"]
+    settings = spark_settings(objects)
+    ports = {
+        int(settings[name])
+        for name in ("spark.driver.port", "spark.driver.blockManager.port", "spark.blockManager.port")
+    }
+    for rules, peers in ((policy["ingress"], "from"), (policy["egress"], "to")):
+        (rule,) = rules
+        assert {port["port"] for port in rule["ports"]} == ports
+        assert rule[peers] == [{"podSelector": policy["podSelector"]}]
+    selected = policy["podSelector"]["matchLabels"].items()
+    templates = pods(objects) | {"executor": executor_pod(objects)}
+    matching = {name for name, pod in templates.items() if selected <= pod["metadata"]["labels"].items()}
+    assert matching == {"try-millrace-shop-analytics", "try-millrace-shop-archive", "executor"}
+    everywhere = by_kind(objects, "NetworkPolicy")["try-millrace"]["spec"]["podSelector"]["matchLabels"]
+    assert all(everywhere.items() <= pod["metadata"]["labels"].items() for pod in templates.values())
+    closed = merged(EXECUTORS, {"networkPolicy": {"egress": []}})
+    assert "egress" not in by_kind(render(closed), "NetworkPolicy")["try-millrace-spark"]["spec"]
 
 
 def tls(**material: str) -> dict[str, Any]:
@@ -618,6 +747,18 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
             "longer than 52",
         ),
         ({"kafka": {"bootstrapServer": "misspelt"}}, "'bootstrapServer' not allowed"),
+        (
+            {"jobs": {"output": {"path": "s3a://lake", "existingClaim": "reports"}}},
+            "a volume is mounted at a directory only",
+        ),
+        (
+            {"jobs": EXECUTORS["jobs"] | {"extraEnv": [{"name": "SPARK_CONF_DIR", "value": "/conf"}]}},
+            "jobs.extraEnv has SPARK_CONF_DIR",
+        ),
+        (
+            {"jobs": merged(EXECUTORS["jobs"], {"executors": {"serviceAccount": {"create": False}}})},
+            "set jobs.executors.serviceAccount.name",
+        ),
         (
             {"metrics": {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}},
             "metrics.serviceMonitor.enabled needs metrics.service.enabled",
