@@ -20,7 +20,6 @@ from millrace.binlog.columns.metadata import columns_of
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_batch
 from millrace.binlog.events import RowsEvent, TableMapEvent
-from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.file import MAGIC, iter_events
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.state import StreamState
@@ -32,8 +31,9 @@ from millrace.kafka.topics import ensure_topics
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.imports import spare_garbage_collection
 from millrace.runtime.logging import get_logger
-from millrace.runtime.service import Service, spare_garbage_collection
+from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output, OutputRecord, Record
 from services.reader.metrics import ReaderMetrics
@@ -108,11 +108,7 @@ def _images(
     key = (table_map, event.columns_before_image, event.columns_after_image)
     images = readers.get(key)
     if images is None:
-        images = readers[key] = RowImages(
-            columns_of(table_map),
-            None if event.operation is RowsOperation.WRITE else event.columns_before_image,
-            None if event.operation is RowsOperation.DELETE else event.columns_after_image,
-        )
+        images = readers[key] = RowImages.of_event(columns_of(table_map), event)
     return images
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.binlog.declaration import DeclaredField, declared_fields, wire_fields
+from millrace.binlog.declaration import DeclaredField, Event, declared_fields, wire_fields
 from millrace.binlog.events import EVENTS
 from millrace.binlog.fields import FieldType
 from millrace.binlog.types import EventType
@@ -74,7 +74,8 @@ def _section(declared: type, kind: str, *, level: int = 2) -> Iterator[str]:
     if not wire_fields(declared):
         return
     yield "| field | type | part |\n| --- | --- | --- |"
-    for field in wire_fields(declared):
+    longest = max(EVENTS[declared.event_type].post_header_lengths) if issubclass(declared, Event) else 0
+    for field in [each for each in wire_fields(declared) if each.since <= longest]:
         part = "" if field.section == "item" else field.section
         described = f"{_type_name(field.type)}{'?' if field.optional else ''}{_presence(field)}"
         yield f"| {field.name} | {described} | {part} |"
@@ -84,6 +85,11 @@ def _section(declared: type, kind: str, *, level: int = 2) -> Iterator[str]:
 def _presence(field: DeclaredField) -> str:
     """Say when a field is there, or what it is the length of."""
     said = [f"length of {field.length_of}"] if field.length_of else []
+    if field.bits_of:
+        said.append(f"a bit for each of {field.bits_of}")
+    if field.instead is not None:
+        length, other = field.instead
+        said.append(f"{other.name} where the post-header has {length} bytes")
     if field.since:
         said.append(f"post-header of {field.since} bytes")
     if field.when is not None:
@@ -91,6 +97,8 @@ def _presence(field: DeclaredField) -> str:
         said.append(f"{bit} of {int(field.when.mask):#x} in {field.when.field}")
     if field.remains:
         said.append("if the event goes on")
+    if field.may_end:
+        said.append("the event may end here")
     return "".join(f"; {each}" for each in said)
 
 

@@ -6,7 +6,8 @@ executors can import it.
 
 Topics of the source ``shop``: ``shop.raw``, ``shop.events``, ``shop.transactions``, ``shop.catalog``,
 ``shop.ddl``, ``shop.schemas``, ``shop.deadletter``, ``shop.snapshot``, ``shop.signals``, ``shop.avro``,
-``shop.state``, and ``shop.{db}.{table}`` per table.
+``shop.state``, and ``shop.{db}.{table}`` per table. Decoder and row mapper of another source, ``shop_v2``,
+may read what reader and snapshot of ``shop`` write, and write topics of their own beside it.
 
 Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw
 record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same and ``:{sub_index}``.
@@ -144,12 +145,14 @@ class ServiceTopics:
     """The topics that a service reads or writes, but those of the state and of tables.
 
     ``own`` is the one that it alone writes, ``input`` the one that it reads, if any; ``kinds`` gives the kind
-    of each by its name. In ``others`` no record of its own may be there twice, either.
+    of each by its name. In ``others`` no record of its own may be there twice, either. Those that are
+    ``captured`` come from the reader of another source.
     """
 
     own: str
     input: str | None
     kinds: Mapping[str, str]
+    captured: frozenset[str] = frozenset()
 
     @property
     def others(self) -> list[str]:
@@ -159,14 +162,28 @@ class ServiceTopics:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one source."""
+    """The topics of one source.
+
+    With an ``input_source`` what reader and snapshot write is that source's, all else its own.
+    """
 
     source: str
+    input_source: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """The source whose reader and snapshot write what decoder and row mapper read."""
+        return self.input_source or self.source
+
+    @property
+    def reads_another(self) -> bool:
+        """Whether that is another one."""
+        return self.origin != self.source
 
     @property
     def raw(self) -> str:
         """Exact event bytes."""
-        return f"{self.source}.raw"
+        return f"{self.origin}.raw"
 
     @property
     def events(self) -> str:
@@ -181,7 +198,7 @@ class Topics:
     @property
     def catalog(self) -> str:
         """Table definitions as read from the server."""
-        return f"{self.source}.catalog"
+        return f"{self.origin}.catalog"
 
     @property
     def ddl(self) -> str:
@@ -201,7 +218,7 @@ class Topics:
     @property
     def snapshot(self) -> str:
         """Rows as SELECT gave them, to be merged into the row topics."""
-        return f"{self.source}.snapshot"
+        return f"{self.origin}.snapshot"
 
     @property
     def avro(self) -> str:
@@ -221,12 +238,14 @@ class Topics:
     def of_service(self, service: str) -> ServiceTopics:
         """Give the topics of the reader, the decoder or the row mapper."""
         own, read, *others = _OF_SERVICES[service]
-        kinds = [kind for kind in (own, read, *others) if kind is not None]
+        kinds = {self._of_kind(kind): kind for kind in (own, read, *others) if kind is not None}
+        captured = frozenset(name for name in kinds if not name.startswith(f"{self.source}."))
         return ServiceTopics(
-            f"{self.source}.{own}",
-            None if read is None else f"{self.source}.{read}",
-            {f"{self.source}.{kind}": kind for kind in kinds},
+            self._of_kind(own), None if read is None else self._of_kind(read), kinds, captured
         )
+
+    def _of_kind(self, kind: str) -> str:
+        return f"{self.origin if kind in _CAPTURED else self.source}.{kind}"
 
     def table(self, database: str, table: str) -> str:
         """Name the topic of a table's rows.
@@ -264,7 +283,10 @@ def metric_name(topic: str) -> str:
     return topic.replace(".", "_")
 
 
-_OF_SERVICES: Final[dict[str, tuple[str | None, ...]]] = {
+_CAPTURED: Final = frozenset({"raw", "catalog", "snapshot"})
+"""Kinds of topics that come from the server, by reader and snapshot."""
+
+_OF_SERVICES: Final[dict[str, tuple[str, str | None, *tuple[str, ...]]]] = {
     "reader": ("raw", None, "catalog"),
     "decoder": ("events", "raw", "deadletter"),
     "rowmapper": ("transactions", "events", "catalog", "ddl", "schemas", "deadletter"),

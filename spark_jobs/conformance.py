@@ -101,7 +101,7 @@ def _line(kind: str, fields: Mapping[str, Any]) -> tuple[Any, ...]:
         source = fields["source"]
         place = source["epoch"], log_number(source["file"])[1], source["pos"], source["sub_index"]
         content = {name: value for name, value in fields.items() if name not in _NOT_DECODED}
-        content["source"] = {name: value for name, value in source.items() if name != "version"}
+        content["source"] = {name: value for name, value in source.items() if name not in ("version", "name")}
         return f"{source['db']}.{source['table']}", *place, source["row"], _json(content)
     number = log_number(fields["log_file"])[1]
     place = fields["context"]["epoch"], number, fields["position"], fields["sub_index"]

@@ -7,18 +7,18 @@ transaction is looked for in the logs of all members (:mod:`spark_jobs.loops.pre
 are judged (:mod:`spark_jobs.loops.laps`), the ring is inferred (:mod:`spark_jobs.loops.topology`), and each
 cause becomes one incident (:mod:`spark_jobs.loops.incidents`).
 
-Reads ``{source}.events`` of the members, a source each; writes, in the output folder, Parquet tables
-``presence``, ``repeats``, ``absences``, ``incidents`` and ``evidence`` (keys of raw events), the incidents as
-``summary.json`` and a page, ``report.html``.
+Reads ``{source}.events`` of the members, a source each (:mod:`spark_jobs.loops.logs`); writes, in the output
+folder, Parquet tables ``presence``, ``repeats``, ``absences``, ``incidents`` and ``evidence`` (keys of raw
+events), the incidents as ``summary.json`` and a page, ``report.html``.
 
     millrace job loop_detection --source north --source east --source south
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, Protocol
 
 import click
@@ -26,12 +26,10 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from millrace.kafka.alerts import ALERTS, tell_alerts
-from spark_jobs.common.events import read_events
-from spark_jobs.common.faults import FAULT_COLUMNS
 from spark_jobs.common.follow import Pace, check_endless, follow_options
 from spark_jobs.common.job import Job, job_command, persisted
-from spark_jobs.common.rows import CONTENT_SCHEMA, contents, contradictions
-from spark_jobs.common.transactions import INSTANCE, is_gtid, number_laps, transactions
+from spark_jobs.common.rows import contradictions
+from spark_jobs.common.transactions import INSTANCE
 from spark_jobs.loops.alerts import new_alerts
 from spark_jobs.loops.follow import follow as follow_members
 from spark_jobs.loops.incidents import (
@@ -45,6 +43,7 @@ from spark_jobs.loops.incidents import (
     shared_ids,
 )
 from spark_jobs.loops.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
+from spark_jobs.loops.logs import Logs, read_logs
 from spark_jobs.loops.ping_pong import TURNS, contests, turns
 from spark_jobs.loops.presence import (
     OWN,
@@ -75,6 +74,9 @@ _MOST_TABLES: Final = 10_000
 _OCCURRENCES: Final = 100
 _KEYS: Final = 1000
 _KEYS_SHOWN: Final = 20
+_MOST_READ: Final = 4 * _KEYS
+"""Offsets of a transaction that are read again."""
+
 _SHOWN: Final = 100
 
 
@@ -106,18 +108,18 @@ class Findings:
 
 def investigate(
     spark: SparkSession,
-    events: DataFrame,
+    logs: Logs,
     sources: Sequence[str],
     servers: Sequence[int],
     steps: Steps,
     *,
     ping_pong: bool = False,
 ) -> Findings:
-    """Look over all members; ``events`` have a ``lap``. With ``ping_pong`` all rows are read."""
+    """Look over the logs of all members. With ``ping_pong`` all rows are read."""
+    events = cache(lambda: persisted(logs.events()))
     with steps.step("transactions compared"):
-        occurrences = persisted(transactions(events))
-        streams = find_streams(events, occurrences, sources)
-        signed = persisted(sign(occurrences, _content(spark, events), stream_frame(spark, streams)))
+        streams = find_streams(logs.heads, logs.transactions, sources)
+        signed = sign(logs.transactions, stream_frame(spark, streams))
         present = persisted(presence(signed))
     with steps.step("repeats judged"):
         common = pairs(present).collect()
@@ -133,7 +135,7 @@ def investigate(
         if any(one.rule == OWN for one in lost):
             mixed = _mixed(present, absent)
             lost = [_as_restored(one, mixed) for one in lost]
-        handed = persisted(turns(events, signed)) if ping_pong else None
+        handed = persisted(turns(events(), signed)) if ping_pong else None
         facts = Facts(
             streams,
             _topology(streams, common, present, repeated),
@@ -152,7 +154,7 @@ def investigate(
         selectable = _selectable(judged, absent, signed)
         if handed is not None:
             selectable = selectable.unionByName(_turns_selectable(handed))
-        evidence = persisted(_evidence(spark, incidents, selectable, signed, events))
+        evidence = _evidence(spark, incidents, selectable, signed, logs)
     shown = evidence.where(sf.col("nth") <= _KEYS_SHOWN).orderBy("incident", "nth").collect()
     keys: dict[int, list[str]] = {}
     for row in shown:
@@ -165,7 +167,7 @@ def investigate(
         undecidable=undecided.orderBy(sf.desc("occurrences"), "stream", "first_offset")
         .limit(_SHOWN)
         .collect(),
-        transactions=occurrences.count(),
+        transactions=sum(one.transactions for one in streams),
         compared=present.count(),
         undecided=undecided.select("signature").distinct().count(),
         alone=_alone(streams, common),
@@ -180,14 +182,6 @@ def investigate(
     )
 
 
-def _content(spark: SparkSession, events: DataFrame) -> DataFrame:
-    """Return the content of transactions that have no GTID."""
-    unnamed = events.where(sf.col("transaction").isNull() | ~is_gtid())
-    if unnamed.where("lap is not null").isEmpty():
-        return spark.createDataFrame([], CONTENT_SCHEMA)
-    return contents(unnamed)
-
-
 def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> dict[int, list[int]]:
     """Give the streams in which repeats of an origin are honest: those of the server that has this id."""
     owners: dict[int, list[int]] = {}
@@ -197,11 +191,13 @@ def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> dict[int, list[
     return owners
 
 
-def _judged(events: DataFrame, signed: DataFrame, suspected: DataFrame, nameless: Sequence[int]) -> DataFrame:
+def _judged(
+    events: Callable[[], DataFrame], signed: DataFrame, suspected: DataFrame, nameless: Sequence[int]
+) -> DataFrame:
     timed = persisted(with_clocks(repeats(signed, suspected), signed))
     unnamed = timed.where(~sf.col("by_gtid") & sf.col("expected").isNull())
     if not unnamed.isEmpty():
-        wrong = contradictions(events, unnamed).withColumn("wrong", sf.lit(True))
+        wrong = contradictions(events(), unnamed).withColumn("wrong", sf.lit(True))
         joined = timed.drop("contradicts").join(wrong, list(INSTANCE), "left")
         timed = joined.withColumnRenamed("wrong", "contradicts")
     judged = judge(timed, nameless)
@@ -483,7 +479,7 @@ def _evidence(
     incidents: Sequence[Incident],
     named: DataFrame,
     signed: DataFrame,
-    events: DataFrame,
+    logs: Logs,
 ) -> DataFrame:
     """Return keys of raw events of each incident, some of every log; incidents count from 1."""
     selected = spark.createDataFrame(
@@ -494,22 +490,37 @@ def _evidence(
         "incident", "signature", "stream"
     )
     some = Window.partitionBy("incident", "stream").orderBy("first_offset")
+    order = Window.partitionBy("incident").orderBy("place", "stream")
+    before = sf.sum("events").over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     laps = (
         signed.join(chosen.distinct(), ["signature", "stream"])
         .withColumn("place", sf.row_number().over(some))
         .where(sf.col("place") <= _OCCURRENCES)
-        .select("incident", "stream", "place", *INSTANCE)
+        .withColumn("before", before - sf.col("events"))
+        .where(sf.col("before") < _KEYS)
+        .select("incident", "place", "source", "transaction", "first_offset", "last_offset", "before")
+        .collect()
     )
-    order = Window.partitionBy("incident").orderBy("place", "stream", "offset")
-    return (
-        events.where("sub_index = 0")
-        .join(sf.broadcast(laps), list(INSTANCE))
-        .withColumn("nth", sf.row_number().over(order))
-        .where(sf.col("nth") <= _KEYS)
-        .select("incident", "nth", "source", "raw_key", "type", "transaction", "place", "offset", "timestamp")
-    )
+    lines = []
+    for source in sorted({lap.source for lap in laps}):
+        spans: dict[tuple[int, int], list[Row]] = {}
+        for lap in laps:
+            if lap.source == source:
+                end = min(lap.last_offset, lap.first_offset + _MOST_READ) + 1
+                spans.setdefault((lap.first_offset, end), []).append(lap)
+        wanted = sorted(spans)
+        for span, found in zip(wanted, logs.between(source, wanted), strict=True):
+            for lap in spans[span]:
+                of_lap = [line for line in found if line[3] == lap.transaction][: _KEYS - lap.before]
+                for nth, (offset, *event, timestamp) in enumerate(of_lap, lap.before + 1):
+                    lines.append((lap.incident, nth, source, *event, lap.place, offset, timestamp))
+    return spark.createDataFrame(lines, _EVIDENCE_SCHEMA)
 
 
+_EVIDENCE_SCHEMA: Final = (
+    "incident int, nth int, source string, raw_key string, type string, transaction string, place int, "
+    "offset bigint, timestamp bigint"
+)
 _INCIDENT_SCHEMA: Final = (
     "incident int, kind string, severity string, what string, origins array<bigint>, members array<string>, "
     "path array<string>, since bigint, until bigint, transactions bigint, laps bigint, lap_ms double, "
@@ -582,12 +593,9 @@ def main(
 
 def detect(job: Job, spark: SparkSession, servers: Sequence[int], *, ping_pong: bool = False) -> Findings:
     """Look over what a job reads, and write the results."""
-    with job.step("events decoded"):
-        uncounted = read_events(spark, job).withColumn("rows", sf.lit(None).cast("bigint"))
-        records = persisted(number_laps(uncounted))
-        job.faults.take(job, records)
-        events = records.where("fault is null").drop(*(set(FAULT_COLUMNS) - {"offset"}))
-    found = investigate(spark, events, job.sources, servers, job, ping_pong=ping_pong)
+    with job.step("logs read"):
+        logs = read_logs(job, spark)
+    found = investigate(spark, logs, job.sources, servers, job, ping_pong=ping_pong)
     findings = replace(found, unread=job.faults.number)
     with job.step("results written"):
         for name, frame in findings.tables.items():

@@ -6,7 +6,6 @@ They run in the databases ``ddl`` and ``ddl_other``. A session's settings come a
 
 from typing import Final
 
-BOTH: Final = ("mysql", "mariadb")
 MYSQL: Final = ("mysql",)
 MARIADB: Final = ("mariadb",)
 

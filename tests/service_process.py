@@ -137,3 +137,11 @@ def server_environment(server: "MySQL | MariaDB") -> dict[str, str]:
         # Of MySQL, which asks for the password itself; tests that are about this take it away again.
         "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "true",
     }
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process is there, and does not merely wait for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,6 +1,6 @@
 """Runs stages without Kafka: what they write is kept in lists, whole or not at all."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from millrace.stage import Output, Record
@@ -116,3 +116,15 @@ def exhaust(work: Iterable[None]) -> None:
     """Run a stage's generator to its end."""
     for _ in work:
         pass
+
+
+def without_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of a row record when it was published."""
+    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
+
+
+def without_nulls(value: Any) -> Any:
+    """Leave out fields that are null: a table of all schemas has more of them than a file of one."""
+    if isinstance(value, Mapping):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -24,7 +24,6 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.gtid import GtidEvent
 from millrace.binlog.events.query import VARIABLES
-from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.fields import FieldType
 from millrace.binlog.grammar import Role
 from millrace.binlog.state import LogFormat
@@ -35,9 +34,9 @@ FieldPlan = tuple[int, int, int, int, int]
 """Wire of a field, its conditions, the place of the field that these ask or that has its length, the bits
 that are asked there, and those that are no part of its own value."""
 
-EventPlan = tuple[int, int, int, tuple[int, int, int], list[FieldPlan], bytes, bytes]
-"""Layout, role, post-header length; version of a rows event and which images it has; plans of the fields; the
-type's name and the branch of the union, as Avro has them."""
+EventPlan = tuple[int, int, int, list[FieldPlan], bytes, bytes]
+"""Layout, role, post-header length, plans of the fields; the type's name and the branch of the union, as Avro
+has them."""
 
 
 class Layout(IntEnum):
@@ -66,13 +65,16 @@ class Wire(IntEnum):
     ALWAYS_TWO = 18
     ZERO = 19
     STATUS = 20
-    LEFT = 21  # seldom there, and the reference's
+    COUNTING_BYTES16 = 21
+    LEFT = 22  # seldom there, and the reference's
 
 
 _WIRES: Final = {
     **{f"uint{8 * size}": size for size in range(1, 9)},
     "int64": Wire.INT64,
     "bytes to the end": Wire.REST_BYTES,
+    "bitmap": Wire.REST_BYTES,
+    "bytes<uint16 with itself>": Wire.COUNTING_BYTES16,
     "text to the end": Wire.REST_TEXT,
     "text<uint8>": Wire.TEXT8,
     "text<uint8> NUL": Wire.TEXT8_NUL,
@@ -94,6 +96,7 @@ class Condition(IntFlag):
     WHEN = 8
     REMAINS = 16
     SIZED = 32
+    BITS = 64
 
 
 class FieldKind(IntEnum):
@@ -129,7 +132,8 @@ _LEFT: Final = (Role.START, Role.PREPARE)
 
 def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]:
     """Give the plans of what stands on the wire."""
-    there = [each for each in wire_fields(declared) if not each.hidden or each.since <= post_header_length]
+    on_wire = wire_fields(declared, post_header_length)
+    there = [each for each in on_wire if not each.hidden or each.since <= post_header_length]
     places = {field.name: place for place, field in enumerate(there)}
     sizes = {field.length_of: place for place, field in enumerate(there)}
     drops = {each.when.field: each.when.mask for each in there if each.when is not None and each.when.taken}
@@ -142,10 +146,12 @@ def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]
             | Condition.WHEN * (field.when is not None)
             | Condition.REMAINS * field.remains
             | Condition.SIZED * (field.name in sizes)
+            | Condition.BITS * (field.bits_of is not None)
         )
         asked, mask = (places[field.when.field], int(field.when.mask)) if field.when else (0, 0)
         wire, drop = _WIRES.get(field.type.name, Wire.LEFT), drops.get(field.name, 0)
-        plans.append((wire, int(condition), sizes.get(field.name, asked), mask, drop))
+        place = places[field.bits_of] if field.bits_of else sizes.get(field.name, asked)
+        plans.append((wire, int(condition), place, mask, drop))
     return plans
 
 
@@ -155,19 +161,15 @@ def _is_plain(declared: type) -> bool:
     return plain and wire_fields(declared) == declared_fields(declared)
 
 
-def _plan(declaration: Declaration) -> tuple[Layout, Role, tuple[int, int, int]] | None:
+def _plan(declaration: Declaration) -> tuple[Layout, Role] | None:
     """Make what of a plan does not depend on the log's format."""
     event_class = declaration.event_class
     if event_class.role in _LEFT:
         return None
     layout = next((each for base, each in _LAYOUTS if issubclass(event_class, base)), Layout.FIELDS)
-    if layout is Layout.FIELDS and (ismethod(declaration.decode) or not _is_plain(event_class)):
+    if ismethod(declaration.decode) or (layout is Layout.FIELDS and not _is_plain(event_class)):
         return None
-    if not issubclass(event_class, RowsEvent):
-        return layout, event_class.role, (0, 0, 0)
-    operation = event_class.operation
-    sides = operation is not RowsOperation.WRITE, operation is not RowsOperation.DELETE
-    return layout, event_class.role, (event_class.version, *sides)
+    return layout, event_class.role
 
 
 _BY_DECODER: Final = {
@@ -188,9 +190,9 @@ def event_plans(
         if plan is None or excess or (observed and plan[0] not in _OBSERVED):
             plans.append(None)
             continue
-        layout, role, sides = plan
-        fields = [] if layout in _OBSERVED else _field_plans(event_class, known)
-        plans.append((layout, role, known, sides, fields, type_names[code], branches[event_class]))
+        layout, role = plan
+        fields = [] if layout is Layout.TABLE_MAP else _field_plans(event_class, known)
+        plans.append((layout, role, known, fields, type_names[code], branches[event_class]))
     return plans
 
 

@@ -24,7 +24,12 @@ What a field type alone cannot say:
   as :data:`~millrace.binlog.fields.Zero`;
 - ``since=42``: the field is there where the post-header has 42 bytes or more, else it is ``absent``;
 - ``when=When("flags2", 2)``: it is there where another field, before it, says so;
-- ``remains=True``: it is there where the event does not end before it.
+- ``only=Only("operation", (WRITE, UPDATE))``: it is there in the types whose class says so, else it is
+  ``absent``;
+- ``remains=True``: it is there where the event does not end before it;
+- ``may_end=True``: the event may end after it, unless it is empty, and all that follows is ``absent`` then;
+- ``bits_of="column_count"``: it has a bit for each that another field, before it, counts, or has as a byte;
+- ``instead=(6, U32)``: in a post-header of 6 bytes it has this type.
 
 An event whose layout this cannot say declares its fields and brings ``decode_fields`` and ``encode_fields``,
 with the reason in its docstring; the rest follows as well.
@@ -41,6 +46,7 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.layout import (
     STRUCTURES,
     DeclaredField,
+    Only,
     When,
     declared_fields,
     is_fixed,
@@ -58,6 +64,7 @@ __all__ = [
     "Declaration",
     "DeclaredField",
     "Event",
+    "Only",
     "When",
     "abstract_event",
     "body",
@@ -182,7 +189,7 @@ def write_structures(structures: Iterable[object]) -> bytes:
 
 def _generated_codec(event_class: type[E], lengths: tuple[int, ...]) -> tuple[DecodeFields, EncodeFields]:
     """Build decoder and encoder, one of each per length of the post-header where the fields depend on it."""
-    if not any(field.since for field in wire_fields(event_class)):
+    if len(lengths) == 1 or not any(field.since or field.instead for field in wire_fields(event_class)):
         return _decoder(event_class, lengths[-1]), _encoder(event_class, lengths[-1])
     decoders = {length: _decoder(event_class, length) for length in lengths}
     encoders = {length: _encoder(event_class, length) for length in lengths}

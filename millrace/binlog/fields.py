@@ -25,11 +25,13 @@ __all__ = [
     "U48",
     "U56",
     "U64",
+    "Bitmap",
     "Bytes8",
     "Bytes12",
     "Bytes16",
     "Bytes32",
     "Counted",
+    "CountingBytes16",
     "FieldType",
     "Kind",
     "Lenenc",
@@ -240,6 +242,18 @@ def _prefixed_type(
     return FieldType(name, "string" if text else "bytes", read, write)
 
 
+def _read_counting(data: bytes, offset: int, end: int) -> tuple[bytes, int]:
+    if offset + 2 > end:
+        raise truncated("bytes<uint16 with itself>", 2, offset, end)
+    size = data[offset] | data[offset + 1] << 8
+    if size < 2:
+        raise InvalidValueError(f"a length that counts itself, at offset {offset}, cannot be {size}")
+    after = offset + size
+    if after > end:
+        raise truncated("bytes<uint16 with itself>", size, offset, end)
+    return data[offset + 2 : after], after
+
+
 def _padded_text_type(size: int, limit: str) -> FieldType:
     """Make the type of a text that is filled up with zeros; ``limit`` says in an error what it can hold."""
     name = f"text[{size}]"
@@ -292,6 +306,16 @@ Bytes12 = Annotated[bytes, _fixed_bytes_type(12)]
 Bytes16 = Annotated[bytes, _fixed_bytes_type(16, "a sid has")]
 Bytes8 = Annotated[bytes, _prefixed_type(1)]
 SizedBytes16 = Annotated[bytes, _prefixed_type(2)]
+CountingBytes16 = Annotated[
+    bytes,
+    FieldType(
+        "bytes<uint16 with itself>",
+        "bytes",
+        _read_counting,
+        lambda value: (len(value) + 2).to_bytes(2, "little") + value,
+    ),
+]
+"""Bytes after a length that counts itself too."""
 Bytes32 = Annotated[bytes, _prefixed_type(4)]
 LenencBytes = Annotated[bytes, _prefixed_type(0, lenenc=True)]
 Text8 = Annotated[str, _prefixed_type(1, text=True)]
@@ -301,4 +325,6 @@ PaddedText40 = Annotated[str, _padded_text_type(40, "a view id has at most 40 by
 PaddedText50 = Annotated[str, _padded_text_type(50, "text[50] holds 50 bytes")]
 TextNul = Annotated[str, FieldType("text NUL", "string", _read_nul_text, _write_nul_text)]
 RestBytes = Annotated[bytes, FieldType("bytes to the end", "bytes", _rest, _same)]
+Bitmap = Annotated[bytes, FieldType("bitmap", "bytes", _rest, _same)]
+"""A bit for each of what another field counts (``bits_of``), lowest first."""
 RestText = Annotated[str, FieldType("text to the end", "string", _rest_text, encode_text)]

@@ -11,15 +11,17 @@ import struct
 import types
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from millrace.binlog.errors import EncodeError
 from millrace.binlog.fields import Counted, FieldType, Read, Write, truncated
 
 __all__ = [
+    "NEVER",
     "STRUCTURES",
     "DeclaredField",
+    "Only",
     "When",
     "declared_fields",
     "is_fixed",
@@ -32,6 +34,9 @@ __all__ = [
 
 C = TypeVar("C")
 Section = Literal["post-header", "body", "item"]
+
+NEVER: Final = 1 << 16
+"""What a field has for ``since`` that no event of the type has."""
 
 STRUCTURES: dict[type, FieldType] = {}
 """The wire type of each class that stands inside a field."""
@@ -52,6 +57,14 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
+class Only:
+    """A field is there in the types of event whose class has one of ``values`` as its ``constant``."""
+
+    constant: str
+    values: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredField:
     """One field of a declaration; ``optional`` says that the wire may lack it, which is ``None`` here.
 
@@ -68,7 +81,11 @@ class DeclaredField:
     since: int = 0
     absent: Any = None
     when: When | None = None
+    only: Only | None = None
     remains: bool = False
+    may_end: bool = False
+    bits_of: str | None = None
+    instead: tuple[int, FieldType] | None = None
     code: int | None = None
 
 
@@ -141,9 +158,10 @@ def _fields(declared: type) -> tuple[tuple[DeclaredField, ...], tuple[DeclaredFi
             hint = hints[field.name]
             hidden = typing.get_origin(hint) is ClassVar
             wire_type, optional = _field_type(typing.get_args(hint)[0] if hidden else hint)
-            found.append(
-                DeclaredField(field.name, type=wire_type, optional=optional, hidden=hidden, **field.metadata)
-            )
+            said = dict(field.metadata)
+            if "instead" in said:
+                said["instead"] = said["instead"][0], _field_type(said["instead"][1])[0]
+            found.append(DeclaredField(field.name, type=wire_type, optional=optional, hidden=hidden, **said))
     on_wire = sorted(found, key=lambda field: field.section != "post-header")
     return tuple(field for field in found if not field.hidden), tuple(on_wire)
 
@@ -153,12 +171,25 @@ def declared_fields(declared: type) -> tuple[DeclaredField, ...]:
     return _fields(declared)[0]
 
 
-def wire_fields(declared: type) -> tuple[DeclaredField, ...]:
-    """List what stands on the wire of an event or structure, in its order: the post-header, then the body."""
-    return _fields(declared)[1]
+def wire_fields(declared: type, post_header_length: int = 0) -> tuple[DeclaredField, ...]:
+    """List what stands on the wire of an event or structure, in its order: the post-header, then the body.
+
+    Where the post-header has that length; 0 stands for the longest that is known.
+    """
+    return tuple(_settled(field, declared, post_header_length) for field in _fields(declared)[1])
+
+
+def _settled(field: DeclaredField, declared: type, post_header_length: int) -> DeclaredField:
+    """Decide what no event's bytes say: the type of a field, and whether the class has it."""
+    if field.instead is not None and field.instead[0] == post_header_length:
+        field = replace(field, type=field.instead[1])
+    if field.only is not None and getattr(declared, field.only.constant) not in field.only.values:
+        field = replace(field, since=NEVER)
+    return field
 
 
 Step = Callable[[bytes, int, int, list[Any]], int]
+Count = Callable[[Any], int]
 
 
 def struct_of(fields: Iterable[DeclaredField]) -> struct.Struct:
@@ -212,6 +243,37 @@ def _sized_step(field: DeclaredField, size: int) -> Step:
     return step
 
 
+def _bits_step(name: str, place: int, count: Count) -> Step:
+    def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
+        after = offset + (count(values[place]) + 7) // 8
+        if after > end:
+            raise truncated(name, after - offset, offset, end)
+        values.append(data[offset:after])
+        return after
+
+    return step
+
+
+def _counted_by(name: str, wire: tuple[DeclaredField, ...]) -> tuple[int, Count]:
+    """Find the field that says how many bits a bitmap has, and what makes the number of its value."""
+    place = next(place for place, field in enumerate(wire) if field.name == name)
+    return place, len if wire[place].type.kind == "bytes" else operator.index
+
+
+def _tail_step(steps: list[Step], absent: list[Any]) -> Step:
+    """Build what reads the fields after one that may end the event."""
+
+    def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
+        if offset == end and values[-1]:
+            values += absent
+            return end
+        for each in steps:
+            offset = each(data, offset, end, values)
+        return offset
+
+    return step
+
+
 def _remaining_step(there: Step) -> Step:
     def step(data: bytes, offset: int, end: int, values: list[Any]) -> int:
         if offset < end:
@@ -254,6 +316,8 @@ def _step(field: DeclaredField, wire: tuple[DeclaredField, ...], post_header_len
     if size is not None:
         item = field.type.item
         step = _sized_step(field, size) if item is None else _counted_step(item.read, size)
+    elif field.bits_of is not None:
+        step = _bits_step(field.name, *_counted_by(field.bits_of, wire))
     else:
         step = _struct_step([field]) if field.type.struct_code else _reader_step(field.type.read)
     if field.remains:
@@ -269,22 +333,11 @@ def is_fixed(field: DeclaredField, post_header_length: int = 0) -> bool:
 
 def reader(made: type[C], post_header_length: int = 0) -> Callable[[bytes, int, int], tuple[C, int]]:
     """Build the reader of a class, where the post-header has that length."""
-    wire = wire_fields(made)
+    wire = wire_fields(made, post_header_length)
     names = [field.name for field in wire]
     places = [names.index(field.name) for field in declared_fields(made)]
     arrange = None if places == [*range(len(names))] else operator.itemgetter(*places)
-    steps: list[Step] = []
-    run: list[DeclaredField] = []
-    for field in wire:
-        if is_fixed(field, post_header_length):
-            run.append(field)
-            continue
-        if run:
-            steps.append(_struct_step(run))
-            run = []
-        steps.append(_step(field, wire, post_header_length))
-    if run:
-        steps.append(_struct_step(run))
+    steps = _steps(wire, wire, post_header_length)
 
     def read(data: bytes, offset: int, end: int) -> tuple[C, int]:
         values: list[Any] = []
@@ -295,9 +348,32 @@ def reader(made: type[C], post_header_length: int = 0) -> Callable[[bytes, int, 
     return read
 
 
+def _steps(
+    fields: tuple[DeclaredField, ...], wire: tuple[DeclaredField, ...], post_header_length: int
+) -> list[Step]:
+    """Build what reads fields that stand one after the other, of all that are on the wire."""
+    steps: list[Step] = []
+    run: list[DeclaredField] = []
+    for place, field in enumerate(fields, 1):
+        if is_fixed(field, post_header_length):
+            run.append(field)
+            continue
+        if run:
+            steps.append(_struct_step(run))
+            run = []
+        steps.append(_step(field, wire, post_header_length))
+        if field.may_end:
+            rest = fields[place:]
+            steps.append(_tail_step(_steps(rest, wire, post_header_length), [other.absent for other in rest]))
+            return steps
+    if run:
+        steps.append(_struct_step(run))
+    return steps
+
+
 def writer(declared: type, post_header_length: int = 0) -> Write:
     """Build the writer of a class, where the post-header has that length."""
-    wire = wire_fields(declared)
+    wire = wire_fields(declared, post_header_length)
     names = [field.name for field in wire]
     writers = [_field_writer(field, wire, post_header_length) for field in wire]
     lengths = [
@@ -313,7 +389,21 @@ def writer(declared: type, post_header_length: int = 0) -> Write:
             parts[place] = write_length(len(parts[measured]))
         return b"".join(parts)
 
-    return write
+    last = next((place for place, field in enumerate(wire) if field.may_end), None)
+    return write if last is None else _ending_writer(write, writers, wire, last)
+
+
+def _ending_writer(write: Write, writers: list[Write], wire: tuple[DeclaredField, ...], last: int) -> Write:
+    """Build what writes no more than the field that may end the event, where nothing is said after it."""
+    get_last = operator.attrgetter(wire[last].name)
+    rest = [(operator.attrgetter(field.name), field.absent) for field in wire[last + 1 :]]
+
+    def write_to_end(value: Any) -> bytes:
+        if get_last(value) and all(get(value) == absent for get, absent in rest):
+            return b"".join([write_field(value) for write_field in writers[: last + 1]])
+        return write(value)
+
+    return write_to_end
 
 
 def _field_writer(field: DeclaredField, wire: tuple[DeclaredField, ...], post_header_length: int) -> Write:
@@ -332,20 +422,39 @@ def _field_writer(field: DeclaredField, wire: tuple[DeclaredField, ...], post_he
     if field.when is not None and not field.when.taken:
         return _conditional_writer(field, field.when)
     if not field.optional and not missing:
-        return lambda value: write(get(value))
+        return _bits_writer(field, wire) if field.bits_of else lambda value: write(get(value))
     has_length = any(other.length_of == field.name for other in wire)
     required = field.since and not (missing or has_length or field.remains or field.when)
     absent, words = field.absent if missing else None, field.name.replace("_", " ")
+    whole = "an event of this type" if field.since == NEVER else "a log of this version"
 
     def write_optional(value: Any) -> bytes:
         part = get(value)
         if part == absent and not required:
             return b""
         if missing or (required and part is None):
-            raise EncodeError(f"a log of this version has {'no ' if missing else ''}{words}")
+            raise EncodeError(f"{whole} has {'no ' if missing else ''}{words}")
         return write(part)
 
     return write_optional
+
+
+def _bits_writer(field: DeclaredField, wire: tuple[DeclaredField, ...]) -> Write:
+    name, bits_of = field.name, str(field.bits_of)
+    get, get_counted, count = (
+        operator.attrgetter(name),
+        operator.attrgetter(bits_of),
+        _counted_by(bits_of, wire)[1],
+    )
+
+    def write(value: Any) -> bytes:
+        part: bytes = get(value)
+        size = (count(get_counted(value)) + 7) // 8
+        if len(part) != size:
+            raise EncodeError(f"{name} has {len(part)} bytes, where {bits_of} asks for {size}")
+        return part
+
+    return write
 
 
 def _conditional_writer(field: DeclaredField, when: When) -> Write:

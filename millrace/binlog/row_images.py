@@ -31,7 +31,7 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnrepresentableError,
 )
-from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation
+from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent
 from millrace.binlog.inflate import MAX_UNPACKED, Room
 
 __all__ = ["AvroRows", "Payloads", "Row", "RowImages", "Values", "present_ordinals"]
@@ -334,8 +334,7 @@ class RowImages:
         """Make what reads ``event.rows``, and those of events with the same columns and bitmaps."""
         return cls(
             columns,
-            None if event.operation is RowsOperation.WRITE else event.columns_before_image,
-            None if event.operation is RowsOperation.DELETE else event.columns_after_image,
+            *event.bitmaps,
             options=options,
             partial_json=isinstance(event, PartialUpdateRowsEvent),
         )

@@ -62,7 +62,7 @@ class TableCache(Generic[T]):
 
     def get(self, table_map: TableMapEvent, key: object) -> T | None:
         """Give what was made, None where nothing was."""
-        return self._known.get((_contents(table_map), key))
+        return self._known.get((table_map.content, key))
 
     def put(self, table_map: TableMapEvent, key: object, made: T) -> None:
         """Keep what was made."""
@@ -71,7 +71,7 @@ class TableCache(Generic[T]):
             self._known.clear()
             self._bytes = 0
         self._bytes += size
-        self._known[_contents(table_map), key] = made
+        self._known[table_map.content, key] = made
 
 
 class RowReader(Generic[K]):
@@ -109,20 +109,7 @@ class RowReader(Generic[K]):
         self, event: RowsEvent, table_map: TableMapEvent, version: str | None, *, partial: bool
     ) -> TableRows[K]:
         table = resolve_columns(table_map, self._define(table_map), server_version=version)
-        before, after = event.columns_before_image or None, event.columns_after_image or None
-        images = RowImages(table.columns, before, after, partial_json=partial)
+        images = RowImages.of_event(table.columns, event)
         codecs = tuple(map(codec_of, table.columns))
-        kernel = None if partial else self._make_kernel(table, codecs, (before, after))
+        kernel = None if partial else self._make_kernel(table, codecs, event.bitmaps)
         return TableRows(table, codecs, images, kernel)
-
-
-def _contents(table_map: TableMapEvent) -> tuple[object, ...]:
-    """Give what a table map says of its table; its id and flags are not part of that."""
-    return (
-        table_map.database,
-        table_map.table,
-        table_map.column_types,
-        table_map.column_metadata,
-        table_map.null_bits,
-        table_map.optional_metadata,
-    )

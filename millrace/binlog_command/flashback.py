@@ -26,7 +26,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, BinaryIO
 
 from millrace.binlog.columns.column import ABSENT
@@ -365,16 +365,7 @@ class FlashbackOutput:
         """Write table map and rows with checksums as the log has them."""
         header = decoded.header
         names = self._options.rewrite_db
-        renamed = TableMapEvent(
-            table_map.table_id,
-            table_map.flags,
-            names.name(table_map.database),
-            table_map.table,
-            table_map.column_types,
-            table_map.column_metadata,
-            table_map.null_bits,
-            table_map.optional_metadata,
-        )
+        renamed = replace(table_map, database=names.name(table_map.database))
         for event in (renamed, reversed_event):
             new = EventHeader(header.timestamp, event.event_type, header.server_id, 0, 0, 0)
             yield seal(BinlogEvent(new, event), self._state)

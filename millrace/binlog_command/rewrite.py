@@ -6,7 +6,7 @@ with mysqlbinlog.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from millrace.binlog.event_codec import BinlogEvent, seal
@@ -59,15 +59,6 @@ class DatabaseRewrite:
         database = self.name(event.database)
         if database == event.database:
             return None
-        renamed = TableMapEvent(
-            event.table_id,
-            event.flags,
-            database,
-            event.table,
-            event.column_types,
-            event.column_metadata,
-            event.null_bits,
-            event.optional_metadata,
-        )
+        renamed = replace(event, database=database)
         changed = BinlogEvent(decoded.header, renamed, decoded.checksum, decoded.post_header_extra)
         return seal(changed, StreamState(state.format))

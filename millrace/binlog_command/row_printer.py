@@ -218,10 +218,8 @@ class RowPrinter:
         columns = _columns(table_map, generation)
         if event.column_count != len(columns):
             raise InvalidValueError(f"rows of {event.column_count} columns in a table of {len(columns)}")
-        before = event.columns_before_image if event.operation is not RowsOperation.WRITE else None
-        after = event.columns_after_image if event.operation is not RowsOperation.DELETE else None
         partial = isinstance(event, PartialUpdateRowsEvent)
-        self.images = RowImages(columns, before, after, partial_json=partial)
+        self.images = RowImages.of_event(columns, event)
         self._max_unpacked = max_unpacked
         self._room = Room(max_unpacked)
         lines = [_Line(column, verbose, generation) for column in columns]
@@ -232,7 +230,7 @@ class RowPrinter:
         # Most images are complete and without NULL: one template, filled in, is all of their text.
         self._complete = all(
             image is None or len(present_ordinals(image, len(columns))) == len(columns)
-            for image in (before, after)
+            for image in event.bitmaps
         )
         self._writes = [line.write for line in lines]
         self._template = b"".join(
@@ -245,7 +243,7 @@ class RowPrinter:
             RowsOperation.DELETE: (b"### DELETE FROM %b\n### WHERE\n" % table, b""),
         }[event.operation]
         self._before_head, self._after_head = before_head, after_head
-        self._kernel = None if partial else self._by_kernel(columns, (before, after), generation)
+        self._kernel = None if partial else self._by_kernel(columns, event.bitmaps, generation)
 
     def _by_kernel(
         self, columns: list[Column], bitmaps: tuple[bytes | None, bytes | None], generation: Generation

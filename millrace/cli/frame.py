@@ -58,7 +58,8 @@ def check_topics(settings: ServiceSettings, *names: str) -> None:
     for name in names:
         if name not in known:
             raise UserError(
-                f"there is no topic {name} at {settings.kafka.bootstrap_servers}: check the source's name",
+                f"there is no topic {name} at {settings.kafka.bootstrap_servers}: check the source's name"
+                + ", and MILLRACE_INPUT_SOURCE" * (name in {settings.names.raw, settings.names.catalog}),
                 ExitCode.KAFKA,
             )
 

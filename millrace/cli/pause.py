@@ -4,7 +4,6 @@ import click
 
 from millrace.cli.deadletter import redrive_in_words, stopped_by_signals
 from millrace.cli.frame import check_topics, errors_in_words, setting_values, source_option, topic_options
-from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.pause import pause_source, paused_since, resume_source
 from millrace.rowmapper.settings import RowMapperSettings
@@ -23,7 +22,7 @@ def _settings(
         RowMapperSettings,
         **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
     )
-    topics = Topics(settings.source)
+    topics = settings.names
     check_topics(settings, topics.deadletter, topics.state)
     return settings
 

@@ -11,9 +11,12 @@ the service begins. So it may be interrupted anywhere: one service at least does
 again to its end.
 """
 
+from contextlib import suppress
+
 import click
 
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, DecoderState, RowMapperState
+from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY
 from millrace.cli.frame import (
     check_topics,
@@ -24,9 +27,11 @@ from millrace.cli.frame import (
 )
 from millrace.contract import Topics
 from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import FencedError
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets, read_topic, source_topics
+from millrace.kafka.state import read_state
 from millrace.kafka.topics import delete_records
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -46,16 +51,18 @@ def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -
     All records of {source}.events, .transactions, .ddl, .deadletter and of the row topics are deleted, and
     both services begin at the head of {source}.raw, which must be whole. Consumers get all changes once more.
     The reader may run. The other two are fenced: one that runs ends with code 6 when it next writes, and is
-    to be started again.
+    to be started again. What they read by MILLRACE_INPUT_SOURCE, the topics of another source, stays.
     """
     configure_logging("CRITICAL")  # who is fenced is said in the error
     with errors_in_words():
         settings = load_settings(
             ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
         )
-        topics = Topics(settings.source)
-        check_topics(settings, topics.raw, topics.state)
+        topics = settings.names
+        check_topics(settings, topics.state)
         admin = connect(settings.kafka)
+        _check_origin(settings, admin)
+        check_topics(settings, topics.raw)
         raw = held_offsets(admin, {topics.raw: 1})[topics.raw, 0]
         if raw.start > 0:
             raise UserError(
@@ -82,6 +89,15 @@ def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -
                 f"{error.message}. Run 'millrace reprocess' again before that one", ExitCode.FENCED
             ) from error
         click.echo(f"done; decoder and row mapper, when they are started, take {len(raw)} raw records again")
+
+
+def _check_origin(settings: ServiceSettings, admin: AdminClient) -> None:
+    """Raise UserError where the decoder has read another raw topic, as far as its state can be read."""
+    stored = read_state(settings.kafka, settings.source, "decoder")
+    with suppress(SingleObjectError):
+        if stored is not None and stored.value is not None:
+            continuity = DecoderState.from_bytes(stored.value).continuity
+            ContinuityGuard(settings.kafka, admin, settings.names, "decoder").check_origin(continuity)
 
 
 def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
-from millrace.contract import SourcePosition, Topics
+from millrace.contract import SourcePosition
 from millrace.ddl import Unknown
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
@@ -119,7 +119,7 @@ def rebuild(
             history.Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        topics = Topics(settings.source)
+        topics = settings.names
         check_topics(settings, topics.catalog, topics.schemas, topics.events, topics.state)
         given = {} if script is None else read_definitions(script)
         click.echo("taking over from the row mapper: one that runs ends with code 6")
@@ -164,9 +164,9 @@ def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
     settings = load_settings(
         ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
     )
-    topics = Topics(settings.source)
+    topics = settings.names
     check_topics(settings, topics.catalog, topics.schemas)
-    return read_schema_history(settings.kafka, settings.source)
+    return read_schema_history(settings.kafka, topics)
 
 
 def _find(known: Catalog, table: str, at: str | None) -> Found | None:

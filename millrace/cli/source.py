@@ -125,7 +125,7 @@ def _write(settings: ReaderSettings, topics: Topics, to: str) -> None:
         (stored,) = producer.open()
         state = stored_state(ReaderState, None if stored is None else stored.value, topics.state)
         assert state is not None
-        guard = ContinuityGuard(settings.kafka, connect(settings.kafka), settings.source, "reader")
+        guard = ContinuityGuard(settings.kafka, connect(settings.kafka), Topics(settings.source), "reader")
         producer.commit(replace(state, reset=to, continuity=guard.adopt()).to_bytes())
 
 

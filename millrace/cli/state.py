@@ -22,7 +22,6 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
-from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.producer import TransactionalProducer
@@ -63,7 +62,7 @@ def show(*, service: str, source: str | None, bootstrap_servers: str | None) -> 
         settings = load_settings(
             ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
         )
-        topic = Topics(settings.source).state
+        topic = settings.names.state
         check_topics(settings, topic)
         stored = read_state(settings.kafka, settings.source, service)
         found = stored_state(_KINDS[service], None if stored is None else stored.value, topic)
@@ -100,11 +99,11 @@ def rebuild(
             values.pop("registry", None)
         module = _MODULES[service]
         settings = load_settings(module.Settings, **values)
-        topics = Topics(settings.source)
+        topics = settings.names
         ours = topics.of_service(service)
         check_topics(settings, ours.input or ours.own)
         admin = connect(settings.kafka)
-        ensure_topics(admin, settings.topics, {**ours.kinds, topics.state: "state"})
+        ensure_topics(admin, settings.topics, {**ours.kinds, topics.state: "state"}, captured=ours.captured)
         click.echo(f"taking over from the {service}: one that runs ends with code 6")
         kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
         with TransactionalProducer(kafka, settings.source, service) as producer:
@@ -115,7 +114,7 @@ def rebuild(
             if not yes:
                 click.confirm("Write this state?", abort=True)
             rebuilt.write_missing(value)
-            guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
+            guard = ContinuityGuard(settings.kafka, admin, topics, service)
             input_end = 0 if isinstance(rebuilt.state, ReaderState) else rebuilt.state.input_end
             after = replace(rebuilt.state, continuity=guard.adopt(input_end))
             producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))

@@ -205,7 +205,7 @@ def rows(
             _RowsSettings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
-        topics = Topics(settings.source)
+        topics = settings.names
         check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True
         with (
@@ -216,7 +216,7 @@ def rows(
             read_history = partial(
                 History.read,
                 settings.kafka,
-                settings.source,
+                topics,
                 Records(registry).value_of,
                 Server.parse(connection.version),
             )
@@ -225,7 +225,7 @@ def rows(
             file, position = take_snapshot(connection, idle=idle)
             place = wait_until_mapped(
                 settings.kafka,
-                settings.source,
+                topics,
                 file,
                 position,
                 timeout_s=wait_s,

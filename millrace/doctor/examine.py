@@ -5,8 +5,9 @@ Of a side that does not answer this is said, and the others are checked all the 
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -60,7 +61,7 @@ S = TypeVar("S", bound=ServiceSettings)
 class Sides:
     """What the settings of the three services say; None for a side that they do not name rightly."""
 
-    source: str | None = None
+    names: Topics | None = None
     kafka: KafkaSettings | None = None
     topics: TopicsSettings | None = None
     reader: ReaderSettings | None = None
@@ -68,23 +69,30 @@ class Sides:
     rules: RowMapperSettings | None = None
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def reads_another(self) -> bool:
+        """Whether decoder and row mapper read what the reader of another source writes."""
+        return self.names is not None and self.names.reads_another
+
 
 def load_sides() -> Sides:
     """Read the settings as each service does, and keep what is wrong with them."""
     sides = Sides()
-    problems: dict[str, None] = {}
+    problems: dict[type[ServiceSettings], Sequence[str]] = {}
 
     def load(settings_class: type[S]) -> S | None:
         try:
             settings = load_settings(settings_class)
         except SettingsError as failure:
-            problems.update(dict.fromkeys(failure.problems))
+            problems[settings_class] = failure.problems
             return None
-        sides.source, sides.kafka, sides.topics = settings.source, settings.kafka, settings.topics
+        sides.names, sides.kafka, sides.topics = settings.names, settings.kafka, settings.topics
         return settings
 
     sides.reader = load(ReaderSettings)
     decoder, rowmapper = load(DecoderSettings), load(RowMapperSettings)
+    if sides.reads_another:
+        problems.pop(ReaderSettings, None)
     if decoder is not None:
         sides.registry = decoder.registry
     if rowmapper is not None:
@@ -93,7 +101,7 @@ def load_sides() -> Sides:
     if sides.kafka is None:
         # Of no use to any service, but enough to look at Kafka.
         load(ServiceSettings)
-    sides.problems = list(problems)
+    sides.problems = list(dict.fromkeys(chain.from_iterable(problems.values())))
     return sides
 
 
@@ -102,7 +110,8 @@ def findings(sides: Sides) -> Iterator[Finding]:
     for problem in sides.problems:
         yield Finding(_SETTINGS, "settings", error(problem, "see docs/configuration.md"))
     if not sides.problems:
-        yield Finding(_SETTINGS, "settings", ok("complete for all three services"))
+        services = "decoder and row mapper" if sides.reads_another else "all three services"
+        yield Finding(_SETTINGS, "settings", ok(f"complete for {services}"))
     yield Finding(_MILLRACE, "kernel", _kernel())
     of_kafka, state, topics = _kafka(sides)
     if sides.reader is not None:
@@ -112,7 +121,7 @@ def findings(sides: Sides) -> Iterator[Finding]:
             yield from _servers(sides.reader, state, topics, sides.rules)
     yield from of_kafka
     if sides.registry is not None:
-        yield from _registry(sides.registry, sides.source)
+        yield from _registry(sides.registry, sides.names)
 
 
 def _kernel() -> Outcome:
@@ -183,7 +192,7 @@ def _unreachable(address: MysqlAddress, failure: SourceError) -> Outcome:
 def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[str]]:
     """Check Kafka; give the reader's state and the topics' names too, with which the server is compared."""
     topics: frozenset[str] = frozenset()
-    if sides.kafka is None or sides.topics is None or sides.source is None:
+    if sides.kafka is None or sides.topics is None or sides.names is None:
         return [], None, topics
     found: list[Finding] = []
     state = None
@@ -191,15 +200,15 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
         admin = connect(sides.kafka)
         found.append(Finding(_KAFKA, "connection", ok(sides.kafka.bootstrap_servers)))
         cluster = Cluster(
-            sides.source,
-            look_at_cluster(admin, f"{sides.source}."),
+            sides.names,
+            look_at_cluster(admin, f"{sides.names.source}."),
             sides.topics,
             semi_sync=sides.reader is not None and sides.reader.semi_sync,
         )
         topics = cluster.view.all_topics
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
-        if Topics(sides.source).state in topics:
-            state = _reader_state(sides.kafka, sides.source)
+        if sides.names.state in topics:
+            state = _reader_state(sides.kafka, sides.names.source)
     except BrokerError as failure:
         found.append(
             Finding(_KAFKA, "connection", error(failure.message, "no service can start without Kafka"))
@@ -220,11 +229,10 @@ def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:
     return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
 
 
-def _registry(settings: RegistrySettings, source: str | None) -> Iterator[Finding]:
+def _registry(settings: RegistrySettings, names: Topics | None) -> Iterator[Finding]:
     if settings.url is None:
-        kept = (
-            f"none (MILLRACE_REGISTRY_URL is not set): schemas are in the topic {Topics(source or '').avro}"
-        )
+        topic = Topics("").avro if names is None else names.avro
+        kept = f"none (MILLRACE_REGISTRY_URL is not set): schemas are in the topic {topic}"
         yield Finding(_REGISTRY, "connection", ok(kept))
         return
     try:

@@ -39,14 +39,14 @@ _NOT_ALWAYS: Final = frozenset({"table", "snapshot", "signals", "avro", "alerts"
 class Cluster:
     """A cluster as the checks see it, and what the settings say of topics."""
 
-    source: str
+    names: Topics
     view: ClusterView
     settings: TopicsSettings
     semi_sync: bool = False
 
     def kind(self, topic: str) -> str | None:
         """Return which of TOPIC_SPECS a topic of the source is; None for none."""
-        parts = topic.removeprefix(f"{self.source}.").split(".")
+        parts = topic.removeprefix(f"{self.names.source}.").split(".")
         if len(parts) == 1:
             return parts[0] if parts[0] in TOPIC_SPECS and parts[0] != "alerts" else None
         return "table" if len(parts) == 2 else None
@@ -137,8 +137,17 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
 
 def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
     """Look which topics there will be, and whether we may create them."""
-    wanted = [f"{cluster.source}.{kind}" for kind in TOPIC_SPECS if kind not in _NOT_ALWAYS]
-    missing = [name for name in wanted if name not in cluster.view.topics]
+    names = cluster.names
+    captured = {"raw": names.raw, "catalog": names.catalog} if names.reads_another else {}
+    absent = [name for name in captured.values() if name not in cluster.view.all_topics]
+    if absent:
+        yield error(
+            f"{listed(absent)}: decoder and row mapper cannot start without what they read",
+            "let MILLRACE_INPUT_SOURCE name a source whose reader has run",
+            absent,
+        )
+    wanted = [kind for kind in TOPIC_SPECS if kind not in _NOT_ALWAYS and kind not in captured]
+    missing = [name for kind in wanted if (name := f"{names.source}.{kind}") not in cluster.view.topics]
     if not missing:
         yield ok("none")
     elif "CREATE" in cluster.view.operations:
@@ -147,7 +156,7 @@ def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
         yield warning(
             f"{listed(missing)}: we may not create topics everywhere",
             "create them as docs/topics.md describes, or allow Create on topics with the prefix "
-            f"{cluster.source}.",
+            f"{names.source}.",
             missing,
         )
 
@@ -200,7 +209,7 @@ def semi_sync(cluster: Cluster) -> Iterator[Outcome]:
     """Look whether what the reader acknowledges to the server is on more than one broker."""
     if not cluster.semi_sync:
         return
-    name = Topics(cluster.source).raw
+    name = cluster.names.raw
     topic = cluster.view.topics.get(name)
     if topic is not None:
         least = int(topic.config.get("min.insync.replicas", "1"))
@@ -261,8 +270,7 @@ def automatic_topics(cluster: Cluster) -> Iterator[Outcome]:
 
 def retention(cluster: Cluster) -> Iterator[Outcome]:
     """Look whether Kafka deletes what cannot be made again."""
-    topics = Topics(cluster.source)
-    for name in (topics.raw, topics.events, topics.catalog):
+    for name in (cluster.names.raw, cluster.names.events, cluster.names.catalog):
         topic = cluster.view.topics.get(name)
         if topic is None:
             continue

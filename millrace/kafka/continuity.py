@@ -72,14 +72,14 @@ def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIME
 class ContinuityGuard:
     """Compares the topics of a service with what its state says of them."""
 
-    def __init__(self, settings: KafkaSettings, admin: AdminClient, source: str, service: str) -> None:
+    def __init__(self, settings: KafkaSettings, admin: AdminClient, names: Topics, service: str) -> None:
         self.continuity = Continuity()
         """What is known by now; goes into the next state."""
         self.admin = admin
         self._settings = settings
-        self._source = source
+        self._source = names.source
         self.service = service
-        self.topics = Topics(source).of_service(service)
+        self.topics = names.of_service(service)
         self._looked = time.monotonic()
         # Of topics of tables that were written and not compared since, the ids.
         self._written: dict[str, str] = {}
@@ -88,7 +88,21 @@ class ContinuityGuard:
 
     def check_ids(self, stored: Continuity) -> None:
         """Compare the topics with those that a state belongs to; raises :class:`TopicChangedError`."""
+        self.check_origin(stored)
         self._compare(stored.topics)
+
+    def check_origin(self, stored: Continuity) -> None:
+        """Raise :class:`UserError` where a state is one of reading what another source has captured."""
+        kinds = {kind: name for name, kind in self.topics.kinds.items()}
+        for name in stored.topics:
+            source, _, kind = name.partition(".")
+            if kind in ("raw", "catalog") and kinds.get(kind, name) != name:
+                raise UserError(
+                    f"the {self.service} of {self._source} has read {name} until now, and is to read "
+                    f"{kinds[kind]}: set MILLRACE_INPUT_SOURCE={source}, or give what reads another source a "
+                    "name of its own with MILLRACE_SOURCE",
+                    ExitCode.SETTINGS,
+                )
 
     def check_records(self, stored: Continuity) -> None:
         """Compare what the topics hold with what a state says of it; raises :class:`TopicChangedError`."""

@@ -20,7 +20,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState, stored_state
-from millrace.contract import Topics
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_ids
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
@@ -70,7 +69,7 @@ def committed_state(settings: ServiceSettings, admin: AdminClient, service: str,
 
     It may be one from before what another process is writing now, and is not waited for.
     """
-    topic = Topics(settings.source).state
+    topic = settings.names.state
     if topic not in topic_ids(admin, [topic]):
         return None
     stored = read_state(settings.kafka, settings.source, service, undecided=False)
@@ -93,7 +92,12 @@ def take_over(
     :class:`UserError` where the state cannot be read, is missing though the service's own topic holds
     records, or does not fit the topics.
     """
-    ensure_topics(admin, settings.topics, {Topics(settings.source).state: "state"})
+    if kind is not ReaderState and not again:
+        known = committed_state(settings, admin, service, kind)
+        if known is not None:
+            # Before anybody is fenced: one that reads another source by mistake ends nobody.
+            ContinuityGuard(settings.kafka, admin, settings.names, service).check_origin(known.continuity)
+    ensure_topics(admin, settings.topics, {settings.names.state: "state"})
     (stored,) = producer.open(again=again)
     started = begin(settings, producer, admin, service, kind, stored=stored)
     if stop.is_set():
@@ -124,7 +128,7 @@ def begin(
 
     Those missing are created. Raises as :func:`take_over` does.
     """
-    state_topic = Topics(settings.source).state
+    state_topic = settings.names.state
     value = None if stored is None else stored.value
     state = stored_state(kind, value, state_topic)
     if state is not None and not isinstance(state, ReaderState) and state.reprocessing:
@@ -132,11 +136,11 @@ def begin(
             f"'millrace reprocess' was begun for {settings.source} and not finished: run it again",
             ExitCode.DATA,
         )
-    guard = ContinuityGuard(settings.kafka, admin, settings.source, service)
+    guard = ContinuityGuard(settings.kafka, admin, settings.names, service)
     try:
         if state is not None:
             guard.check_ids(state.continuity)
-        infos = ensure_topics(admin, settings.topics, guard.topics.kinds)
+        infos = ensure_topics(admin, settings.topics, guard.topics.kinds, captured=guard.topics.captured)
         if state is not None:
             guard.check_records(state.continuity)
         else:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -16,7 +16,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["InputReader", "committed_batches", "reread"]
+__all__ = ["InputReader", "Rereader", "committed_batches"]
 
 _LOG = get_logger(__name__)
 _LAG_EVERY_S: Final = 0.5
@@ -79,7 +79,7 @@ class InputReader:
             if self._messages is not None:
                 # What is under way still belongs to the reader that is closed.
                 self._consumer.unassign()
-            self._close()
+            self._let_go()
             self._messages = self._open()
             # It asks for the leader of what it is assigned when it connects, and after that once a second.
             with contextlib.suppress(KafkaException):  # reading then says why
@@ -87,9 +87,10 @@ class InputReader:
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
     def rest(self) -> None:
-        """Read nothing from now on; offsets can still be told to lag tools."""
+        """Read nothing until the next offset is given; offsets can still be told to lag tools."""
         with translated(f"reading {self.topic}"):
             self._consumer.assign([])
+        self._let_go()
         self._lag = 0
 
     def read(self, count: int, wait_s: float) -> list[Record]:
@@ -176,10 +177,14 @@ class InputReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect from the brokers."""
+        self._let_go()
         self._consumer.close()
 
-    def _close(self) -> None:
+    def _let_go(self) -> None:
         if self._messages is not None:
             self._messages.close()
             self._messages = None
@@ -206,19 +211,54 @@ def committed_batches(
                 return
 
 
-def reread(
-    settings: KafkaSettings, topic: str, group: str, start: int, stop: int, *, tick: Callable[[], None]
-) -> Iterator[Record]:
-    """Give the records of partition 0 from offset ``start`` to before ``stop``, where the last one must be.
+class Rereader:
+    """Reads stretches of partition 0 of a topic again.
 
-    ``tick`` is called for each batch, and while nothing comes; it may raise to end this. Raises as
-    :class:`InputReader` does.
+    A new consumer takes 0.1 s until it has connected, a seek a tenth of that: the consumer of a stretch that
+    has ended is kept for the next one.
     """
-    with InputReader(settings, topic, group) as reader:
-        reader.seek(start)
-        while True:
-            for record in reader.read(_REREAD_BATCH, 1.0):
-                yield record
-                if record.offset >= stop - 1:
-                    return
-            tick()
+
+    def __init__(self, settings: KafkaSettings, topic: str, group: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._group = group
+        self._spare: InputReader | None = None
+
+    def records(self, start: int, stop: int, tick: Callable[[], None]) -> Generator[Record, None, None]:
+        """Give the records from offset ``start`` to before ``stop``, where the last one must be.
+
+        ``tick`` is called for each batch, and while nothing comes; it may raise to end this. A stretch may be
+        read within another. Raises as :class:`InputReader` does.
+        """
+        reader, self._spare = self._spare, None
+        if reader is None:
+            reader = InputReader(self._settings, self._topic, self._group, ends=True)
+        with contextlib.ExitStack() as unfinished:
+            unfinished.push(reader)
+            reader.seek(start)
+            yield from _until(reader, stop, tick)
+            reader.rest()
+            unfinished.pop_all()
+        self.close()
+        self._spare = reader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect from the brokers until the next stretch."""
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+
+
+def _until(reader: InputReader, stop: int, tick: Callable[[], None]) -> Iterator[Record]:
+    while True:
+        for record in reader.read(_REREAD_BATCH, 1.0):
+            yield record
+            if record.offset >= stop - 1:
+                return
+        tick()

@@ -8,7 +8,7 @@ knowingly; it is no promise.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from millrace.kafka.errors import BrokerError, answer_of, is_passing, translated
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import TopicsSettings
 
 if TYPE_CHECKING:
@@ -182,13 +184,25 @@ class TopicRefusedError(Exception):
 
 
 def ensure_topics(
-    admin: AdminClient, settings: TopicsSettings, topics: Mapping[str, str]
+    admin: AdminClient,
+    settings: TopicsSettings,
+    topics: Mapping[str, str],
+    *,
+    captured: Collection[str] = (),
 ) -> dict[str, TopicInfo]:
     """Create the topics that are missing, check those that exist.
 
-    ``topics`` maps a topic's name to its kind, a key of :data:`TOPIC_SPECS`. Raises :class:`BrokerError`
-    naming each topic that breaks a promise, or what Kafka refuses.
+    ``topics`` maps a topic's name to its kind, a key of :data:`TOPIC_SPECS`. Those that are ``captured`` by
+    the reader of another source are not created. Raises :class:`BrokerError` naming each topic that breaks a
+    promise, or what Kafka refuses, and :class:`UserError` for one that is not there to be read.
     """
+    known, _ = _describe(admin, list(captured))
+    for name in captured:
+        if name not in known:
+            raise UserError(
+                f"there is no topic {name}: MILLRACE_INPUT_SOURCE names a source whose reader has run",
+                ExitCode.KAFKA,
+            )
     found = _ensure(admin, settings, topics)
     refused = [str(outcome) for outcome in found.values() if isinstance(outcome, TopicRefusedError)]
     if refused:

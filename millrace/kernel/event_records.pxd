@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""How Avro has a field of an event: see :class:`millrace.avro.plans.FieldKind`."""
+"""How Avro has a field of an event: see :class:`millrace.avro.plans.FieldKind`; and the places of some fields."""
 
 
 cpdef enum FieldKind:
@@ -9,3 +9,14 @@ cpdef enum FieldKind:
     KIND_STRING = 4
     KIND_OTHER = 5
     KIND_OPTIONAL = 16
+
+
+cpdef enum RowsField:
+    # Of a rows event, as it is declared.
+    ROWS_TABLE_ID = 0
+    ROWS_FLAGS = 1
+    ROWS_EXTRA_ROW_INFO = 2
+    ROWS_COLUMN_COUNT = 3
+    ROWS_COLUMNS_BEFORE_IMAGE = 4
+    ROWS_COLUMNS_AFTER_IMAGE = 5
+    ROWS_ROWS = 6

@@ -18,6 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
 
+from millrace.kernel.event_records cimport ROWS_FLAGS, ROWS_TABLE_ID
 from millrace.kernel.reading cimport (
     Source,
     is_ascii,
@@ -92,7 +93,8 @@ cpdef enum Wire:
     WIRE_ALWAYS_TWO = 18
     WIRE_ZERO = 19
     WIRE_STATUS = 20
-    WIRE_LEFT = 21
+    WIRE_COUNTING_BYTES16 = 21
+    WIRE_LEFT = 22
 
 cpdef enum Condition:
     CONDITION_OPTIONAL = 1
@@ -101,6 +103,7 @@ cpdef enum Condition:
     CONDITION_WHEN = 8
     CONDITION_REMAINS = 16
     CONDITION_SIZED = 32
+    CONDITION_BITS = 64
 
 cdef enum End:
     END_NONE = 0
@@ -180,9 +183,6 @@ cdef struct Plan:
     int layout
     int role
     int known  # length of the post-header
-    int version  # of rows events; how wide a table id is
-    int before
-    int after
     int count
     Field fields[MOST_FIELDS]
 
@@ -207,7 +207,7 @@ cdef class EventRecordWriter:
     """Makes records of the events topic of raw events, as long as these are of the ordinary kinds.
 
     ``plans(log_format)`` gives what is needed to read a log of that format: per type code None, or (layout,
-    role, post-header length, (version, before, after), fields, the type's name, the union's branch).
+    role, post-header length, fields, the type's name, the union's branch).
     ``variables`` does so for the status variables: (code, fields). ``write_text``, ``write_table_map`` and
     ``write_variables`` are the reference's, for what is not plain, and give bytes of Avro.
 
@@ -291,12 +291,11 @@ cdef class EventRecordWriter:
             plan = plans[code]
             if plan is None:
                 continue
-            layout, role, known, (version, before, after), fields, name, branch = plan
+            layout, role, known, fields, name, branch = plan
             if not 0 <= known < 256:
                 raise ValueError("an event that has no plan")
             self._plans[code].layout, self._plans[code].role = layout, role
-            self._plans[code].known, self._plans[code].version = known, version
-            self._plans[code].before, self._plans[code].after = before, after
+            self._plans[code].known = known
             self._plans[code].count = take_fields(self._plans[code].fields, MOST_FIELDS, fields)
             self._names[code], self._branches[code] = name, branch
             if layout == LAYOUT_TABLE_MAP:
@@ -405,8 +404,8 @@ cdef class EventRecordWriter:
                 return None
             table = <bytes> table_map[3]
         elif plan.layout == LAYOUT_ROWS:
-            table_id = <int64_t> read_uint(&source, 4 if plan.known == 6 else 6)
-            ends_statement = read_uint(&source, 2) & 1
+            table_id = <int64_t> read_number(&source, plan.fields[<int> ROWS_TABLE_ID].wire)
+            ends_statement = read_number(&source, plan.fields[<int> ROWS_FLAGS].wire) & 1
             source.at = HEADER_LENGTH
             table = self._table_of(table_maps.get(table_id))
         if source.bad or not self._step(plan, &source, server_id, position, ends_statement, &step):
@@ -441,8 +440,6 @@ cdef class EventRecordWriter:
         put_object(out, <bytes> self._branches[type_code])
         if plan.layout == LAYOUT_TABLE_MAP:
             put_object(out, <bytes> table_map[2])
-        elif plan.layout == LAYOUT_ROWS:
-            put_rows(out, &source, plan)
         else:
             source.bad |= source.end - source.at < plan.known
             self._put_fields(out, &source, plan.fields, plan.count, data)
@@ -666,14 +663,15 @@ cdef class EventRecordWriter:
         for index in range(count):
             field = &fields[index]
             numbers[index] = 0
-            if field.condition & CONDITION_OPTIONAL:
+            if field.condition & (CONDITION_OPTIONAL | CONDITION_ABSENT):
                 if field.condition & CONDITION_ABSENT or (
                     field.condition & CONDITION_WHEN and not numbers[field.place] & field.mask
                 ) or (field.condition & CONDITION_REMAINS and source.at >= source.end):
-                    put_byte(out, 0)
+                    put_byte(out, 0)  # null, or nothing where what is absent is empty
                     continue
                 put_byte(out, 2)
-            if field.wire in (WIRE_REST_BYTES, WIRE_REST_TEXT, WIRE_TEXT8, WIRE_TEXT8_NUL, WIRE_BYTES16, WIRE_STATUS):
+            if field.wire in (WIRE_REST_BYTES, WIRE_REST_TEXT, WIRE_TEXT8, WIRE_TEXT8_NUL, WIRE_BYTES16, WIRE_STATUS,
+                              WIRE_COUNTING_BYTES16):
                 self._put_sized_field(out, source, field, numbers[field.place], data)
                 continue
             number = numbers[index] = read_number(source, field.wire)
@@ -687,10 +685,14 @@ cdef class EventRecordWriter:
         cdef Py_ssize_t at, size = source.end - source.at
         if field.condition & CONDITION_SIZED:
             size = <Py_ssize_t> length
+        elif field.condition & CONDITION_BITS:
+            size = <Py_ssize_t> (length // 8 + (length % 8 != 0))
         elif wire == WIRE_BYTES16:
             size = 16
         elif wire == WIRE_TEXT8 or wire == WIRE_TEXT8_NUL:
             size = <Py_ssize_t> read_uint(source, 1)
+        elif wire == WIRE_COUNTING_BYTES16:
+            size = <Py_ssize_t> read_uint(source, 2) - 2
         at = skip(source, size)
         if wire == WIRE_TEXT8_NUL and read_uint(source, 1) != 0:
             source.bad = True
@@ -698,7 +700,7 @@ cdef class EventRecordWriter:
             return 0
         if wire == WIRE_STATUS:
             source.bad |= not self._put_status(out, source, at, size, data)
-        elif wire == WIRE_REST_BYTES or wire == WIRE_BYTES16:
+        elif wire == WIRE_REST_BYTES or wire == WIRE_BYTES16 or wire == WIRE_COUNTING_BYTES16:
             put_sized_slice(out, source, at, size)
         else:
             self._put_text(out, source, at, size)
@@ -794,33 +796,6 @@ cdef inline void put_checksum(Output* out, bytes data) noexcept:
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef Source source = source_of(data, 0, end)
     put_slice(out, &source, end - CHECKSUM_LENGTH, CHECKSUM_LENGTH)
-
-
-cdef void put_rows(Output* out, Source* source, Plan* plan) noexcept:
-    cdef Py_ssize_t size = 0, at = source.at, before, after
-    cdef uint64_t count
-    put_long(out, <int64_t> read_uint(source, 4 if plan.known == 6 else 6))
-    put_long(out, <int64_t> read_uint(source, 2))
-    if plan.version == 2:
-        size = <Py_ssize_t> read_uint(source, 2) - 2
-        at = skip(source, size)
-        put_sized_slice(out, source, at, size)
-    else:
-        put_long(out, 0)
-    count = read_lenenc(source)
-    if source.bad or count > 1 << 32:
-        source.bad = True
-        return
-    put_long(out, <int64_t> count)
-    size = <Py_ssize_t> ((count + 7) // 8)
-    before = after = skip(source, size)
-    if plan.before and plan.after and plan.version:
-        after = skip(source, size)
-    put_sized_slice(out, source, before, size if plan.before else 0)
-    put_sized_slice(out, source, after, size if plan.after else 0)
-    size = source.end - source.at
-    at = skip(source, size)
-    put_sized_slice(out, source, at, size)
 
 
 # ------------------------------------------------------------------------------------------ raw records

@@ -190,34 +190,48 @@ cdef int put_integer(Output* out, const uint32_t* limbs, int count, bint negativ
     return DONE
 
 
+cdef inline int next_group(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* at, Py_ssize_t* whole, Py_ssize_t* scale, uint32_t* group
+) noexcept nogil:
+    """Read the next digits of a DECIMAL and give how many they are; 0 where they are no digits.
+
+    ``whole`` and ``scale`` are how many are left in front of the point and after it.
+    """
+    cdef int digits, width
+    cdef uint32_t number = 0
+    cdef Py_ssize_t i, start = at[0]
+    cdef uint8_t flip = 0 if data[0] & 0x80 else 0xFF
+    if whole[0]:
+        digits = <int>(whole[0] % 9) if whole[0] % 9 else 9
+        whole[0] -= digits
+    else:
+        digits = 9 if scale[0] > 9 else <int>scale[0]
+        scale[0] -= digits
+    width = BYTES_OF_DIGITS[digits]
+    if width > size - start:
+        return 0
+    for i in range(start, start + width):
+        number = number << 8 | (data[i] ^ flip)
+    if start == 0:
+        number ^= <uint32_t>0x80 << 8 * (width - 1)
+    at[0] = start + width
+    group[0] = number
+    return digits if number < POWERS[digits] else 0
+
+
 cdef int put_decimal(Output* out, const uint8_t* data, Py_ssize_t size, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
-    """Append a DECIMAL, whose groups of digits are read one by one."""
+    """Append a DECIMAL as an integer of its digits."""
     cdef uint32_t[MAX_LIMBS] limbs
     cdef uint64_t sum
-    cdef uint32_t group, flip
+    cdef uint32_t group
     cdef int count = 0
-    cdef int digits, width, i
+    cdef int digits, i
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t whole = precision - scale
     cdef bint negative = not data[0] & 0x80
     while whole or scale:
-        if whole:
-            digits = <int>(whole % 9) if whole % 9 else 9
-            whole -= digits
-        else:
-            digits = 9 if scale > 9 else <int>scale
-            scale -= digits
-        width = BYTES_OF_DIGITS[digits]
-        if width > size - at:
-            return UNUSUAL
-        group = 0
-        for i in range(width):
-            flip = 0xFF if negative else 0
-            if at == 0:
-                flip ^= 0x80
-            group = group << 8 | (data[at] ^ flip)
-            at += 1
-        if group >= POWERS[digits]:
+        digits = next_group(data, size, &at, &whole, &scale, &group)
+        if digits == 0:
             return UNUSUAL
         sum = group
         for i in range(count):
@@ -238,31 +252,18 @@ cdef Py_ssize_t decimal_digits(uint8_t* text, const uint8_t* data, Py_ssize_t si
     Give their number; -1 where there is no such DECIMAL.
     """
     cdef uint32_t group
-    cdef int digits, width, i
+    cdef int digits, i
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t whole = precision - scale
-    cdef bint negative = not data[0] & 0x80
     if precision > 65:
         return -1
     if whole == 0:
         text[0] = 0x30
         count = 1
     while whole or scale:
-        if whole:
-            digits = <int>(whole % 9) if whole % 9 else 9
-            whole -= digits
-        else:
-            digits = 9 if scale > 9 else <int>scale
-            scale -= digits
-        width = BYTES_OF_DIGITS[digits]
-        if width > size - at:
-            return -1
-        group = 0
-        for i in range(width):
-            group = group << 8 | (data[at] ^ (0xFF if negative else 0) ^ (0x80 if at == 0 else 0))
-            at += 1
-        if group >= POWERS[digits]:
+        digits = next_group(data, size, &at, &whole, &scale, &group)
+        if digits == 0:
             return -1
         for i in range(digits):
             text[count + digits - 1 - i] = <uint8_t>(0x30 + group % 10)

@@ -16,7 +16,18 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
-from millrace.kernel.event_records cimport KIND_BYTES, KIND_LONG, KIND_OPTIONAL, KIND_STRING, KIND_UINT64
+from millrace.kernel.event_records cimport (
+    KIND_BYTES,
+    KIND_LONG,
+    KIND_OPTIONAL,
+    KIND_STRING,
+    KIND_UINT64,
+    ROWS_COLUMNS_AFTER_IMAGE,
+    ROWS_COLUMNS_BEFORE_IMAGE,
+    ROWS_FLAGS,
+    ROWS_ROWS,
+    ROWS_TABLE_ID,
+)
 from millrace.kernel.reading cimport (
     Source,
     expect,
@@ -486,35 +497,42 @@ cdef class TransactionWriter:
 
     cdef bint _rows_event(self, bytes value, const Head* head, int use, timestamp_ms) except -1:
         cdef Source source
-        cdef Span before, after, rows
-        cdef int64_t table_id, flags
+        cdef Span spans[ROWS_ROWS + 1]
+        cdef int64_t numbers[ROWS_ROWS + 1]
+        cdef bytes known = <bytes>self._kinds[head.type_code]
         cdef Mapped mapped
         cdef Images images
         cdef TableWriter table
         cdef Py_ssize_t place
+        cdef int index
         cdef bint written
         cdef list records = []
         cdef Frame[3] frames
         if not self._begin_event(value, head, &source):
             return False
-        table_id = read_long(&source)
-        flags = read_long(&source)
-        skip(&source, <Py_ssize_t>read_long(&source))  # extra_row_info
-        read_long(&source)  # column_count
-        before, after, rows = read_span(&source), read_span(&source), read_span(&source)
+        if PyBytes_GET_SIZE(known) != ROWS_ROWS + 1:
+            return False
+        for index in range(ROWS_ROWS + 1):
+            if PyBytes_AS_STRING(known)[index] == KIND_BYTES:
+                spans[index] = read_span(&source)
+            else:
+                numbers[index] = read_long(&source)
         if source.bad or source.at != source.end:
             return False
-        mapped = self._mapped(table_id)
+        mapped = self._mapped(numbers[<int>ROWS_TABLE_ID])
         if mapped is None:
             return False
-        if flags & STMT_END_F:
+        if numbers[<int>ROWS_FLAGS] & STMT_END_F:
             self._maps = []
         if self.selects_server is not None and not self.selects_server(head.server_id):
             return True
         table = self._table(mapped, &source, head)
         if table is None:
             return mapped.excluded
-        images = self._images(table, &source, use, head.type_code, &before, &after)
+        images = self._images(
+            table, &source, use, head.type_code, &spans[<int>ROWS_COLUMNS_BEFORE_IMAGE],
+            &spans[<int>ROWS_COLUMNS_AFTER_IMAGE]
+        )
         if images is None:
             return False
         place = self._place_of(table)
@@ -523,8 +541,8 @@ cdef class TransactionWriter:
         self._write_frames(table, images, &source, head, use, frames)
         try:
             written = images.rows.write_rows(
-                source.data + rows.at, rows.size, records, frames, self._records + 1, self._counts[place] + 1, None,
-                timestamp_ms,
+                source.data + spans[<int>ROWS_ROWS].at, spans[<int>ROWS_ROWS].size, records, frames,
+                self._records + 1, self._counts[place] + 1, None, timestamp_ms,
             )
         except MemoryError:
             raise

@@ -46,7 +46,6 @@ from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefin
 from millrace.contract import (
     TOPIC_NAME_LIMIT,
     SourcePosition,
-    Topics,
     first_version,
     metric_name,
     version_number,
@@ -182,17 +181,14 @@ class BoundTable:
         return native, missing[0] + missing[2], missing[0] + missing[1], missing[1] + missing[2]
 
     def _bind(self, event: RowsEvent, *, partial: bool) -> "tuple[RowImages, RowsKernel | None]":
-        before = None if event.operation is RowsOperation.WRITE else event.columns_before_image
-        after = None if event.operation is RowsOperation.DELETE else event.columns_after_image
         images = RowImages(
             self.table.columns,
-            before,
-            after,
+            *event.bitmaps,
             options=self.options,
             partial_json=partial,
             max_unpacked=self.max_unpacked,
         )
-        return images, None if partial else self.encoder.kernel(before, after)
+        return images, None if partial else self.encoder.kernel(*event.bitmaps)
 
     def locate(self, event: RowsEvent, row: int, side: int, ordinal: int) -> tuple[int, int]:
         """Find the bytes of a value in the rows of an event; see :func:`locate_value`."""
@@ -255,7 +251,7 @@ class Binder:
         self._avro = settings.rows.avro
         self._rows = settings.rows
         self._max_unpacked = settings.rows.unpacked_mib << 20
-        self._topics = Topics(settings.source)
+        self._topics = settings.names
         self._max_tables = settings.topics.max_tables
         self._opens_versions = settings.rows.on_incompatible == "new-topic"
         self._ensure_topics = ensure_topics
@@ -703,15 +699,7 @@ def _compare(table: ResolvedTable, definition: TableDefinition) -> None:
 
 
 def _content(table_map: TableMapEvent, version: str | None) -> Content:
-    return (
-        table_map.database,
-        table_map.table,
-        table_map.column_types,
-        table_map.column_metadata,
-        table_map.null_bits,
-        table_map.optional_metadata,
-        version,
-    )
+    return *table_map.content, version
 
 
 def _fingerprint(schema: dict[str, Any]) -> str:

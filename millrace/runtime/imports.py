@@ -1,4 +1,4 @@
-"""Imports at the start of a process, without garbage collection.
+"""Imports and garbage collection at the start of a process.
 
 What imports make stays until the process ends. To look through all of it for garbage, again and again while
 it grows, and once more at the end, takes a fifth of the time of a start.
@@ -8,8 +8,11 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-__all__ = ["uncollected", "without"]
+__all__ = ["spare_garbage_collection", "uncollected", "without"]
+
+_OBJECTS_BEFORE_COLLECTION: Final = 50_000
 
 
 @contextmanager
@@ -37,3 +40,14 @@ def without(package: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[package]
+
+
+def spare_garbage_collection() -> None:
+    """Leave out of every collection what the imports have made, and collect seldom.
+
+    For a process that takes records in batches: what it makes of one refers to nothing in a circle and is
+    gone with it. Small transactions take nearly twice the CPU time without this.
+    """
+    if gc.get_threshold()[0] < _OBJECTS_BEFORE_COLLECTION:
+        gc.freeze()
+        gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, 20, 20)

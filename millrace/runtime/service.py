@@ -15,7 +15,6 @@ what counts is in Kafka's transactions.
 """
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -34,6 +33,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.runtime.errors import StopRequestedError, UserError, stop_of_service
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
+from millrace.runtime.imports import spare_garbage_collection
 from millrace.runtime.logging import (
     Logger,
     bind_contextvars,
@@ -45,10 +45,9 @@ from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
 
-__all__ = ["Service", "run_service", "spare_garbage_collection"]
+__all__ = ["Service", "run_service"]
 
 S = TypeVar("S", bound=ServiceSettings)
-_OBJECTS_BEFORE_COLLECTION: Final = 50_000
 _LAST_S: Final = 40.0
 """How long a service that was told to stop may take: less than the chart's terminationGracePeriodSeconds."""
 
@@ -104,15 +103,6 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         _say(f"{name} met a bug of its own ({type(error).__name__}: {error}); the log has the details")
         return int(ExitCode.BUG)
     return int(ExitCode.UNREAD if unread.is_set() else ExitCode.STOPPED)
-
-
-def spare_garbage_collection() -> None:
-    """Leave out of every collection what the imports have made, and collect seldom.
-
-    What a service makes of a batch refers to nothing in a circle and is gone with the batch.
-    """
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, 20, 20)
 
 
 def _say(*lines: str) -> None:

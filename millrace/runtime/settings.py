@@ -16,7 +16,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -30,7 +30,7 @@ from pydantic_settings import (
     SettingsError as SourceError,
 )
 
-from millrace.contract import first_version, source_problem, unescape_name
+from millrace.contract import Topics, first_version, source_problem, unescape_name
 from millrace.runtime.errors import SettingsError
 
 __all__ = [
@@ -284,10 +284,17 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(**_FROM_ENVIRONMENT, frozen=True)
 
     config_file: ClassVar[Path | None] = None
+    captures: ClassVar[bool] = False
+    """Whether what it is for reads a server, and writes what decoder and row mapper read."""
 
     source: Annotated[str, AfterValidator(_source)] = Field(
         description="name of the replication stream: a letter, then letters, digits, '_' or '-', at most 200",
         examples=["shop"],
+    )
+    input_source: Annotated[str, AfterValidator(_source)] | None = Field(
+        None,
+        description="name of another source, whose raw topic, catalogue and snapshots decoder and row mapper "
+        "read in place of their own: docs/operations.md ('A new version beside the old one')",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"
@@ -302,6 +309,20 @@ class ServiceSettings(BaseSettings):
     )
     kafka: KafkaSettings
     topics: TopicsSettings = Field(default_factory=lambda: TopicsSettings.model_validate({}))
+
+    @model_validator(mode="after")
+    def _reads_what_it_may(self) -> Self:
+        if self.captures and self.names.reads_another:
+            raise ValueError(
+                "MILLRACE_INPUT_SOURCE is wrong: decoder and row mapper alone read the topics of another "
+                f"source; what reads the server runs with MILLRACE_SOURCE={self.input_source} alone"
+            )
+        return self
+
+    @property
+    def names(self) -> Topics:
+        """Names of the topics of the source."""
+        return Topics(self.source, self.input_source)
 
     @classmethod
     def settings_customise_sources(

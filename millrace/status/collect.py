@@ -1,7 +1,8 @@
 """What Kafka and the server tell of a source: states, positions, lags, what is quarantined."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -95,9 +96,13 @@ class Hop:
 
 @dataclass(slots=True)
 class SourceStatus:
-    """All that is known of a source."""
+    """All that is known of a source.
+
+    ``origin`` is the source whose raw topic its decoder reads: itself, or another one.
+    """
 
     source: str
+    origin: str
     server: ServerStatus | None = None
     services: list[Service] = field(default_factory=list)
     hops: list[Hop] = field(default_factory=list)
@@ -118,31 +123,46 @@ def sources(settings: StatusSettings) -> list[str]:
 
 def collect(settings: StatusSettings, source: str, registry: SchemaStore) -> SourceStatus:
     """Look at a source once. Raises BrokerError where Kafka does not answer; all else becomes part of it."""
-    status = SourceStatus(source)
-    topics = Topics(source)
     admin = connect(settings.kafka)
     stored: dict[str, StoredState] = {}
-    if topics.state in topic_ids(admin, [topics.state]):
+    problems = []
+    state = Topics(source).state
+    if state in topic_ids(admin, [state]):
         for name in ("reader", "decoder", "rowmapper"):
             found = read_state(settings.kafka, source, name)
             if found is not None and found.value is not None:
                 stored[name] = found
     else:
-        status.problems.append(f"no service of {source} has run: there is no topic {topics.state}")
+        problems.append(f"no service of {source} has run: there is no topic {state}")
+    topics = Topics(source, _origin(stored))
+    status = SourceStatus(source, topics.origin, problems=problems)
     # After the states: what these tell of is there by now.
     known = topic_ids(admin, [topics.raw, topics.events, topics.deadletter])
-    reader = _reader(status, stored.get("reader"))
-    if settings.mysql.host is not None and settings.source == source:
-        status.server = _server(settings.mysql.addresses(), reader)
-    if reader is not None:
-        status.hops.append(Hop("server", "raw", _lag_of_reader(reader, status.server)))
+    if topics.reads_another:
+        its_reader = read_state(settings.kafka, topics.origin, "reader")
+        reader = _reader(SourceStatus(topics.origin, topics.origin), its_reader)  # told of with its source
+    else:
+        reader = _reader(status, stored.get("reader"))
+        if settings.mysql.host is not None and settings.source == source:
+            status.server = _server(settings.mysql.addresses(), reader)
+        if reader is not None:
+            status.hops.append(Hop("server", "raw", _lag_of_reader(reader, status.server)))
     if topics.raw in known:
-        _decoder(status, settings, stored.get("decoder"), reader)
+        _decoder(status, settings, topics.raw, stored.get("decoder"), reader)
     if topics.events in known:
         _rowmapper(status, settings, stored.get("rowmapper"), registry)
     if topics.deadletter in known:
         _dead_letters(status, read_topic(settings.kafka, topics.deadletter, undecided=False))
     return status
+
+
+def _origin(stored: Mapping[str, StoredState]) -> str | None:
+    """Say whose raw topic the decoder has read, by its state; None where that does not tell."""
+    value = stored["decoder"].value if "decoder" in stored else None
+    with suppress(SingleObjectError):
+        known = () if value is None else DecoderState.from_bytes(value).continuity.topics
+        return next((name.removesuffix(".raw") for name in known if name.endswith(".raw")), None)
+    return None
 
 
 def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | None:
@@ -205,7 +225,11 @@ def _lag_of_reader(reader: ReaderState, server: ServerStatus | None) -> Lag:
 
 
 def _decoder(
-    status: SourceStatus, settings: StatusSettings, stored: StoredState | None, reader: ReaderState | None
+    status: SourceStatus,
+    settings: StatusSettings,
+    raw: str,
+    stored: StoredState | None,
+    reader: ReaderState | None,
 ) -> None:
     offset = 0
     error = ""
@@ -215,7 +239,7 @@ def _decoder(
             offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
         except SingleObjectError as failure:
             error = str(failure)
-    first, messages = _pending(settings.kafka, Topics(status.source).raw, offset)
+    first, messages = _pending(settings.kafka, raw, offset)
     place = None
     if first is not None:
         place = _place(RawKey, first)

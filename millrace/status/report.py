@@ -24,6 +24,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
     server = status.server
     return {
         "source": status.source,
+        "reads": status.origin,
         "server": None
         if server is None
         else {
@@ -56,7 +57,8 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
 
 def as_lines(status: SourceStatus) -> Iterator[str]:
     """Give a paragraph: places, lags, and what is quarantined."""
-    yield click.style(status.source, bold=True)
+    other = f", from {status.origin}.raw" if status.origin != status.source else ""
+    yield click.style(status.source, bold=True) + other
     server = status.server
     if server is not None and server.error:
         yield f"  {'server':<10} {click.style(printable(server.error), fg='red')}"

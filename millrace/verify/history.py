@@ -147,19 +147,19 @@ def _number(file: str) -> int:
     return log_number(file)[1]
 
 
-def read_catalog(kafka: KafkaSettings, source: str) -> Catalog:
+def read_catalog(kafka: KafkaSettings, topics: Topics) -> Catalog:
     """Read the definitions that the server's catalogue gave."""
     catalog = Catalog(kept=None)
-    for message in read_topic(kafka, Topics(source).catalog):
+    for message in read_topic(kafka, topics.catalog):
         if (value := message.value()) is not None:
             catalog.add(CatalogEntry.from_bytes(value))
     return catalog
 
 
-def read_schema_history(kafka: KafkaSettings, source: str) -> Catalog:
+def read_schema_history(kafka: KafkaSettings, topics: Topics) -> Catalog:
     """Read the whole schema history: the catalogue, and what statements made of it."""
-    catalog = read_catalog(kafka, source)
-    for message in read_topic(kafka, Topics(source).schemas):
+    catalog = read_catalog(kafka, topics)
+    for message in read_topic(kafka, topics.schemas):
         if (value := message.value()) is not None:
             catalog.restore(SchemaVersion.from_bytes(value))
     return catalog
@@ -176,16 +176,16 @@ class History:
     def read(
         cls,
         kafka: KafkaSettings,
-        source: str,
+        topics: Topics,
         value_of: Callable[[Message], Mapping[str, Any] | None],
         server: Server,
         *,
         until: SourcePosition | None = None,
     ) -> Self:
         """Read the statements before ``until``; ``value_of`` reads a record."""
-        catalog = read_schema_history(kafka, source)
+        catalog = read_schema_history(kafka, topics)
         statements = []
-        for message in read_topic(kafka, Topics(source).ddl):
+        for message in read_topic(kafka, topics.ddl):
             record = value_of(message)
             if record is None or record["kind"] != "DDL":
                 continue

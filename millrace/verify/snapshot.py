@@ -68,16 +68,19 @@ class _Services:
     """Where the services of a source stand."""
 
     kafka: KafkaSettings
-    source: str
+    topics: Topics
 
     def state(self, service: str) -> bytes | None:
-        stored = read_state(self.kafka, self.source, service)
+        source = self.topics.origin if service == "reader" else self.topics.source
+        stored = read_state(self.kafka, source, service)
         return None if stored is None else stored.value
 
     def reader(self) -> SourcePosition:
         value = self.state("reader")
         if value is None:
-            raise UserError(f"the reader of {self.source} has no state: has it ever run?", ExitCode.SETTINGS)
+            raise UserError(
+                f"the reader of {self.topics.origin} has no state: has it ever run?", ExitCode.SETTINGS
+            )
         state = ReaderState.from_bytes(value)
         return SourcePosition(state.epoch, state.log_file, state.position)
 
@@ -89,7 +92,7 @@ class _Services:
 
 def wait_until_mapped(
     kafka: KafkaSettings,
-    source: str,
+    topics: Topics,
     file: str,
     position: int,
     *,
@@ -100,7 +103,7 @@ def wait_until_mapped(
 
     Raises :class:`UserError` with the service that does not get there within ``timeout_s`` seconds.
     """
-    services, topics = _Services(kafka, source), Topics(source)
+    services = _Services(kafka, topics)
     deadline = time.monotonic() + timeout_s
 
     def wait(name: str, arrived: Callable[[], bool]) -> None:
@@ -111,8 +114,8 @@ def wait_until_mapped(
                 told = True
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"the {name} of {source} has not come to {file}:{position} within {timeout_s:g} s: is "
-                    "it running, and is this its server?",
+                    f"the {name} of {topics.origin if name == 'reader' else topics.source} has not come to "
+                    f"{file}:{position} within {timeout_s:g} s: is it running, and is this its server?",
                     ExitCode.DATA,
                 )
             time.sleep(_POLL_S)

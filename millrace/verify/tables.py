@@ -200,7 +200,7 @@ def compare_tables(
     records = Records(registry)
     topic_of = topic_of or Topics(source).table
     if history is None:
-        history = History.read(kafka, source, records.value_of, Server.parse(connection.version))
+        history = History.read(kafka, Topics(source), records.value_of, Server.parse(connection.version))
     there = source_topics(admin_client(kafka), source)
     for table in tables:
         progress(table)

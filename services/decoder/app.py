@@ -13,17 +13,20 @@ from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
-from millrace.kafka.input import InputReader, reread
+from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.topics import TopicInfo
+from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
 
 __all__ = ["ADVICE", "begin", "main", "make_stage", "serializers"]
+
+_LOG = get_logger(__name__)
 
 ADVICE: Final = (
     "raise its retention.ms; set MILLRACE_SKIP_GAP=true to resume at the first record that is left"
@@ -38,7 +41,7 @@ def main() -> int:
 def run(service: Service[DecoderSettings]) -> None:
     """Decode until ``service.stop`` is set."""
     settings = service.settings
-    topics = Topics(settings.source)
+    topics = settings.names
     group = f"millrace-decoder-{settings.source}"
     admin = connect(settings.kafka, service.stop)
     wait_while_paused(settings, admin, service.health, service.stop)
@@ -47,6 +50,7 @@ def run(service: Service[DecoderSettings]) -> None:
             settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
         ) as registry,
         InputReader(settings.kafka, topics.raw, group) as reader,
+        Rereader(settings.kafka, topics.raw, group) as again,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
     ):
         # Before anybody is fenced: the registry must answer.
@@ -62,7 +66,7 @@ def run(service: Service[DecoderSettings]) -> None:
         state = begin(reader, started.state, skip_gap=settings.skip_gap)
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:
-            for record in reread(settings.kafka, topics.raw, group, start, stop, tick=committer.tick):
+            for record in again.records(start, stop, committer.tick):
                 yield record.value or b""
 
         stage = make_stage(topics, started.infos, written_by, state, read_again)
@@ -110,6 +114,10 @@ def begin(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) ->
     """Give the state with which to begin: what was deleted unread is left out where that is allowed."""
     first = reader.first_offset()
     if state is None:
+        if first > 0:
+            _LOG.warning(
+                "what the raw topic has lost is missing in the topics that are made of it", first_offset=first
+            )
         return DecoderState(first)
     if skip_gap and first > state.place_to_read:
         return replace(

@@ -42,7 +42,7 @@ def rebuild(
     Raises :class:`TopicChangedError` where the raw topic does not hold what that record was made of.
     """
     del say
-    kafka, topics = settings.kafka, Topics(settings.source)
+    kafka, topics = settings.kafka, settings.names
     raw = range(oldest_offset(kafka, topics.raw), newest_offset(kafka, topics.raw))
     last = _key_of(last_whole(kafka, topics.events))
     dead = _key_of(last_whole(kafka, topics.deadletter, _is_ours))
@@ -152,7 +152,8 @@ class _Rebuild:
 
 def _stage(settings: DecoderSettings, registry: SchemaStore, topics: Topics, start: int) -> DecoderStage:
     """Make a stage that begins at an offset, and yields wherever it can."""
-    infos = ensure_topics(connect(settings.kafka), settings.topics, topics.of_service("decoder").kinds)
+    ours = topics.of_service("decoder")
+    infos = ensure_topics(connect(settings.kafka), settings.topics, ours.kinds, captured=ours.captured)
     form = Format(
         topics,
         EventSerializer(registry, topics.events),

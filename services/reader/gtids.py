@@ -9,7 +9,7 @@ from millrace.binlog.events.mariadb import MariadbGtidListEvent
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from services.reader.progress import Gtid
 
-__all__ = ["GtidProgress", "encode_gtids", "gtid_text"]
+__all__ = ["GtidProgress", "gtid_text"]
 
 
 class GtidProgress:
@@ -80,11 +80,6 @@ def _no_set(text: str) -> InvalidValueError:
     return InvalidValueError(
         f"{text!r} is no GTID set: expected uuid:first-last,… (MySQL) or domain-server-number,… (MariaDB)"
     )
-
-
-def encode_gtids(text: str) -> bytes:
-    """Return a GTID set of MySQL, given as text, in its binary form; raises InvalidValueError."""
-    return GtidSet.parse(text).encode()
 
 
 def gtid_text(gtid: Gtid) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.gtid_set import GtidSet
 from millrace.contract import Topics
 from millrace.mysql.catalog import CatalogReading, read_catalog, read_tables
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
@@ -34,7 +35,7 @@ from millrace.mysql.status import LogFile, binary_logs, first_with_gtids, log_st
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
-from services.reader.gtids import GtidProgress, encode_gtids
+from services.reader.gtids import GtidProgress
 from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
 from services.reader.log_identity import LogMismatch, log_mismatch
 from services.reader.log_scan import creation_time, gtids_before_position, start_position_at
@@ -493,7 +494,7 @@ class LiveSource:
             connection,
             self._replica,
             gtids,
-            b"" if mariadb else encode_gtids(gtids),
+            b"" if mariadb else GtidSet.parse(gtids).encode(),
             heartbeat_s=self._settings.mysql.heartbeat_s,
             semi_sync=self._settings.semi_sync,
         )

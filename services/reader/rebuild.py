@@ -26,7 +26,12 @@ from services.reader.stage import RawStage
 
 __all__ = ["Settings", "rebuild"]
 
-Settings = ServiceSettings
+
+class Settings(ServiceSettings):
+    """Where the topics of a reader are."""
+
+    captures = True
+
 
 _RECORD_LIMIT = 1024 * 1024
 """Larger events are let go of in pieces of this size."""

@@ -33,6 +33,8 @@ def checked_start(value: str) -> str:
 class ReaderSettings(ServiceSettings):
     """What the reader needs to know: a server or files, and where to start the first time."""
 
+    captures = True
+
     topics: TopicsSettings = Field(default_factory=lambda: TopicsSettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     files: str = Field(

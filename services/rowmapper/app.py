@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
@@ -34,7 +34,7 @@ from millrace.contract import Topics
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
-from millrace.kafka.input import InputReader, reread
+from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
@@ -115,7 +115,7 @@ def run(service: Service[RowMapperSettings]) -> None:
     refused: dict[str, str] = {}
     admin = connect(service.settings.kafka, service.stop)
     wait_while_paused(service.settings, admin, service.health, service.stop)
-    own = Topics(service.settings.source).of_service("rowmapper").kinds
+    own = service.settings.names.of_service("rowmapper").kinds
     while True:
         try:
             _run(service, refused)
@@ -164,7 +164,7 @@ def assembled(
     the whole schema history, with ``completes`` the rows by which images are completed.
     """
     settings = service.settings
-    topics = Topics(settings.source)
+    topics = settings.names
     group = f"millrace-rowmapper-{settings.source}"
     admin = connect(settings.kafka, service.stop)
     with (
@@ -356,7 +356,7 @@ def serializers(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ports:
     """What the stage asks of Kafka and the registry; whatever takes its time calls ``tick``."""
 
@@ -380,7 +380,7 @@ class Ports:
     @property
     def topics(self) -> Topics:
         """Those of the source."""
-        return Topics(self.settings.source)
+        return self.settings.names
 
     def ensure_topics(self, ids: Mapping[str, str | None]) -> dict[str, TableTopicInfo | BinlogError]:
         """Create topics of tables unless they exist."""
@@ -421,8 +421,8 @@ class Ports:
         merged = SnapshotMerged("", 0)
         for record in self.read(self.topics.state):
             key, value = record.key, record.value
-            if key == MERGED_KEY and value:
-                merged = SnapshotMerged.from_bytes(value)
+            if key == MERGED_KEY:
+                merged = SnapshotMerged.from_bytes(value) if value else SnapshotMerged("", 0)
             elif key is not None and key.startswith(TABLE_TOPIC_PREFIX):
                 known.pop(key, None)
                 if value is not None:
@@ -481,7 +481,7 @@ class Ports:
         return SnapshotTopic(
             self.settings.kafka,
             self.admin,
-            self.settings.source,
+            self.topics,
             deserialize,
             self.leave,
             merged=merged,
@@ -519,9 +519,12 @@ class Ports:
     def records(self, start: int, stop: int) -> Iterator[Record]:
         """Read the records of events from one offset to before another a second time."""
         self.before_reading()
-        source = self.settings.source
-        group = f"millrace-rowmapper-{source}"
-        return reread(self.settings.kafka, self.topics.events, group, start, stop, tick=self.tick)
+        return self._again.records(start, stop, self.tick)
+
+    @cached_property
+    def _again(self) -> Rereader:
+        group = f"millrace-rowmapper-{self.settings.source}"
+        return self.leave.enter_context(Rereader(self.settings.kafka, self.topics.events, group))
 
 
 def _without_schemas(topic: TableTopic) -> TableTopic:

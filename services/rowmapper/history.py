@@ -15,7 +15,7 @@ from millrace.avro.registry import SchemaStore
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
-from millrace.contract import SourcePosition, Topics
+from millrace.contract import SourcePosition
 from millrace.ddl import State, Unknown
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
@@ -56,13 +56,13 @@ def corrections(
 
     ``given`` are definitions that hold before the first event.
     """
-    topics = Topics(settings.source)
+    topics = settings.names
     stored: dict[bytes, bytes] = {}
     for message in read_topic(settings.kafka, topics.schemas):
         key, value = message.key(), message.value()
         if isinstance(key, bytes) and isinstance(value, bytes):
             stored[key] = value
-    catalog = read_catalog(settings.kafka, settings.source)
+    catalog = read_catalog(settings.kafka, topics)
     work = _Rebuild(
         settings, registry, catalog, {key: _version(value) for key, value in stored.items()}, given or {}
     )
@@ -87,10 +87,10 @@ def write(
     versions: Sequence[SchemaVersion],
 ) -> None:
     """Write versions, and the state that knows of the last of them, in one Kafka transaction."""
-    topic, now_ms, output = Topics(settings.source).schemas, time.time_ns() // 1_000_000, Output()
+    topic, now_ms, output = settings.names.schemas, time.time_ns() // 1_000_000, Output()
     for version in versions:
         output.add(topic, version.key, version.to_bytes(), now_ms)
-    guard = ContinuityGuard(settings.kafka, connect(settings.kafka), settings.source, "rowmapper")
+    guard = ContinuityGuard(settings.kafka, connect(settings.kafka), settings.names, "rowmapper")
     guard.begin(state.continuity)
     guard.note(None, {topic: output.groups[topic, 0][-1]})
     producer.send(output)
@@ -133,7 +133,7 @@ class _Rebuild:
 
     def run(self, stop: int, say: Callable[[str], None]) -> Iterator[SchemaVersion]:
         """Give the versions to which statements lead."""
-        kafka, topic = self._settings.kafka, Topics(self._settings.source).events
+        kafka, topic = self._settings.kafka, self._settings.names.events
 
         def reread(start: int, end: int) -> Generator[bytes, None, None]:
             for record in records_between(kafka, topic, start, end):

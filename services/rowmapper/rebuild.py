@@ -11,6 +11,7 @@ A table that is quarantined on the way is released where its topic shows that it
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -85,9 +86,10 @@ class _Rebuild:
         self._json = json_format(settings.rows.format, registry.schema)
         self._producer = producer
         self._say = say
-        self._topics = Topics(settings.source)
+        self._topics = settings.names
         self._admin = connect(settings.kafka)
-        self._infos = ensure_topics(self._admin, settings.topics, self._topics.of_service("rowmapper").kinds)
+        ours = self._topics.of_service("rowmapper")
+        self._infos = ensure_topics(self._admin, settings.topics, ours.kinds, captured=ours.captured)
         start, end = (find(settings.kafka, self._topics.events) for find in (oldest_offset, newest_offset))
         self._events = range(start, end)
         self._tails = self._find_tails()
@@ -212,9 +214,16 @@ class _Rebuild:
 
     def _mapped(self) -> Iterator[tuple[RowMapperStage, Output]]:
         """Map all events; give the stage and its output wherever a Kafka transaction could end."""
-        with ThreadPoolExecutor(1, "registry") as pool:
+        with ThreadPoolExecutor(1, "registry") as pool, ExitStack() as leave:
             ports = Ports(
-                self._service, self._admin, self._registry, pool, self._producer, self._infos, lambda: None
+                self._service,
+                self._admin,
+                self._registry,
+                pool,
+                self._producer,
+                self._infos,
+                lambda: None,
+                leave=leave,
             )
             deserialize_event = EventDeserializer(self._registry)
             stage, publisher = make_stage(

@@ -29,7 +29,7 @@ from millrace.avro.service_state import (
 )
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
-from millrace.contract import HEADER_REDRIVEN, Topics
+from millrace.contract import HEADER_REDRIVEN
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.exactly_once import Committer
 from millrace.kafka.refusals import TopicsRefusedError
@@ -82,14 +82,14 @@ def redrive(
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     stored = read_state(settings.kafka, settings.source, "rowmapper")
     value = None if stored is None else stored.value
-    state = stored_state(RowMapperState, value, Topics(settings.source).state)
+    state = stored_state(RowMapperState, value, settings.names.state)
     chosen = _chosen(settings.source, () if state is None else state.quarantined, names)
     if stored is None or not chosen:
         return []
     say(f"taking over from the row mapper, {stored.owner}: if it still runs, it ends with code 6")
     outcomes: dict[str, Redriven] = {}
     refused: dict[str, str] = {}
-    own = Topics(settings.source).of_service("rowmapper").kinds
+    own = settings.names.of_service("rowmapper").kinds
     with suppress(StopRequestedError):
         while True:
             try:
@@ -180,7 +180,7 @@ def _dead_letters_of(
             committer.tick()
             yield letter
 
-    return waiting_dead_letters(watched(), entry, parts.deserialize, Topics(settings.source).deadletter)
+    return waiting_dead_letters(watched(), entry, parts.deserialize, settings.names.deadletter)
 
 
 def waiting_dead_letters(

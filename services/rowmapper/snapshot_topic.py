@@ -52,7 +52,7 @@ class SnapshotTopic:
         self,
         settings: KafkaSettings,
         admin: AdminClient,
-        source: str,
+        topics: Topics,
         deserialize: EventDeserializer,
         leave: ExitStack,
         *,
@@ -63,9 +63,8 @@ class SnapshotTopic:
         self._before_reading = before_reading
         self._settings = settings
         self._admin = admin
-        self._source = source
-        self._topics = Topics(source)
-        self._group = f"millrace-rowmapper-{source}"
+        self._topics = topics
+        self._group = f"millrace-rowmapper-{topics.source}"
         self._deserialize = deserialize
         self._leave = leave
         self._reader: InputReader | None = None
@@ -131,10 +130,10 @@ class SnapshotTopic:
             return None
         self._quiet_at = now + _QUIET_EVERY_S
         self._before_reading()
-        settings, source, topics = self._settings, self._source, self._topics
-        reader = read_state(settings, source, "reader", undecided=False)
+        settings, topics = self._settings, self._topics
+        reader = read_state(settings, topics.origin, "reader", undecided=False)
         last = last_record(settings, topics.raw)
-        decoder = read_state(settings, source, "decoder", undecided=False)
+        decoder = read_state(settings, topics.source, "decoder", undecided=False)
         if reader is None or not reader.value or decoder is None or not decoder.value:
             return None
         if last is not None and DecoderState.from_bytes(decoder.value).place_to_read <= last.offset:

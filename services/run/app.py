@@ -22,7 +22,7 @@ from millrace.contract import RUN, SERVICES, Topics
 from millrace.kafka.chain import Link, joined
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, announce, begin, committed_state
-from millrace.kafka.input import InputReader, reread
+from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
@@ -267,7 +267,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
 
     def read_again(start: int, end: int) -> Generator[bytes, None, None]:
         make_visible()
-        for record in reread(settings.kafka, topics.raw, groups["decoder"], start, end, tick=tick):
+        for record in again.records(start, end, tick):
             yield record.value or b""
 
     def make_visible() -> None:
@@ -279,6 +279,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
 
     with (
         InputReader(settings.kafka, topics.raw, groups["decoder"]) as raw,
+        Rereader(settings.kafka, topics.raw, groups["decoder"]) as again,
         InputReader(settings.kafka, topics.events, groups["rowmapper"]) as events,
         ThreadPoolExecutor(rowmapper_app.REGISTERING, "registry") as pool,
         ExitStack() as registered,

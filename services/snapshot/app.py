@@ -291,7 +291,7 @@ class _Readers:
         def check(within: Within, place: LogPosition) -> None:
             wait_until_mapped(
                 settings.kafka,
-                settings.source,
+                topics,
                 place.log_file,
                 place.position,
                 timeout_s=_MAPPED_S,

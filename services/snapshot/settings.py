@@ -72,6 +72,8 @@ class SnapshotRowsSettings(SettingsGroup):
 class SnapshotSettings(ServiceSettings):
     """What the snapshot needs to know."""
 
+    captures = True
+
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))

@@ -30,7 +30,7 @@ from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
-from spark_jobs.common.kafka import cut_events, read_records
+from spark_jobs.common.kafka import read_records
 from spark_jobs.common.lines import Line, read_lines, rows_of
 
 if TYPE_CHECKING:
@@ -39,10 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENT_SCHEMA",
+    "OPERATIONS",
     "TABLE_MAP_POST_HEADER",
     "arrow_schema",
     "decode_events",
+    "event_deserializer",
+    "gtids_of",
     "read_events",
+    "read_record",
+    "type_name",
     "valid_text",
 ]
 
@@ -67,11 +72,13 @@ nothing but its source and :data:`spark_jobs.common.faults.FAULT_COLUMNS`, which
 """
 
 _TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
-_OPERATIONS: Final = {
+OPERATIONS: Final = {
     RowsOperation.WRITE: "insert",
     RowsOperation.UPDATE: "update",
     RowsOperation.DELETE: "delete",
 }
+"""What rows events do, in the words of row topics."""
+
 _READ_WHOLE: Final = CONTENT_TYPES | {
     EventType.TABLE_MAP_EVENT,
     EventType.FORMAT_DESCRIPTION_EVENT,
@@ -105,13 +112,9 @@ class _KnownSchemas:
 
 
 def read_events(spark: SparkSession, job: "Job") -> DataFrame:
-    """Return the events of all sources of a job as :data:`EVENT_SCHEMA`; note what the bounds cut off."""
+    """Return the events of all sources of a job as :data:`EVENT_SCHEMA`."""
     frames = []
     for one in job.inputs:
-        if one.part.bounded and (cut := cut_events(spark, job.kafka, one.part)):
-            job.notes.append(
-                f"{one.part.topic}: the bounds cut {cut} events of several records; they are left out."
-            )
         records = read_records(spark, job.kafka, one.part)
         frames.append(decode_events(records, one.source, one.part.topic, one.schemas))
     return reduce(DataFrame.union, frames)
@@ -123,11 +126,11 @@ def decode_events(
     """Decode records of an events topic, ``schemas`` by the ids with which they begin."""
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        read = EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
+        read = event_deserializer(topic, schemas)
         layout = arrow_schema(EVENT_SCHEMA)
 
         def line(_partition: int, offset: int, *record: Any) -> Line:
-            return source, offset, *_event(read, *record), *_NO_FAULT
+            return source, offset, *_fields(*read_record(read, *record)), *_NO_FAULT
 
         def faulty(partition: int, offset: int, *record: Any) -> Line:
             key, value, fault, reason = record
@@ -142,18 +145,27 @@ def decode_events(
 _OF_RECORDS: Final = ("partition", "offset", "key", "value", "fault")
 
 
-def _event(read: EventDeserializer, key: bytes | None, value: bytes | None, fault: str | None) -> Line:
-    """Return an event's columns from ``raw_key`` on; raises where the record is none."""
+def event_deserializer(topic: str, schemas: Mapping[int, dict[str, Any]]) -> EventDeserializer:
+    """Give what reads the records of an events topic where there is no registry: in an executor."""
+    return EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
+
+
+def read_record(
+    read: EventDeserializer, key: bytes | None, value: bytes | None, fault: str | None = None
+) -> tuple[str, EventRecord]:
+    """Return the key of the raw event and the record; raises where it is none, or has a fault."""
     if fault is not None or key is None or value is None:
         raise RecordError("it has no key" if key is None else "it has no value")
-    return _fields(key, read(value))
+    record = read(value)
+    raw_key = key[: key.rindex(b":")].decode()
+    record.event  # noqa: B018 - also where nothing of it is wanted: it may be damaged
+    return raw_key, record
 
 
-def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
+def _fields(raw_key: str, record: EventRecord) -> tuple[Any, ...]:
     """Return an event's columns from ``raw_key`` on."""
     header = record.header
     type_code = header.type_code
-    raw_key = key[: key.rindex(b":")].decode()
     head = (
         raw_key,
         record.epoch,
@@ -162,7 +174,7 @@ def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
         record.sub_index,
         header.server_id,
         header.timestamp,
-        _TYPE_NAMES.get(type_code) or f"type {type_code}",
+        type_name(type_code),
         header.event_size,
         valid_text(record.transaction),
         record.ordinal,
@@ -170,8 +182,12 @@ def _fields(key: bytes, record: EventRecord) -> tuple[Any, ...]:
         valid_text(record.database),
         valid_text(record.table),
     )
-    event = record.event  # also where nothing of it is wanted: it may be damaged
-    return head + (_own_fields(event) if type_code in _READ_WHOLE else _NOTHING)
+    return head + (_own_fields(record.event) if type_code in _READ_WHOLE else _NOTHING)
+
+
+def type_name(type_code: int) -> str:
+    """Name a type of events, also one that is not known."""
+    return _TYPE_NAMES.get(type_code) or f"type {type_code}"
 
 
 def _own_fields(event: Event) -> tuple[Any, ...]:
@@ -179,7 +195,7 @@ def _own_fields(event: Event) -> tuple[Any, ...]:
     match event:
         case RowsEvent():
             bits = event.columns_before_image or None, event.columns_after_image or None
-            return (_OPERATIONS[event.operation], *_NO_HEAD, event.table_id, None, *bits, event.rows)
+            return (OPERATIONS[event.operation], *_NO_HEAD, event.table_id, None, *bits, event.rows)
         case TableMapEvent():
             definition = event.encode_fields(TABLE_MAP_POST_HEADER)
             return (None, *_NO_HEAD, event.table_id, definition, None, None, None)
@@ -190,7 +206,7 @@ def _own_fields(event: Event) -> tuple[Any, ...]:
         case FormatDescriptionEvent():
             return (*_NOTHING[:5], valid_text(event.version), None, *_NO_ROWS)
         case PreviousGtidsLogEvent() | MariadbGtidListEvent():
-            return (*_NOTHING[:6], _gtids(event), *_NO_ROWS)
+            return (*_NOTHING[:6], gtids_of(event), *_NO_ROWS)
         case _:
             thread_id = event.thread_id if isinstance(event, StatementEvent) else None
             return (*_NOTHING[:3], statement_digest(event), thread_id, None, None, *_NO_ROWS)
@@ -203,7 +219,7 @@ _NO_FAULT: Final = (None,) * 5
 _NO_EVENT: Final = (None,) * (len(EVENT_SCHEMA.split(", ")) - len(("source", "offset")) - len(_NO_FAULT))
 
 
-def _gtids(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:
+def gtids_of(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:
     """Write the transactions that lie before a log: a set of MySQL, the last of each origin of MariaDB."""
     if isinstance(event, PreviousGtidsLogEvent):
         return str(GtidSet.from_event(event))

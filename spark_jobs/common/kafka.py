@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from spark_jobs.common.archive import Archive
 
 __all__ = [
+    "CHUNK",
+    "CHUNKS_APART",
+    "NO_CHUNK",
     "RAW_COLUMNS",
     "RECORD_SCHEMA",
     "Bound",
     "TopicSlice",
-    "cut_events",
     "headers_of",
     "kafka_options",
     "parse_bound",
@@ -59,10 +61,11 @@ Bound = int | datetime | None
 _AGO: Final = re.compile(r"([0-9]+)([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS_PER_PARTITION: Final = 25_000
-_CHUNK: Final = "^[0-9]{1,9}/[0-9]{1,9}$"
+CHUNK: Final = "^[0-9]{1,9}/[0-9]{1,9}$"
 """The header of a chunk: its number, from 0, and how many there are."""
 
-_BETWEEN: Final = 2
+NO_CHUNK: Final = f"its header {HEADER_CHUNK} tells no number of a chunk"
+CHUNKS_APART: Final = 2
 """Offsets from one chunk to the next, at the most: the end of a transaction of Kafka may lie between."""
 _SMALLEST_LONG: Final = 1 << 31
 """Smaller numbers reach Java as Integer, where Kafka wants a Long; as a time it is January 1970."""
@@ -254,21 +257,14 @@ def _kafka_error(error: Py4JJavaError, options: Mapping[str, str]) -> UserError:
 def read_records(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> DataFrame:
     """Return the events in a slice as :data:`RECORD_SCHEMA`, chunked ones joined, markers left out.
 
-    A chunked event that an end of the slice cuts is left out; :func:`cut_events` counts those. One that lacks
-    chunks elsewhere has a ``fault``.
+    A chunked event that an end of the slice cuts is left out. One that lacks chunks elsewhere has a
+    ``fault``.
     """
     records = _scan(spark, options, part)
-    single = sf.col("chunk").isNull() | ~sf.col("chunk").rlike(_CHUNK)
-    fault = sf.when(
-        sf.col("chunk").isNotNull(), sf.lit(f"its header {HEADER_CHUNK} tells no number of a chunk")
-    )
+    single = sf.col("chunk").isNull() | ~sf.col("chunk").rlike(CHUNK)
+    fault = sf.when(sf.col("chunk").isNotNull(), sf.lit(NO_CHUNK))
     alone = records.where(single & sf.col("marker").isNull()).withColumn("fault", fault)
     return alone.drop("chunk", "marker").union(_joined(_chunks(records, part).where("not cut")))
-
-
-def cut_events(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> int:
-    """Return how many chunked events are cut by the ends of a slice."""
-    return _chunks(_scan(spark, options, part), part).where("cut").count()
 
 
 def scan(
@@ -339,7 +335,7 @@ def _chunks(records: DataFrame, part: TopicSlice) -> DataFrame:
 
     ``cut`` tells that those before or after them lie outside the slice, ``fault`` that they lie nowhere.
     """
-    numbered = records.where(sf.col("chunk").rlike(_CHUNK)).select(
+    numbered = records.where(sf.col("chunk").rlike(CHUNK)).select(
         "partition", "offset", "time", "key", "value",
         sf.split_part("chunk", sf.lit("/"), sf.lit(1)).cast("int").alias("i"),
         sf.split_part("chunk", sf.lit("/"), sf.lit(2)).cast("int").alias("wanted"),
@@ -362,9 +358,9 @@ def _chunks(records: DataFrame, part: TopicSlice) -> DataFrame:
     )
     row = (sf.col("number") == sf.col("pieces")) & (sf.col("last") - sf.col("first") + 1 == sf.col("pieces"))
     whole = row & (sf.col("first") == 0) & (sf.col("pieces") == sf.col("wanted"))
-    before = (sf.col("first") > 0) & (sf.col("offset") - _BETWEEN * sf.col("first") < start)
+    before = (sf.col("first") > 0) & (sf.col("offset") - CHUNKS_APART * sf.col("first") < start)
     missing = sf.col("wanted") - 1 - sf.col("last")
-    after = (missing > 0) & (sf.col("last_offset") + _BETWEEN * missing >= end)
+    after = (missing > 0) & (sf.col("last_offset") + CHUNKS_APART * missing >= end)
     cut = row & ((before & (missing >= 0)) | (after & ((sf.col("first") == 0) | before)))
     twice = sf.when(sf.col("number") > sf.col("pieces"), ", some of them twice").otherwise("")
     fault = sf.format_string("%d of the %d chunks of this event are there%s", "pieces", "wanted", twice)

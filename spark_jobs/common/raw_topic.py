@@ -21,6 +21,7 @@ from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.kafka.input import InputReader, committed_batches
+from millrace.runtime.imports import spare_garbage_collection
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, records_of_columns
@@ -41,7 +42,9 @@ __all__ = [
     "find_pieces",
     "first_place",
     "over_pieces",
+    "prepare_worker",
     "read_piece",
+    "read_spans",
     "whole_stretch",
 ]
 
@@ -119,6 +122,24 @@ def read_piece(carried: CarriedSettings, topic: str, piece: Piece) -> Iterator[l
             yield records_of_columns(offsets, offsets, keys, values, headers)
 
 
+def read_spans(
+    settings: KafkaSettings, topic: str, spans: Iterable[tuple[int, int]]
+) -> Iterator[Iterator[Record]]:
+    """Give the committed records of spans, each from an offset to before another and read before the next."""
+
+    def records(start: int, end: int) -> Iterator[Record]:
+        reader.jump(start)
+        for batch in reader.batches(_BATCH):
+            for record in batch:
+                if record.offset >= end:
+                    return
+                yield record
+
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        for span in spans:
+            yield records(*span)
+
+
 def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bool) -> list[Piece]:
     """Cut what a job reads of a source into about ``number`` pieces, by default by size.
 
@@ -149,7 +170,7 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
     order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")  # what the services would log is in the dead letters
+        prepare_worker()
         for batch in batches:
             for place in batch.column("id").to_pylist():
                 number = order[place]
@@ -160,6 +181,15 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
                 yield _told(number, taker)
 
     return take
+
+
+def prepare_worker() -> None:
+    """Let a process of Python of an executor decode records, in batches.
+
+    What the services would log is in the dead letters.
+    """
+    configure_logging("CRITICAL")
+    spare_garbage_collection()
 
 
 def _prepared(kafka: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
@@ -174,7 +204,7 @@ def _archived_pieces(pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
     """Make what executors do with the records of a Spark partition: those of one piece or of several."""
 
     def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure_logging("CRITICAL")
+        prepare_worker()
         number, taker = -1, None
         for batch in batches:
             if not batch.num_rows:

@@ -1,4 +1,4 @@
-"""Rows of rows events, read in the executors: counted, compared, followed by key.
+"""Rows of rows events, read in the executors: compared, followed by key.
 
 A rows event can be read with the table map that came before it. Rows are read by the types in that map alone:
 names, signs and character sets change no length, and values that are equal without them are equal with them.
@@ -18,25 +18,20 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.row_images import Row, RowImages, Values
 from millrace.binlog.types import EventType
-from spark_jobs.common.content import DIGESTS, digest
+from spark_jobs.common.content import digest
 from spark_jobs.common.events import TABLE_MAP_POST_HEADER, arrow_schema
 from spark_jobs.common.transactions import INSTANCE
 
 __all__ = [
-    "CONTENT_SCHEMA",
     "TableRows",
-    "contents",
     "contradictions",
-    "count_rows",
     "row_states",
     "with_table_maps",
 ]
 
 _PARTIAL: Final = EventType.PARTIAL_UPDATE_ROWS_EVENT.name
 _ROW_PARTS: Final = ["definition", "before_bits", "after_bits", "type", "images"]
-_ROW_COLUMNS: Final = ("definition", "before_bits", "after_bits", "images", "table_id")
 _INSTANCE_SCHEMA: Final = "source string, epoch int, transaction string, lap bigint"
-CONTENT_SCHEMA: Final = f"{_INSTANCE_SCHEMA}, changes bigint, digest bigint"
 _STATE_SCHEMA: Final = (
     f"{_INSTANCE_SCHEMA}, database string, table string, offset bigint, sub_index bigint, nth bigint, "
     "key bigint, old bigint, new bigint, shown string"
@@ -84,16 +79,6 @@ class TableRows:
         types = full.column_types, full.column_metadata, full.null_bits
         return columns_of(TableMapEvent(full.table_id, full.flags, full.database, full.table, *types))
 
-    def count(self, definition: bytes | None, *event: Any) -> int | None:
-        """Return the number of rows in an event; None where it cannot be told."""
-        if definition is None:
-            return None
-        before, after, type_, images = event
-        try:
-            return self.images(definition, before, after, type_).count(images)
-        except BinlogError:
-            return None
-
     def rows(self, definition: bytes, *event: Any) -> Sequence[Any]:
         """Return the rows of an event; where they cannot be read, their bytes as if they were one row."""
         before, after, type_, images = event
@@ -114,53 +99,6 @@ class TableRows:
             return ()
         with_prefix = tuple(ordinal for ordinal, _ in metadata.primary_key_with_prefix or ())
         return metadata.simple_primary_key or with_prefix
-
-
-def count_rows(events: DataFrame) -> DataFrame:
-    """Add the number of ``rows`` of each rows event, null if it cannot be told; drop the rows themselves."""
-    kept = [name for name in events.columns if name not in _ROW_COLUMNS]
-    others = events.where(sf.col("operation").isNull()).select(
-        *kept, sf.lit(None).cast("bigint").alias("rows")
-    )
-    rows = with_table_maps(events).select(*kept, *(name for name in _ROW_PARTS if name not in kept))
-    return others.union(rows.mapInArrow(_count_batches, others.schema))
-
-
-def _count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    tables = TableRows()
-    for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in _ROW_PARTS]
-        counts = [tables.count(*event) for event in zip(*columns, strict=True)]
-        kept = batch.drop_columns([name for name in _ROW_PARTS if name != "type"])
-        yield kept.append_column("rows", pa.array(counts, pa.int64()))
-
-
-def contents(events: DataFrame) -> DataFrame:
-    """Return what the events of transactions do: per event that does something ``changes`` and ``digest``.
-
-    The digest of a rows event is the sum of those of its rows, below :data:`DIGESTS`. Rows whose table map
-    lies before the input are left out.
-    """
-    inside = events.where("lap is not null")
-    statements = inside.where("digest is not null").select(*INSTANCE, sf.lit(1).cast("bigint"), "digest")
-    rows = with_table_maps(inside).select(*INSTANCE, "database", "table", "operation", *_ROW_PARTS)
-    return rows.where("definition is not null").mapInArrow(_digest_batches, CONTENT_SCHEMA).union(statements)
-
-
-def _digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    tables = TableRows()
-    layout = arrow_schema(CONTENT_SCHEMA)
-    for batch in batches:
-        names = batch.column("database"), batch.column("table"), batch.column("operation")
-        what = zip(*(column.to_pylist() for column in names), strict=True)
-        parts = zip(*(batch.column(name).to_pylist() for name in _ROW_PARTS), strict=True)
-        changes, digests = [], []
-        for table, event in zip(what, parts, strict=True):
-            rows = tables.rows(*event)
-            changes.append(len(rows))
-            digests.append(sum(digest(table, row) for row in rows) % DIGESTS)
-        instance = [batch.column(name) for name in INSTANCE]
-        yield pa.RecordBatch.from_arrays([*instance, pa.array(changes), pa.array(digests)], schema=layout)
 
 
 def contradictions(events: DataFrame, repeated: DataFrame) -> DataFrame:

@@ -374,7 +374,7 @@ class Log:
     @classmethod
     def read(cls, job: Job, one: Input, until: SourcePosition) -> "Log":
         """Read the catalogue, the DDL statements and where the row mapper stands."""
-        topics, settings = Topics(one.source), job.settings
+        topics, settings = Topics(one.source, job.settings.input_source), job.settings
         assert isinstance(settings, TableJobSettings)
         if settings.rows.format != "avro":
             problem = (

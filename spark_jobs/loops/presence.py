@@ -31,10 +31,9 @@ from pyspark.sql import functions as sf
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.types import EventType
-from spark_jobs.common.content import DIGESTS
-from spark_jobs.common.transactions import INSTANCE, is_gtid
 
 __all__ = [
+    "HEADS",
     "NEVER",
     "OWN",
     "RESTORED",
@@ -56,7 +55,7 @@ __all__ = [
 
 SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored", "shared id"
 
-_HEADS: Final = [
+HEADS: Final = tuple(
     event_type.name
     for event_type in (
         EventType.START_EVENT_V3,
@@ -67,7 +66,7 @@ _HEADS: Final = [
         EventType.ROTATE_EVENT,
         EventType.STOP_EVENT,
     )
-]
+)
 """Events that a server writes about its own log, with its own id."""
 _LOGS: Final = 1000
 _GTID: Final = "gtid"
@@ -118,11 +117,10 @@ _CLAIM_SCHEMA: Final = (
 _EVERYWHERE: Final = -1, (1 << 63) - 1
 
 
-def find_streams(events: DataFrame, occurrences: DataFrame, sources: Sequence[str]) -> list[Stream]:
+def find_streams(heads: DataFrame, occurrences: DataFrame, sources: Sequence[str]) -> list[Stream]:
     """Return what each stream is, in the order of ``sources``; their numbers count from 0."""
     stream = ["source", "epoch"]
-    heads = events.where(sf.col("type").isin(_HEADS) & sf.col("transaction").isNull())
-    described = sf.col("type").isin(_HEADS[:2])
+    described = sf.col("type").isin(*HEADS[:2])
     log = sf.when(described, sf.xxhash64("log_file", "timestamp", "position"))
     written = heads.groupBy(*stream, "server_id").agg(
         sf.min("offset").alias("since"),
@@ -180,23 +178,17 @@ def stream_frame(spark: SparkSession, streams: Sequence[Stream]) -> DataFrame:
     return spark.createDataFrame(rows, "source string, epoch int, stream int")
 
 
-def sign(occurrences: DataFrame, content: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Add ``signature``, ``by_gtid`` and ``stream``; leave out what has neither GTID nor content.
+def sign(occurrences: DataFrame, numbers: DataFrame) -> DataFrame:
+    """Add ``signature`` and ``stream``; leave out what has neither GTID nor content.
 
-    ``content`` has the columns of an occurrence, ``changes`` (how many) and ``digest`` (a sum of hashes, so
-    that it does not matter how rows are spread over events). ``numbers`` is of :func:`stream_frame`.
+    ``numbers`` is of :func:`stream_frame`.
     """
-    summed = content.groupBy(*INSTANCE).agg(
-        sf.sum("changes").alias("changes"),
-        (sf.sum(sf.col("digest").cast("decimal(20,0)")) % sf.lit(DIGESTS)).alias("digest"),
-    )
     parts = ["server_id", "thread_id", "dated", "dated_to", "original_commit_us", "changes", "digest"]
     digest = sf.sha2(
         sf.concat_ws("|", *(sf.coalesce(sf.col(name).cast("string"), sf.lit("")) for name in parts)), 256
     )
-    signed = occurrences.join(summed, list(INSTANCE), "left").withColumn("by_gtid", is_gtid())
     signature = sf.when(sf.col("by_gtid"), sf.col("transaction")).when(sf.col("digest").isNotNull(), digest)
-    named = signed.withColumn("signature", signature).where("signature is not null").drop("digest")
+    named = occurrences.withColumn("signature", signature).where("signature is not null").drop("digest")
     form = sf.when(sf.col("by_gtid"), _GTID).otherwise(sf.col("form"))
     return named.withColumn("form", form).join(sf.broadcast(numbers), ["source", "epoch"])
 

@@ -109,12 +109,6 @@ def endless_columns(self: MysqlServer, peer: Peer) -> None:
         peer.row("shop", "t", "1", "c", "int", "YES", None, None, "", None)
 
 
-def endless_heads(self: MysqlServer, peer: Peer, wait: bool) -> None:
-    """Send no event of any file, for ever."""
-    while True:
-        self.rotate(peer)
-
-
 def nonsense_as_gtids(self: MysqlServer, peer: Peer, sql: str) -> None:
     if "gtid_purged" in sql:
         peer.result(("value",), [("all\x1b[2Jof them",)])

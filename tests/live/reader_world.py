@@ -190,3 +190,10 @@ def assert_closed_files_equal(
 def assert_nothing_twice(records: list[RawRecord]) -> None:
     identities = [record.identity for record in records]
     assert len(set(identities)) == len(identities)
+
+
+def executed(server: MySQL | MariaDB) -> str:
+    """Give the GTIDs that a server has executed."""
+    if isinstance(server, MySQL):
+        return str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+    return str(server.query("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])

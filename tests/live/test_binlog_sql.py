@@ -152,9 +152,9 @@ def _records(files: list[Path]) -> Iterator[LogRecord]:
             yield from decoder.records(raw)
 
 
-def _text(files: list[Path], options: TextOptions) -> bytes:
+def _text(files: list[Path], options: Any, make: Any = TextOutput) -> bytes:
     stream = io.BytesIO()
-    output = TextOutput(stream, options)
+    output = make(stream, options)
     for record in _records(files):
         output.write(record)
     output.close()
@@ -162,12 +162,7 @@ def _text(files: list[Path], options: TextOptions) -> bytes:
 
 
 def _flashback(files: list[Path], options: FlashbackOptions | None = None) -> bytes:
-    stream = io.BytesIO()
-    output = FlashbackOutput(stream, options)
-    for record in _records(files):
-        output.write(record)
-    output.close()
-    return stream.getvalue()
+    return _text(files, options, FlashbackOutput)
 
 
 def _tables(server: DatabaseServer, database: str) -> dict[str, Any]:

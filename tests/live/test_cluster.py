@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pyspark
@@ -22,6 +21,7 @@ from tests.live.job_world import JobWorld
 from tests.live.reader_world import ReaderWorld, log_end
 from tests.service_process import wait_for
 from tests.shared import PROJECT, environment_with
+from tests.stages import without_times
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -104,14 +104,11 @@ def rows(folder: Path) -> dict[str, list[str]]:
     latest = (folder / "latest").resolve()
     for file in latest.rglob("*.parquet"):
         table = str(file.relative_to(latest).parent)
-        found.setdefault(table, []).extend(map(comparable, pq.ParquetFile(file).read().to_pylist()))
+        found.setdefault(table, []).extend(
+            json.dumps(without_times(row), sort_keys=True, default=str)
+            for row in pq.ParquetFile(file).read().to_pylist()
+        )
     return {table: sorted(each) for table, each in found.items()}
-
-
-def comparable(row: dict[str, Any]) -> str:
-    """Give a row as text."""
-    kept = {name: part for name, part in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
-    return json.dumps(kept, sort_keys=True, default=str)
 
 
 def test_a_worker_is_killed_while_it_decodes(

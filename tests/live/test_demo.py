@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from millrace.local.guard import descendants
+from tests.service_process import is_alive
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -27,13 +28,6 @@ def demo(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
             if process.poll() is None:
                 process.terminate()
             process.wait(120)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def number(text: str) -> int:

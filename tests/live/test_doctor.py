@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from millrace.avro.service_state import LogIdentity, ReaderState
+from millrace.contract import Topics
 from millrace.doctor import access_checks, examine, kafka_checks, log_checks, table_checks
 from millrace.doctor.finding import Level, Outcome, error
 from millrace.doctor.kafka_checks import Cluster
@@ -416,7 +417,7 @@ def test_a_server_that_leaves_things_out():
 
 def cluster_of(kafka: Kafka, source: str) -> Cluster:
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-    return Cluster(source, look_at_cluster(connect(settings), f"{source}."), TopicsSettings())
+    return Cluster(Topics(source), look_at_cluster(connect(settings), f"{source}."), TopicsSettings())
 
 
 def by_level(cluster: Cluster, check: Any) -> dict[Level, Outcome]:
@@ -487,7 +488,7 @@ def test_a_large_cluster_set_up_wrongly(kafka, source_name):
             topics={raw: wrong},
             operations=frozenset(),
         )
-        return Cluster(source_name, view, TopicsSettings())
+        return Cluster(Topics(source_name), view, TopicsSettings())
 
     short = altered({"transaction.max.timeout.ms": "10000"}, {})
     assert "no service can start" in by_level(short, kafka_checks.transactions)[Level.ERROR].text
@@ -511,9 +512,9 @@ def test_a_large_cluster_set_up_wrongly(kafka, source_name):
     reader = altered({}, {}, operations=frozenset({"READ", "DESCRIBE"}))
     assert by_level(reader, kafka_checks.rights)[Level.WARNING].items == (f"{raw} (WRITE)",)
     old = replace(seen.view, broker_configs={1: {"log.retention.ms": "1"}})
-    assert by_level(Cluster(source_name, old, TopicsSettings()), kafka_checks.kafka_version).keys() == {
-        Level.ERROR
-    }
+    assert by_level(
+        Cluster(Topics(source_name), old, TopicsSettings()), kafka_checks.kafka_version
+    ).keys() == {Level.ERROR}
 
 
 # -- the command ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.file import iter_events
+from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.state import StreamState
 from millrace.binlog.table import resolve_columns
 from millrace.local import MariaDB, MySQL
@@ -29,7 +30,6 @@ from millrace.mysql.identity import read_head, server_names
 from millrace.mysql.packets import DumpEnd
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.status import binary_logs, log_status
-from services.reader.gtids import encode_gtids
 
 from .reader_world import settle
 
@@ -117,7 +117,7 @@ def test_a_dump_by_gtid_leaves_out_what_we_have(database: Server, connection: My
     database.execute("FLUSH BINARY LOGS")
     write(database, "dump_gtid")
     mariadb = connection.flavour is Flavour.MARIADB
-    encoded = b"" if mariadb else encode_gtids(status.gtid_set)
+    encoded = b"" if mariadb else GtidSet.parse(status.gtid_set).encode()
     dump = Dump.after_gtids(connection, replica(), status.gtid_set, encoded, wait=False)
     found = read_to_the_end(dump, PositionTracker("", 4, skips=True, zero_allowed=mariadb))
     for path in database.binlog_files:
@@ -179,7 +179,7 @@ def test_gtids_that_the_server_does_not_know(database: Server, connection: Mysql
         gtids, encoded = "0-99-999999999", b""
     else:
         gtids = f"{connection.variable('server_uuid')}:1-999999999"
-        encoded = encode_gtids(gtids)
+        encoded = GtidSet.parse(gtids).encode()
     dump = Dump.after_gtids(connection, replica(), gtids, encoded)
     with pytest.raises(PositionRefusedError):
         [dump.read(1) for _ in range(60)]

@@ -562,7 +562,7 @@ def run_upper(
             else DecoderState.from_bytes(stored.value)
         )
         stage = stage_class(topics.events, state, stop_after)
-        guard = ContinuityGuard(settings, connect(settings), topics.source, "decoder")
+        guard = ContinuityGuard(settings, connect(settings), topics, "decoder")
         guard.check_records(state.continuity)
         guard.begin(state.continuity)
         reader.seek(stage.next_offset)

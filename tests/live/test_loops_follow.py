@@ -28,7 +28,7 @@ from spark_jobs.loop_detection import detect, tell
 from spark_jobs.loops.follow import follow
 from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
-from tests.unit.spark.members import Server, ring
+from tests.unit.spark.members import Server, ring, traffic
 
 __all__ = ["spark"]
 
@@ -64,11 +64,7 @@ class World:
         self.looks: list[Sequence[str]] = []
 
     def traffic(self, start: int, seconds: int) -> None:
-        for second in range(start, start + seconds):
-            for server in self.servers:
-                server.write(second, f"{server.name} {second}")
-            for server in self.servers:
-                server.pull()
+        traffic(self.servers, start, seconds)
 
     def publish(self) -> None:
         """Write what is new in the logs."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -11,7 +12,7 @@ from millrace import kernel
 from millrace.kafka import messages
 from millrace.kafka.client import consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
-from millrace.kafka.input import InputReader
+from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
@@ -113,6 +114,44 @@ def test_records_come_as_they_were_written(settings: KafkaSettings, source: str)
             assert read(reader, 2) == INPUT[2:4]
             reader.seek(1)
             assert read(reader, 3) == INPUT[1:4]
+
+
+def test_stretches_are_read_again(
+    settings: KafkaSettings, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one consumer, and by another where one stretch is read within another."""
+    made: list[InputReader] = []
+
+    def make(*args: Any, **options: Any) -> InputReader:
+        made.append(InputReader(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr("millrace.kafka.input.InputReader", make)
+    with TransactionalProducer(settings, source, "reader") as producer:
+        producer.open()
+        write(producer, source, [(b"%d" % number, b"x", 7, None) for number in range(1000)])
+        producer.commit(b"1")
+
+    def keys(start: int, stop: int) -> Iterator[int]:
+        return (int(record.key or b"") for record in again.records(start, stop, lambda: None))
+
+    with Rereader(settings, f"{source}.raw", "g") as again:
+        for start, stop in ((0, 1000), (10, 11), (5, 300)):
+            assert list(keys(start, stop)) == list(range(start, stop))
+        assert len(made) == 1
+        for key in keys(100, 400):
+            assert list(keys(key, key + 2)) == [key, key + 1]
+        assert len(made) == 2
+        begun = keys(7, 1000)
+        assert next(begun) == 7
+        del begun
+        with pytest.raises(InputLostError, match="ends at offset"):
+            next(keys(5000, 5001))
+        assert list(keys(990, 1000)) == list(range(990, 1000))
+        assert len(made) == 4
+    for reader in made:
+        with pytest.raises(RuntimeError):
+            reader._consumer.assignment()
 
 
 def test_what_comes_while_it_is_waited_for(settings: KafkaSettings, source: str) -> None:

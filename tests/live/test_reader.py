@@ -34,6 +34,7 @@ from .reader_world import (
     ReaderWorld,
     assert_closed_files_equal,
     assert_nothing_twice,
+    executed,
     files_of,
     log_end,
 )
@@ -109,18 +110,12 @@ def test_the_raw_topic_is_the_log(kafka: Kafka, database: Server, source_name: s
     assert state is not None
     assert state.identity is not None
     assert state.open_gtid is None
-    assert state.gtid_set == _executed(database)
+    assert state.gtid_set == executed(database)
     entries = {key: CatalogEntry.from_bytes(values[-1]) for key, values in world.catalog().items()}
     definition = entries[b"reader_raw.t"].definition
     assert [column.name for column in definition.columns] == ["id", "v"]
     assert definition.key == ("id",)
     assert entries[b"reader_raw.m"].definition.engine == "MyISAM"
-
-
-def _executed(server: Server) -> str:
-    if isinstance(server, MySQL):
-        return str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
-    return str(server.query("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])
 
 
 def test_start_in_the_middle(kafka: Kafka, database: Server, source_name: str) -> None:
@@ -148,19 +143,19 @@ def test_start_at_the_end(kafka: Kafka, database: Server, source_name: str) -> N
         state = world.wait_until_at(database, process)
         # MariaDB may write a checkpoint event after the end at any time.
         assert end <= (state.log_file, state.position) < (end[0], end[1] + 200)
-        assert state.gtid_set == _executed(database)
+        assert state.gtid_set == executed(database)
 
 
 def test_start_after_a_gtid_set(kafka: Kafka, database: Server, source_name: str) -> None:
     write_some(database, "reader_gtid", 5)
-    gtids, end = _executed(database), log_end(database)
+    gtids, end = executed(database), log_end(database)
     write_some(database, "reader_gtid", 25)
     world = ReaderWorld.of(kafka, source_name, database, MILLRACE_START=f"gtid:{gtids}")
     with world.reader() as process:
         world.wait_until_at(database, process)
         database.execute("FLUSH BINARY LOGS")
         state = world.wait_until_at(database, process)
-    assert state.gtid_set == _executed(database)
+    assert state.gtid_set == executed(database)
     records = world.raw()
     wanted = [
         record for record in records if record.in_file and (record.key.log_file, record.key.position) >= end
@@ -414,13 +409,13 @@ def test_another_server_takes_over(kafka: Kafka, source_name: str) -> None:
         write_some(first, "taken", 3)
         with world.reader() as process:
             world.wait_until_at(first, process)
-        gtids = _executed(first)
+        gtids = executed(first)
         second.execute("RESET MASTER", f"SET GLOBAL gtid_purged = '{gtids}'")
         write_some(second, "taken", 3)
         with world.reader(**server_environment(second)) as process:
             wait_for(lambda: _epoch(world) == 1, process, "a new epoch")
             state = world.wait_until_at(second, process)
-            assert state.gtid_set == _executed(second)
+            assert state.gtid_set == executed(second)
         records = world.raw()
         marker = next(record for record in records if HEADER_MARKER in record.headers)
         assert marker.headers[HEADER_MARKER] == SOURCE_CHANGED

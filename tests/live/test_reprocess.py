@@ -1,5 +1,7 @@
 """``millrace reprocess`` on a real Kafka: what an earlier decoder did not know comes, in its place."""
 
+import contextlib
+import json
 import sys
 
 import pytest
@@ -11,7 +13,7 @@ from millrace.cli import main
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.read import held_offsets
+from millrace.kafka.read import held_offsets, source_topics
 from millrace.kafka.topics import delete_records
 from tests.service_process import wait_for
 
@@ -19,6 +21,9 @@ from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, places, run
 
 TABLES = "CREATE TABLE plain (id INT PRIMARY KEY, note VARCHAR(100)); CREATE TABLE done (id INT PRIMARY KEY)"
+OLDER = "CREATE TABLE older (id INT PRIMARY KEY); INSERT INTO older VALUES (7), (8)"
+"""Rows from before the reader starts: a snapshot alone brings them."""
+
 WORK = """
 INSERT INTO plain VALUES (1, 'one'), (2, 'two');
 UPDATE plain SET note = 'changed' WHERE id = 1;
@@ -94,6 +99,7 @@ def refuses_deletion(admin, topic):
 
 
 def test_what_could_not_be_decoded_comes_in_its_place(world):
+    run(world, OLDER)
     with (
         world.services("reader", "rowmapper"),
         world.service("decoder", command=[sys.executable, "-c", EARLIER_DECODER]),
@@ -129,6 +135,8 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
             rowmapper.wait(240)
             with world.service("rowmapper"):
                 world.wait_for_row("done", 4)
+                world.command("snapshot", f"{world.database}.older")
+                world.wait_for_row("older", 2)
     assert world.messages(world.topics.deadletter) == []
     assert [row["op"] for row in world.rows("plain")] == ["c", "c", "u", "d", "c"]
     assert differences(world) == {}
@@ -149,6 +157,7 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
     assert not any(records(world).values())
     with world.services("decoder", "rowmapper"):
         world.wait_for_row("done", 4)
+        world.wait_for_row("older", 2)
     assert records(world) == whole
 
 
@@ -193,3 +202,65 @@ def test_what_cannot_be_made_again_is_not_deleted(world, monkeypatch):
         "could not be made again. Nothing was changed\n"
     )
     assert records(world) == before
+
+
+BESIDE = "ALTER TABLE plain ADD COLUMN more INT AFTER id, DROP COLUMN note; UPDATE plain SET more = id"
+
+
+def without_names(world, found):
+    """Records by the part of the topic's name after the source, but for schema ids and the source's name."""
+    plain: dict[str, list[object]] = {}
+    for topic, listed in found.items():
+        for key, value, timestamp, headers in listed:
+            if isinstance(value, dict):
+                value["source"]["name"] = ""
+                parts = key and deserialize(world.registry, key), value
+            else:
+                parts = key, value[5:]
+            plain.setdefault(topic.removeprefix(world.source), []).append((*parts, timestamp, headers))
+    return plain
+
+
+def test_new_topics_are_written_beside_the_old_ones(world, kafka, registry, tmp_path, monkeypatch):
+    (tmp_path / "beside").mkdir()
+    other = RowsWorld(kafka, registry, world.server, f"{world.source}_v2", tmp_path / "beside")
+    other.database = world.database
+    other.environment["MILLRACE_INPUT_SOURCE"] = world.source
+
+    def command(*arguments, code=0, **settings):
+        with monkeypatch.context() as patched:
+            for name, value in (other.environment | settings).items():
+                patched.setenv(name, value)
+            result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    with contextlib.closing(other):
+        run(world, TABLES, OLDER)
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            run(world, WORK)
+            world.command("snapshot", f"{world.database}.older")
+            run(world, BESIDE, "INSERT INTO done VALUES (1)")
+            with other.services("decoder", "rowmapper"):
+                other.wait_for_row("done")
+                run(world, "DELETE FROM plain WHERE id = 3; INSERT INTO done VALUES (2)")
+                for each in (world, other):
+                    each.wait_for_row("done", 2)
+                said = command("verify", "rows", "--idle")
+        for told in ("older: 2 records, 2 rows", "plain: 8 records, 1 rows"):
+            assert f"{world.database}.{told}: equal" in said
+        assert without_names(other, records(other)) == without_names(world, records(world))
+        assert [row["op"] for row in other.rows("older")] == ["r", "r"]
+        assert not world.messages(world.topics.deadletter)
+        status = json.loads(command("status", "--json"))
+        assert (status["reads"], status["services"].keys()) == (world.source, {"decoder", "rowmapper"})
+        assert status["services"]["decoder"]["place"]["position"] > 4
+
+        advice = f"set MILLRACE_INPUT_SOURCE={world.source}, or give"
+        assert advice in command("reprocess", "--yes", code=2, MILLRACE_INPUT_SOURCE="")
+        topics = source_topics(connect(world.settings), world.source)
+        held = held_offsets(connect(world.settings), topics)
+        command("reprocess", "--yes")
+        assert not any(records(other).values())
+        assert held_offsets(connect(world.settings), topics) == held

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from confluent_kafka import Producer
@@ -32,6 +32,7 @@ from spark_jobs.reprocess import report, reprocess, summary
 from tests.service_process import wait_for
 from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
+from tests.stages import without_nulls
 from tests.unit.spark.test_decoding import LOGS, log, raw
 
 __all__ = ["spark"]
@@ -143,13 +144,6 @@ def everything(spark: SparkSession, catalog: str, source: str) -> dict[str, list
         )
         for name in names
     }
-
-
-def without_nulls(value: Any) -> Any:
-    """Leave out what is null: a table has the columns of all schemas that it has had, in any order."""
-    if isinstance(value, dict):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def test_reprocess_that_is_killed_while_it_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from spark_jobs.reprocess import _gtids, main, report, reprocess, summary
 from tests.live.reader_world import ReaderWorld
 from tests.live.rows_world import RowsWorld, without_column_names
 from tests.spark_session import SPARK, spark
+from tests.stages import without_times
 
 __all__ = ["spark"]
 
@@ -99,12 +100,7 @@ def _plain(world: RowsWorld, topic: str) -> list[Any]:
         columns = AvroColumns(world.registry.schema(int.from_bytes(value[1:PREFIX], "big")))
         columns._kernel = None
         found += columns.read([value]).to_pylist()
-    return [_comparable(row) for row in found]
-
-
-def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out when the row was published."""
-    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
+    return [without_times(row) for row in found]
 
 
 class Runs:
@@ -144,7 +140,7 @@ class Runs:
             parts = path.split("/")
             if parts[0] == kind:
                 rows = pq.ParquetFile(self.folder / "latest" / path).read().to_pylist()
-                found.setdefault(parts[1], []).extend(map(_comparable, rows))
+                found.setdefault(parts[1], []).extend(map(without_times, rows))
         return {table: sorted(rows, key=_place) if kind == "rows" else rows for table, rows in found.items()}
 
 

@@ -12,7 +12,15 @@ from millrace.local import Kafka, MariaDB, MySQL
 from tests.service_process import wait_for
 from tests.shared import run_python
 
-from .reader_world import RawRecord, ReaderWorld, assert_closed_files_equal, files_of, log_end, settle
+from .reader_world import (
+    RawRecord,
+    ReaderWorld,
+    assert_closed_files_equal,
+    executed,
+    files_of,
+    log_end,
+    settle,
+)
 
 Server = MySQL | MariaDB
 
@@ -57,7 +65,7 @@ def test_a_source_is_moved(kafka: Kafka, database: Server, source_name: str) -> 
     settle(database)
     begin = log_end(database)
     write(database, "note-0001")
-    middle, gtids = log_end(database), _executed(database)
+    middle, gtids = log_end(database), executed(database)
     time.sleep(2)  # so that the second of the next transaction is another one
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     write(database, "note-0002")
@@ -88,7 +96,7 @@ def test_a_source_is_moved(kafka: Kafka, database: Server, source_name: str) -> 
             world.wait_until_at(database, process)
         after = world.state()
         assert after is not None
-        assert (after.reset, after.epoch, after.gtid_set) == (None, epoch, _executed(database))
+        assert (after.reset, after.epoch, after.gtid_set) == (None, epoch, executed(database))
         records = [record for record in world.raw() if record.key.epoch == epoch]
         assert records[0].headers == {HEADER_MARKER: GAP}
         assert f"moved on purpose from {before.log_file}:{before.position} to".encode() in records[0].value
@@ -100,12 +108,6 @@ def test_a_source_is_moved(kafka: Kafka, database: Server, source_name: str) -> 
 def _is_at(world: ReaderWorld, epoch: int) -> bool:
     state = world.state()
     return state is not None and state.epoch == epoch
-
-
-def _executed(server: Server) -> str:
-    if isinstance(server, MySQL):
-        return str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
-    return str(server.query("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])
 
 
 def test_a_reader_that_runs_is_fenced(kafka: Kafka, mysql: MySQL, source_name: str) -> None:

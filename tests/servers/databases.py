@@ -7,7 +7,7 @@ which is then compared byte for byte. Such a server must write a binary log in R
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -59,10 +59,9 @@ class OldMariaDB(MariaDB):
     """MariaDB 10.x from Maven."""
 
     def __init__(self, bundle_name: str) -> None:
-        self.version = bundle(bundle_name).version
-        super().__init__(options={"binlog-row-metadata": None} if self.version.startswith("10.2") else {})
-        self._bundle = bundle_name
-        self.version = bundle(bundle_name).version
+        version = bundle(bundle_name).version
+        super().__init__(options={"binlog-row-metadata": None} if version.startswith("10.2") else {})
+        self._bundle, self.version = bundle_name, version
 
     def _find_program(self) -> Path:
         programs = fetch(self._bundle) / "bin"
@@ -109,17 +108,8 @@ class NamedServer:
         account = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
         return pymysql.connect(**{**account, "charset": "utf8mb4", "autocommit": True, **options})
 
-    def execute(self, *statements: str) -> None:
-        """Run statements on one connection."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def query(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(statement, parameters)
-            return list(cursor.fetchall())
+    execute = DatabaseServer.execute
+    query = DatabaseServer.query
 
 
 def fetched(name: str) -> DatabaseServer:

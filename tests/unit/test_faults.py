@@ -43,7 +43,7 @@ from millrace.kafka.continuity import TopicChangedError
 from millrace.kafka.errors import InputLostError
 from millrace.kafka.producer import CommitPolicy
 from millrace.rowmapper.settings import RowMapperSettings
-from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.errors import SettingsError, StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
@@ -56,6 +56,7 @@ from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
 from services.run import app as run_app
 from services.run.settings import RunSettings
+from services.snapshot.settings import SnapshotSettings
 from tests.fake_broker import Broker, Crash, FakeProducer, crash
 from tests.stages import Registry
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
@@ -164,17 +165,21 @@ def write_log(folder: Path, number: int, actions: list[Action]) -> None:
     (folder / log.name).write_bytes(b"\xfebin" + b"".join(data for _, data in log.events))
 
 
-def settings_for(folder: Path) -> dict[str, Any]:
-    """Settings of all that reads the log files in a folder, by its name."""
+def settings_for(folder: Path, topics: Topics = TOPICS) -> dict[str, Any]:
+    """Settings of all that reads the log files in a folder, or another source's topics, by its name."""
     kafka = {"bootstrap_servers": "nowhere:1", "fenced_wait_s": 0}
-    every: dict[str, Any] = {"source": SOURCE, "kafka": kafka}
+    every: dict[str, Any] = {"source": topics.source, "kafka": kafka, "input_source": topics.input_source}
     files, registry = {"files": str(folder / "bin.*")}, {"registry": {"url": "http://nowhere:1"}}
-    return {
-        "reader": load_settings(ReaderSettings, **every, **files),
+    found: dict[str, Any] = {
         "decoder": load_settings(DecoderSettings, **every, **registry),
         "rowmapper": load_settings(RowMapperSettings, **every, **registry),
-        "run": load_settings(RunSettings, **every, **files, **registry),
     }
+    if not topics.reads_another:
+        found |= {
+            "reader": load_settings(ReaderSettings, **every, **files),
+            "run": load_settings(RunSettings, **every, **files, **registry),
+        }
+    return found
 
 
 class World:
@@ -183,11 +188,14 @@ class World:
     commit_every = 4
     """Records, or as soon as a stage yields after so many."""
 
-    def __init__(self, folder: Path, registry: Registry) -> None:
+    def __init__(
+        self, folder: Path, registry: Registry, topics: Topics = TOPICS, broker: Broker | None = None
+    ) -> None:
         self.folder = folder
-        self.broker = Broker()
+        self.topics = topics
+        self.broker = broker or Broker()
         self.registry = registry
-        self._settings = settings_for(folder)
+        self._settings = settings_for(folder, topics)
         self._read: dict[bytes, Any] = {}
 
     def run(self, name: str) -> None:
@@ -219,15 +227,18 @@ class World:
 
     def rebuild(self, name: str) -> None:
         """Run ``millrace state rebuild``."""
-        options = ["--source", SOURCE, "--bootstrap-servers", "nowhere:1", "--yes"]
+        options = ["--source", self.topics.source, "--bootstrap-servers", "nowhere:1", "--yes"]
         options += ["--registry-url", "http://nowhere:1"]
+        runner = CliRunner(env={"MILLRACE_INPUT_SOURCE": self.topics.input_source})
         with self._installed():
-            result = CliRunner().invoke(state, ["rebuild", name, *options], catch_exceptions=False)
+            result = runner.invoke(state, ["rebuild", name, *options], catch_exceptions=False)
         assert result.exit_code == 0, result.output
 
     def drain(self) -> None:
         """Let all services carry all that there is; where one refuses its state, rebuild that."""
         for name in SERVICES:
+            if name not in self._settings:
+                continue
             try:
                 self.run(name)
             except (TopicChangedError, InputLostError):
@@ -360,10 +371,11 @@ class Faults(RuleBasedStateMachine):
         """
         if {TOPICS.transactions, TOPICS.state} <= self._lost.union(topics):
             return
-        for topic in topics:
-            left = len(self.world.broker.records(topic)) - (topic in {TOPICS.raw, TOPICS.transactions})
-            if left > 0:
-                self.world.broker.lose_tail(topic, min(count, left))
+        broker = self.world.broker
+        left = [len(broker.records(at)) - (at in {TOPICS.raw, TOPICS.transactions}) for at in topics]
+        if min(left) > 0:
+            for topic, most in zip(topics, left, strict=True):
+                broker.lose_tail(topic, min(count, most))
                 self._lost.add(topic)
 
     @precondition(lambda self: self._lost)
@@ -480,6 +492,63 @@ def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
         world.drain()
         for topic, service in IN_ORDER:
             assert world.written(topic, service) == reference.written(topic, service), (topic, call)
+
+
+def test_another_source_makes_the_same_of_a_raw_topic(tmp_path: Path) -> None:
+    """Decoder and row mapper of another source write beside the topics of the first, and leave these."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert, update, ddl, undecodable, prepare])
+    write_log(tmp_path, 2, [decide, payload, unreadable, insert])
+    beside = Topics("beside", SOURCE)
+
+    def nameless(found: list[Any]) -> str:
+        return repr(found).replace("'beside", f"'{SOURCE}")
+
+    for call in range(1, 90, 8):
+        world = World(tmp_path, registry)
+        world.drain()
+        ends = {name: topic.end for name, topic in world.broker.topics.items()}
+        other = World(tmp_path, registry, beside, world.broker)
+        for name in SERVICES[1:]:
+            world.broker.at_call(call, crash)
+            with suppress(Crash):
+                other.run(name)
+            world.broker.forget_event()
+        other.drain()
+        for lost in (beside.state, beside.events, beside.transactions):
+            world.broker.lose_tail(lost, 2)
+            other.drain()
+        for topic, service in IN_ORDER:
+            if topic != TOPICS.raw:
+                name = topic.replace(SOURCE, beside.source, 1)
+                found, expected = other.written(name, service), world.written(topic, service)
+                assert nameless(found) == nameless(expected), (topic, service, call)
+        assert {name: world.broker.topics[name].end for name in ends} == ends
+
+
+def test_what_another_source_captures_is_not_created(tmp_path: Path) -> None:
+    """Who reads the topics of another source says so, of one that has captured something."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert])
+    world = World(tmp_path, registry)
+    world.drain()
+    World(tmp_path, registry, Topics("beside", SOURCE), world.broker).drain()
+    known, epochs = set(world.broker.topics), world.broker.epochs.copy()
+    for topics, advice in (
+        (Topics("beside"), "set MILLRACE_INPUT_SOURCE=s, or give"),
+        (Topics("beside", "t"), "set MILLRACE_INPUT_SOURCE=s, or give"),
+        (Topics("new", "t"), "MILLRACE_INPUT_SOURCE names a source whose reader has run"),
+    ):
+        for name in SERVICES[1:]:
+            with pytest.raises(UserError, match=advice):
+                World(tmp_path, registry, topics, world.broker).run(name)
+    assert epochs.items() <= world.broker.epochs.items()  # nobody was fenced
+    assert known | {"new.state"} == set(world.broker.topics)
+    for settings_class in (ReaderSettings, RunSettings, SnapshotSettings):
+        with pytest.raises(SettingsError, match="decoder and row mapper alone"):
+            load_settings(
+                settings_class, source="new", input_source="s", kafka={"bootstrap_servers": "n:1"}, files="f"
+            )
 
 
 Faults.TestCase.settings = settings(

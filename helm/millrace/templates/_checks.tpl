@@ -108,7 +108,14 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- if has $path (list "sources.true" "sources.false") -}}
 {{- fail (printf "%s: YAML takes the words yes, no, on, off, true and false for truth values; quote the name of the source, as in \"no\":, or take another" $path) -}}
 {{- end -}}
-{{- if and (not .mysql.host) (not .files) -}}
+{{- if .inputSource -}}
+{{- if eq .inputSource .name -}}
+{{- fail (printf "%s: inputSource is the name of the source itself: unset it, or give the source another name" $path) -}}
+{{- end -}}
+{{- if or .mysql.host .files (eq .mode "run") (ne .snapshot.mode "none") -}}
+{{- fail (printf "%s: inputSource is set: the reader and the snapshots are those of %s; unset mysql.host and files, with mode services and snapshot.mode none" $path .inputSource) -}}
+{{- end -}}
+{{- else if and (not .mysql.host) (not .files) -}}
 {{- fail (printf "%s: set mysql.host (a server) or files (binary log files)" $path) -}}
 {{- end -}}
 {{- if and .mysql.host .files -}}

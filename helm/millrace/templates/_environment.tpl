@@ -77,6 +77,9 @@ MILLRACE_HTTP_HOST: "*"
 MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
 {{ include "millrace.settings.kafka" $root }}
 MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
+{{- if and $source.inputSource (has .component (list "decoder" "rowmapper")) }}
+MILLRACE_INPUT_SOURCE: {{ $source.inputSource | quote }}
+{{- end }}
 {{- if has .component (list "decoder" "run") }}
 MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- end }}

@@ -124,6 +124,9 @@ is null is none.
 {{/* The services of a source, each a Deployment, as JSON of a list. Takes the merged source. */}}
 {{- define "millrace.components" -}}
 {{- $services := ternary (list "run") (list "reader" "decoder" "rowmapper") (eq .mode "run") -}}
+{{- if .inputSource -}}
+{{- $services = list "decoder" "rowmapper" -}}
+{{- end -}}
 {{- ternary (append $services "snapshot") $services (eq .snapshot.mode "signals") | toJson -}}
 {{- end -}}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import fastavro
 
 from millrace import kernel
-from millrace.avro.events.schema import HEAD, SCHEMA_NAME, HeadField, event_classes
+from millrace.avro.events.schema import HEAD, SCHEMA_NAME, HeadField, by_kind, event_classes
 from millrace.avro.events.writing import ESCAPE, RECURRING_SIZE
 from millrace.avro.plans import field_kinds
 from millrace.avro.registry import SchemaStore, prefix_size, split_wire_format
@@ -114,13 +114,7 @@ def _array_reader(read: Read) -> Read:
 
 
 def _type_reader(field_type: FieldType) -> Read:
-    if field_type.kind == "array":
-        assert field_type.item is not None
-        return _array_reader(_type_reader(field_type.item))
-    if field_type.kind == "record":
-        assert field_type.record is not None
-        return _record_reader(field_type.record)
-    return _READ_KIND[field_type.kind]
+    return by_kind(field_type, _READ_KIND.__getitem__, _array_reader, _record_reader)
 
 
 def _field_reader(field: DeclaredField) -> Read:

@@ -1,15 +1,26 @@
 """The schema of BinlogEvent, and its head, of which writing and reading follow as well."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millrace.avro.schemas import NAMESPACE
 from millrace.binlog.declaration import DeclaredField, declared_fields
 from millrace.binlog.events import EVENTS, UnknownEvent
-from millrace.binlog.fields import FieldType
+from millrace.binlog.fields import FieldType, Kind
 
-__all__ = ["HEAD", "SCHEMA_NAME", "HeadField", "binlog_event_schema", "event_branches", "event_classes"]
+__all__ = [
+    "HEAD",
+    "SCHEMA_NAME",
+    "HeadField",
+    "binlog_event_schema",
+    "by_kind",
+    "event_branches",
+    "event_classes",
+]
+
+T = TypeVar("T")
 
 SCHEMA_NAME: Final = "BinlogEvent"
 
@@ -109,14 +120,15 @@ def _field(name: str, avro: Any, doc: str, *, optional: bool = False) -> dict[st
     return {"name": name, "type": ["null", avro] if optional else avro, **default, "doc": doc}
 
 
-def _avro_type(field_type: FieldType, defined: set[str]) -> Any:
-    if field_type.kind == "array":
-        assert field_type.item is not None
-        return {"type": "array", "items": _avro_type(field_type.item, defined)}
-    if field_type.kind == "record":
-        assert field_type.record is not None
-        return _record_schema(field_type.record, defined)
-    return "long" if field_type.kind == "uint64" else field_type.kind
+def by_kind(
+    field_type: FieldType, plain: Callable[[Kind], T], array: Callable[[T], T], record: Callable[[type], T]
+) -> T:
+    """Make something of a field's kind, of what is made of a list's items, or of a structure."""
+    if field_type.item is not None:
+        return array(by_kind(field_type.item, plain, array, record))
+    if field_type.record is not None:
+        return record(field_type.record)
+    return plain(field_type.kind)
 
 
 def _record_schema(declared: type, defined: set[str]) -> Any:
@@ -130,7 +142,12 @@ def _record_schema(declared: type, defined: set[str]) -> Any:
 
 
 def _field_schema(field: DeclaredField, defined: set[str]) -> dict[str, Any]:
-    avro = _avro_type(field.type, defined)
+    avro = by_kind(
+        field.type,
+        lambda kind: "long" if kind == "uint64" else kind,
+        lambda items: {"type": "array", "items": items},
+        lambda declared: _record_schema(declared, defined),
+    )
     schema: dict[str, Any] = {"name": field.name, "type": ["null", avro] if field.optional else avro}
     if field.optional:
         schema["default"] = None

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millrace import kernel
 from millrace.avro.binary import long
-from millrace.avro.events.schema import HEAD, SCHEMA_NAME, event_branches
+from millrace.avro.events.schema import HEAD, SCHEMA_NAME, by_kind, event_branches
 from millrace.avro.plans import event_plans, variable_plans
 from millrace.avro.registry import SchemaStore, value_subject, wire_prefix
 from millrace.avro.schemas import load_schema
 from millrace.binlog.declaration import DeclaredField, declared_fields
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import EVENTS, StatusVariables, TableMapEvent
-from millrace.binlog.fields import FieldType
 from millrace.binlog.transaction import TransactionStep
 from millrace.binlog.types import EventType
 
@@ -80,18 +79,8 @@ def _array_writer(write: Write) -> Write:
     return write_array
 
 
-def _type_writer(field_type: FieldType) -> Write:
-    if field_type.kind == "array":
-        assert field_type.item is not None
-        return _array_writer(_type_writer(field_type.item))
-    if field_type.kind == "record":
-        assert field_type.record is not None
-        return _record_writer(field_type.record)
-    return _WRITE_KIND[field_type.kind]
-
-
 def _field_writer(field: DeclaredField) -> Write:
-    write = _type_writer(field.type)
+    write = by_kind(field.type, _WRITE_KIND.__getitem__, _array_writer, _record_writer)
     return _optional_writer(write) if field.optional else write
 
 

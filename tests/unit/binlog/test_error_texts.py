@@ -233,23 +233,27 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     # rows
     (
         lambda: read(WriteRowsEvent, b"\x01\0\0\0\0\0" + b"\0\0" + b"\x01\0", 10),
-        "the length of extra_row_info counts itself and cannot be 1",
+        "a length that counts itself, at offset 8, cannot be 1",
     ),
     (
         lambda: real(UpdateRowsEvent, columns_before_image=b"").encode_fields(10),
-        "bitmaps of 0 and 1 bytes for 2 columns in a rows event that updates",
+        "columns_before_image has 0 bytes, where column_count asks for 1",
     ),
     (
         lambda: real(WriteRowsEventV1, extra_row_info=b"x").encode_fields(8),
-        "rows events of version 1 have no extra_row_info",
+        "a log of this version has no extra row info",
     ),
     (
         lambda: real(PreGaUpdateRowsEvent, columns_after_image=b"\x01").encode_fields(8),
         "PRE_GA_UPDATE_ROWS_EVENT has one bitmap for both images",
     ),
     (
+        lambda: real(WriteRowsEvent, columns_before_image=b"\x01").encode_fields(10),
+        "an event of this type has no columns before image",
+    ),
+    (
         lambda: read(TableMapEvent, b"\x01\0\0\0\0\0" + b"\0\0" + b"\x01ax" + b"\x01t\0\x00\x00", 8),
-        "a name in a table map does not end with a zero byte",
+        "text<uint8> NUL at offset 8 does not end with a zero byte",
     ),
     # transactions in one event
     (

@@ -262,8 +262,22 @@ def test_values_that_do_not_fit() -> None:
     with pytest.raises(EncodeError, match="TableMapEvent cannot be written"):
         encode_event(BinlogEvent(EventHeader(1, 19, 1, 0), table_map), state)
     unmatched = TableMapEvent(1, 1, "d", "t", b"\3\3", b"", b"\0\0")
-    with pytest.raises(EncodeError, match="null_bits of 2 bytes for 2 columns"):
+    with pytest.raises(EncodeError, match="null_bits has 2 bytes, where column_types asks for 1"):
         encode_event(BinlogEvent(EventHeader(1, 19, 1, 0), unmatched), state)
+
+
+@pytest.mark.parametrize(
+    ("after_the_name", "is_whole"),
+    [("020303", True), ("02030300", False), ("0203030001", True), ("00", False), ("0000", True)],
+)
+def test_a_table_map_ends_after_the_types_or_is_whole(after_the_name: str, is_whole: bool) -> None:
+    body = bytes.fromhex("0100000000000100016400017400" + after_the_name)
+    if not is_whole:
+        with pytest.raises(TruncatedError):
+            TableMapEvent.decode_fields(body, 0, len(body), 8)
+        return
+    event = TableMapEvent.decode_fields(body, 0, len(body), 8)
+    assert event.encode_fields(8) == body
 
 
 def test_status_variables_stop_at_an_unknown_code() -> None:

@@ -2,10 +2,14 @@
 
 import base64
 import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
 
 from millrace.binlog.columns import Column, ColumnType
 from millrace.binlog.columns.column import LengthMetadata, NoMetadata
@@ -23,7 +27,8 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
-from millrace.binlog_command.text import TextOptions, TextOutput
+from millrace.binlog_command.text import TextOutput
+from millrace.cli import main
 
 LOGS = Path(__file__).parent / "logs"
 COLUMNS = (
@@ -106,10 +111,10 @@ def rows(*values: Row) -> bytes:
     return RowImages(COLUMNS, before, after).encode(values)
 
 
-def text_of(*logs: MadeLog, options: TextOptions | None = None) -> str:
-    """Write logs as text."""
+def text_of(*logs: MadeLog, options: Any = None, make: Any = TextOutput) -> str:
+    """Write logs as text, or by another output."""
     stream = io.BytesIO()
-    output = TextOutput(stream, options)
+    output = make(stream, options)
     decoder = LogDecoder()
     for log in logs:
         for record in decoder.records(log.raw()):
@@ -138,3 +143,10 @@ def binlog_statements(text: str) -> list[list[bytes]]:
             data = data[size:]
         found.append(events)
     return found
+
+
+def listed(*arguments: str) -> list[dict[str, Any]]:
+    """Give what ``millrace binlog --json`` says of files."""
+    outcome = CliRunner().invoke(main, ["binlog", "--json", *arguments], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.stderr
+    return [json.loads(line) for line in outcome.stdout.splitlines()]

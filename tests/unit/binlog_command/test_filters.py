@@ -1,6 +1,5 @@
 """Which events are shown: each filter on its own and together, for lists and for SQL text."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,19 +34,13 @@ from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
 from millrace.cli import main
 
-from .made_logs import ALL, TABLE_MAP, MadeLog
+from .made_logs import ALL, TABLE_MAP, MadeLog, listed
 from .made_logs import rows as rows_of
 
 LOGS = Path(__file__).parent / "logs"
 MYSQL = str(LOGS / "mysql.000001")
 MARIADB = str(LOGS / "mariadb.000001")
 SID = "c8ce7fc5"
-
-
-def listed(*arguments: str) -> list[dict]:
-    outcome = CliRunner().invoke(main, ["binlog", "--json", *arguments], catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.stderr
-    return [json.loads(line) for line in outcome.stdout.splitlines()]
 
 
 def positions(*arguments: str) -> list[int]:

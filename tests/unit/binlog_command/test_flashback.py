@@ -1,4 +1,3 @@
-import io
 import re
 from collections.abc import Callable
 
@@ -27,22 +26,14 @@ from millrace.binlog.events import (
 from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
 from millrace.binlog_command.flashback import FlashbackOptions, FlashbackOutput
-from millrace.binlog_command.records import LogDecoder
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.runtime.errors import UserError
 
-from .made_logs import ALL, COLUMNS, TABLE_MAP, MadeLog, binlog_statements, rows
+from .made_logs import ALL, COLUMNS, TABLE_MAP, MadeLog, binlog_statements, rows, text_of
 
 
 def _flashback(*logs: MadeLog, options: FlashbackOptions | None = None) -> str:
-    stream = io.BytesIO()
-    output = FlashbackOutput(stream, options)
-    decoder = LogDecoder()
-    for log in logs:
-        for record in decoder.records(log.raw()):
-            output.write(record)
-    output.close()
-    return stream.getvalue().decode()
+    return text_of(*logs, options=options, make=FlashbackOutput)
 
 
 def _undone(text: str) -> list[tuple[str, list[Row]]]:
@@ -54,9 +45,7 @@ def _undone(text: str) -> list[tuple[str, list[Row]]]:
             event = decode_event(data, state).event  # checks the checksum as well
             if isinstance(event, RowsEvent):
                 assert event.ends_statement
-                images = RowImages(
-                    COLUMNS, event.columns_before_image or None, event.columns_after_image or None
-                )
+                images = RowImages.of_event(COLUMNS, event)
                 found.append((event.operation.value, images.decode(event.rows)))
     return found
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from millrace.binlog.columns.column import BlobMetadata, Column, PackMetadata, RealMetadata
 from millrace.binlog.columns.declaration import codec_of
@@ -27,15 +26,10 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog_command.json_output import JsonOutput, _conversion, dump, event_fields
 from millrace.binlog_command.records import LogRecord
-from millrace.cli import main
+
+from .made_logs import listed
 
 LOGS = Path(__file__).parent / "logs"
-
-
-def listed(*arguments: str) -> list[dict[str, Any]]:
-    outcome = CliRunner().invoke(main, ["binlog", "--json", *arguments], catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.stderr
-    return [json.loads(line) for line in outcome.stdout.splitlines()]
 
 
 def written(event: Any, *, type_code: int = 2, table_map: TableMapEvent | None = None) -> dict[str, Any]:

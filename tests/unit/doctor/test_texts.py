@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.avro.service_state import LogIdentity, ReaderState
+from millrace.contract import Topics
 from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
 from millrace.doctor.examine import Sides, findings
 from millrace.doctor.finding import Outcome, error, ok, warning
@@ -765,7 +766,7 @@ def test_another_clock(ahead: int, way: str) -> None:
 
 def cluster(*, brokers: int = 3, semi_sync: bool = False, **fields: Any) -> Cluster:
     view = ClusterView(brokers, {1: {}}, {}, frozenset(), ())
-    return Cluster("shop", replace(view, **fields), TopicsSettings.model_validate({}), semi_sync)
+    return Cluster(Topics("shop"), replace(view, **fields), TopicsSettings.model_validate({}), semi_sync)
 
 
 def topic(
@@ -831,6 +832,29 @@ CLUSTERS: list[tuple[Callable[[Cluster], Iterator[Outcome]], Cluster, list[Outco
                 "is",
                 ["shop.raw"],
             )
+        ],
+    ),
+    (
+        kafka_checks.missing_topics,
+        replace(
+            cluster(
+                operations=frozenset({"CREATE"}),
+                all_topics=frozenset({"old.raw"}),
+                topics={
+                    name: view
+                    for kind in ("events", "transactions", "ddl", "schemas", "deadletter", "state")
+                    for name, view in topic(f"shop.{kind}").items()
+                },
+            ),
+            names=Topics("shop", "old"),
+        ),
+        [
+            error(
+                "old.catalog: decoder and row mapper cannot start without what they read",
+                "let MILLRACE_INPUT_SOURCE name a source whose reader has run",
+                ["old.catalog"],
+            ),
+            ok("none"),
         ],
     ),
     (

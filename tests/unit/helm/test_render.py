@@ -195,6 +195,19 @@ def test_a_source_may_have_one_process_instead_of_three() -> None:
     assert len(by_kind(everywhere, "PodDisruptionBudget")) == 4
 
 
+def test_a_source_may_read_the_topics_of_another() -> None:
+    beside = {"name": "shop_v2", "inputSource": "Shop_EU", "rows": {"decimal": "string"}}
+    before, after = render(FULL), render(merged(FULL, {"sources": {"shop-v2": beside}}))
+    made = [item for item in after if item not in before]
+    names = {f"try-millrace-shop-v2-{service}" for service in ("decoder", "rowmapper")}
+    assert by_kind(made, "Deployment").keys() == by_kind(made, "ConfigMap").keys() == names
+    assert not any(by_kind(made, kind) for kind in ("CronJob", "Job"))
+    for name in names:
+        given = environment(after, name)
+        assert (given["MILLRACE_SOURCE"], given["MILLRACE_INPUT_SOURCE"]) == ("shop_v2", "Shop_EU")
+        assert not any(variable.startswith("MILLRACE_MYSQL") for variable in given)
+
+
 def test_each_source_has_its_three_services() -> None:
     deployments = by_kind(render(FULL), "Deployment")
     assert set(deployments) == {
@@ -691,6 +704,8 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
         ),
         ({"registry": {"tls": {"existingSecret": "ca"}}}, "registry.url begins with http://"),
         ({"sources": {"shop": {"mysql": {"host": ""}}}}, "set mysql.host (a server) or files"),
+        ({"sources": {"shop": {"inputSource": "stock"}}}, "the reader and the snapshots are those of stock"),
+        ({"sources": {"shop": {"inputSource": "shop"}}}, "the name of the source itself"),
         ({"sources": {"shop": {"files": ["/logs/x"]}}}, "set either mysql.host or files"),
         ({"sources": {"shop": {"mysql": {"existingSecret": ""}}}}, "set mysql.existingSecret"),
         ({"sources": {"other": OTHER | {"name": "shop"}}}, "have the same name"),

@@ -22,6 +22,7 @@ SETTINGS = {
     "run": "RunSettings",
     "snapshot": "SnapshotSettings",
 }
+BESIDE = {"inputSource": "stock", "mysql": {"host": ""}}
 RUN: dict[str, Any] = {"sourceDefaults": {"mode": "run"}}
 BY_FILE = {
     "MILLRACE_KAFKA_CONNECT_TIMEOUT_S",
@@ -93,6 +94,7 @@ def test_the_services_accept_their_environment(
 def test_each_service_gets_all_of_its_settings() -> None:
     trusting = {"mode": "DISABLED", "getServerPublicKey": True}
     without_tls = merged(FULL, {"sources": {"shop": {"mysql": {"tls": trusting}}}})
+    beside = merged(MINIMAL, {"sources": {"shop": BESIDE}})
     for service in SETTINGS:
         given: set[str] = set()
         for values in (MINIMAL, FULL, without_tls):
@@ -101,6 +103,10 @@ def test_each_service_gets_all_of_its_settings() -> None:
                 name = f"try-millrace-{source}-{service}"
                 if name in pods(objects) or service != "snapshot":
                     given |= environment(objects, name).keys()
+        if service in ("decoder", "rowmapper"):
+            given |= environment(render(beside), f"try-millrace-shop-{service}").keys()
+        else:  # who takes no part in that refuses it
+            given.add("MILLRACE_INPUT_SOURCE")
         missing = variables(settings_class(service)) - given - BY_FILE
         if service not in ("rowmapper", "run"):  # only the row mapper makes topics of tables
             missing -= {"MILLRACE_TOPICS_MAX_TABLES", "MILLRACE_TOPICS_TABLE_PARTITIONS"}

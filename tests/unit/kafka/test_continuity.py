@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from millrace.avro.service_state import Continuity, Since
-from millrace.contract import HEADER_CHUNK
+from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.runtime.settings import KafkaSettings
@@ -45,7 +45,7 @@ def admin(broker: Broker) -> CountingAdmin:
 
 @pytest.fixture
 def guard(admin: CountingAdmin) -> ContinuityGuard:
-    made = ContinuityGuard(SETTINGS, admin, "shop", "rowmapper")  # type: ignore[arg-type]  # all that is asked
+    made = ContinuityGuard(SETTINGS, admin, Topics("shop"), "rowmapper")  # type: ignore[arg-type]  # all that is asked
     made.begin(None)
     return made
 
@@ -117,7 +117,7 @@ def write(
 
 def checked(broker: Broker, admin: CountingAdmin, state: Continuity) -> ContinuityGuard:
     """Start a service with a state."""
-    made = ContinuityGuard(SETTINGS, admin, "shop", "rowmapper")  # type: ignore[arg-type]  # all that is asked
+    made = ContinuityGuard(SETTINGS, admin, Topics("shop"), "rowmapper")  # type: ignore[arg-type]  # all that is asked
     with broker.installed():
         made.check_records(state)
         made.begin(state)

@@ -14,7 +14,6 @@ from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
 from millrace.binlog.columns.column import BlobMetadata, DecimalMetadata, LengthMetadata, NoMetadata
 from millrace.binlog.errors import UnsupportedError
 from millrace.binlog.events.rows import RowsOperation
-from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ResolvedTable
 from millrace.selection.columns import ColumnAction, ColumnRule
 
@@ -42,7 +41,6 @@ SECRET = "s\u00e9cret"
 INVALID = b"\x04sec\xff"  # no UTF-8
 NO_DAY = b"\x00\x00\x00"
 HUGE = (2**64 - 3).to_bytes(8, "little")  # no long
-IMAGES = RowImages(COLUMNS, None, b"\x3f")
 
 
 def values_of(rule: ColumnRule) -> dict[int, ColumnValues]:

@@ -14,6 +14,7 @@ from millrace.local import ComponentDiedError, LocalError
 from millrace.local.component import Component
 from millrace.local.guard import descendants
 from millrace.local.processes import Process, WorkFolder, release_port, reserve_port, tail
+from tests.service_process import is_alive
 
 PYTHON = sys.executable
 
@@ -23,13 +24,6 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_output_goes_to_the_log(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """GTID sets as they grow, as text and in MySQL's binary form."""
 
-import struct
 import uuid
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.gtid import GtidInterval, GtidSetEntry, GtidTaggedLogEvent, PreviousGtidsLogEvent
 from millrace.binlog.events.mariadb import GtidListEntry, MariadbGtidListEvent
-from services.reader.gtids import GtidProgress, encode_gtids, gtid_text
+from services.reader.gtids import GtidProgress, gtid_text
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -20,13 +19,7 @@ SID_A = uuid.UUID(A).bytes
 @pytest.mark.parametrize(
     ("text", "normal"),
     [
-        (f"{A}:1-5", f"{A}:1-5"),
-        (f"{A}:1", f"{A}:1"),
-        (f"{A}:7:1-5:6", f"{A}:1-7"),
-        (f"{A}:1-3:5-7", f"{A}:1-3:5-7"),
-        (f"{B}:1-2,\n{A}:4", f"{A}:4,{B}:1-2"),
-        (f"{A.upper()}:1-5", f"{A}:1-5"),
-        (f"{A}:1-5:tag:1-2:9", f"{A}:1-5:tag:1-2:9"),
+        (f"{B}:1-2,\n{A}:7:1-5:6", f"{A}:1-7,{B}:1-2"),
         (f"{A}:tag:1", f"{A}:tag:1"),
         ("0-1-5,7-2-9", "0-1-5,7-2-9"),
         ("", ""),
@@ -77,16 +70,6 @@ def test_mariadb_keeps_the_last_of_each_domain() -> None:
     entries = tuple(GtidListEntry(*entry) for entry in ((0, 1, 4), (3, 1, 8), (3, 2, 12), (5, 1, 1)))
     assert gtids.previous(MariadbGtidListEvent(0, entries)) == "0-1-4,3-2-12,5-1-1"
     assert gtids.text() == "0-2-6,3-2-12,5-1-1", "a list from further back takes nothing away"
-
-
-def test_binary_form() -> None:
-    assert encode_gtids("") == bytes(8)
-    assert encode_gtids(f"{A}:1-5:9") == struct.pack("<Q", 1) + SID_A + struct.pack("<QQQQQ", 2, 1, 6, 9, 10)
-    tagged = PreviousGtidsLogEvent.decode_fields(
-        encode_gtids(f"{A}:1:tag:2"), 0, len(encode_gtids(f"{A}:1:tag:2")), 0
-    )
-    assert tagged.format == 1
-    assert [entry.tag for entry in tagged.entries] == ["", "tag"]
 
 
 def test_one_gtid_as_text() -> None:

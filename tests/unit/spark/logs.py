@@ -1,8 +1,10 @@
 """Logs as records of an events topic, written with the codec and serialised as the decoder does it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.avro.events import EventSerializer, binlog_event_schema
@@ -30,8 +32,12 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import EventKey
-from spark_jobs.common.events import decode_events
+from millrace.stage import Record
+from spark_jobs.common.events import arrow_schema, decode_events
 from spark_jobs.common.kafka import RECORD_SCHEMA
+from spark_jobs.common.transactions import number_laps
+from spark_jobs.loops.logs import TABLES as LINES
+from spark_jobs.loops.logs import EventLine, LogReader, Logs, events_of
 
 SCHEMA_ID = 7
 SCHEMAS = {SCHEMA_ID: binlog_event_schema()}
@@ -126,6 +132,55 @@ def frame_of(spark: SparkSession, records: Sequence[tuple[Any, Any]], partitions
     parts = [[part if part is None else bytearray(part) for part in record] for record in records]
     rows = [(0, number * 2, None, *record, None) for number, record in enumerate(parts)]
     return spark.createDataFrame(rows, RECORD_SCHEMA).repartition(partitions)
+
+
+def records_of(records: Iterable[tuple[Any, Any]]) -> list[Record]:
+    """Return records as executors read them; offsets have gaps, as commits leave them."""
+    return [Record(2 * number, 2 * number, key, value) for number, (key, value) in enumerate(records)]
+
+
+def lines_of(
+    records: Sequence[Record], cuts: int = 1, source: str = "shop", bounds: tuple[int, int] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return by table what executors make of records that they read in stretches; ``cut`` as well."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in LINES}
+    start, end = bounds or (0, records[-1].offset + 1 if records else 0)
+    cut = 0
+    for at in range(cuts):
+        begin, until = (start + (end - start) * place // cuts for place in (at, at + 1))
+
+        def write(table: str, batch: pa.RecordBatch) -> None:
+            found[table] += batch.to_pylist()
+
+        reader = LogReader(source, f"{source}.events", SCHEMAS, (start, end), (begin, until), write)
+        for one in records:
+            if begin <= one.offset < end and reader.take([one]):
+                break
+        reader.finish()
+        cut += reader.cut
+    return {**found, "cut": [{}] * cut}
+
+
+def logs_of(spark: SparkSession, logs: Mapping[str, EventLog], cuts: int = 1) -> Logs:
+    """Return the logs of members, by their names."""
+    records = {source: records_of(log.records) for source, log in logs.items()}
+    lines = [lines_of(of_source, cuts, source) for source, of_source in records.items()]
+    frames = {}
+    for table, layout in LINES.items():
+        rows = [row for one in lines for row in one[table]]
+        made = pa.Table.from_pylist(rows, arrow_schema(layout))
+        frames[table] = spark.createDataFrame(made, layout).repartition(cuts)
+
+    def events() -> DataFrame:
+        every = [log.events(spark, cuts, source) for source, log in logs.items()]
+        return number_laps(reduce(DataFrame.unionByName, every))
+
+    def between(source: str, spans: Iterable[tuple[int, int]]) -> Iterator[list[EventLine]]:
+        for start, end in spans:
+            inside = [one for one in records[source] if start <= one.offset < end]
+            yield events_of(inside, f"{source}.events", SCHEMAS)
+
+    return Logs(frames["transactions"], frames["heads"], events, between)
 
 
 def inserted(*rows: tuple[Any, ...]) -> list[Row]:

@@ -7,11 +7,9 @@ GTIDs what it has executed. Nothing else of a server is here: who reads what whe
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import SparkSession
 
 from millrace.binlog.events import (
     AnonymousGtidLogEvent,
@@ -21,10 +19,8 @@ from millrace.binlog.events import (
     XidEvent,
 )
 from millrace.binlog.events.mariadb import GtidListEntry
-from spark_jobs.common.job import persisted
-from spark_jobs.common.transactions import number_laps
 from spark_jobs.loop_detection import Findings, investigate
-from tests.unit.spark.logs import EventLog
+from tests.unit.spark.logs import EventLog, logs_of
 
 HOP_US = 2300
 
@@ -129,6 +125,15 @@ def ring(*servers: Server) -> Sequence[Server]:
     return servers
 
 
+def traffic(servers: Sequence[Server], start: int = 1100, seconds: int = 6) -> None:
+    """Let every server write once a second, and replicate half-way between."""
+    for second in range(start, start + seconds):
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
+
+
 def settle(servers: Sequence[Server], rounds: int = 20) -> None:
     """Replicate until nothing moves any more, or for some rounds."""
     for _ in range(rounds):
@@ -152,8 +157,7 @@ def look(
     ping_pong: bool = False,
 ) -> Findings:
     """Run loop detection over the logs of servers, or of parts of them."""
-    frames = [server.log.events(spark, cuts, server.name) for server in servers]
-    events = reduce(DataFrame.unionByName, frames).withColumn("rows", sf.lit(None).cast("long"))
-    sources = list(dict.fromkeys(server.name for server in servers))
-    laps = persisted(number_laps(events))
-    return investigate(spark, laps, sources, named, NoSteps(), ping_pong=ping_pong)
+    logs = logs_of(spark, {server.name: server.log for server in servers}, cuts)
+    return investigate(
+        spark, logs, [server.name for server in servers], named, NoSteps(), ping_pong=ping_pong
+    )

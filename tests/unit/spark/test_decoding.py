@@ -26,6 +26,7 @@ from spark_jobs.common.pieces import (
     spans_between,
 )
 from tests.shared import PROJECT
+from tests.stages import without_times
 from tests.unit.kernel.both import raw_records
 from tests.unit.rowmapper.harness import SOURCE, EventsTopic, World
 
@@ -99,7 +100,7 @@ def rows(folder: Path, outcome: Outcome) -> dict[str, list[Any]]:
         name = "/".join(file.table.split("/")[:2])
         read = pq.ParquetFile(folder / file.path).read().to_pylist()
         assert len(read) == file.rows
-        found.setdefault(name, []).extend(map(comparable, read))
+        found.setdefault(name, []).extend(map(without_times, read))
     return {
         name: sorted(read, key=place) if name.startswith("rows/") else read for name, read in found.items()
     }
@@ -108,10 +109,6 @@ def rows(folder: Path, outcome: Outcome) -> dict[str, list[Any]]:
 def place(row: Mapping[str, Any]) -> tuple[int, ...]:
     source = row["source"]
     return source["epoch"], source["pos"], source["sub_index"], source["row"]
-
-
-def comparable(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
 
 
 def published(path: Path) -> tuple[dict[str, list[Any]], list[bytes]]:
@@ -125,7 +122,7 @@ def published(path: Path) -> tuple[dict[str, list[Any]], list[bytes]]:
             columns = AvroColumns(world.registry.schema(int.from_bytes(value[1:5], "big")))
             columns._kernel = None
             found.setdefault(f"rows/{topic.removeprefix(SOURCE + '.')}", []).extend(
-                map(comparable, columns.read([value]).to_pylist())
+                map(without_times, columns.read([value]).to_pylist())
             )
     history = [value for _, value, _ in world.records("t.schemas") if value is not None]
     return {name: sorted(read, key=place) for name, read in found.items()}, history

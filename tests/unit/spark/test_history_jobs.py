@@ -125,9 +125,8 @@ def test_records_of_a_row_topic_that_are_none() -> None:
 def test_what_is_compared() -> None:
     """Neither when a change was published, nor by which version."""
     first = conformance._line("rows", envelope(after={"n": Decimal("1.50")}))
-    second = conformance._line(
-        "rows", envelope(after={"n": Decimal("1.50")}, ts_ms=2, source=SOURCE | {"version": "2"})
-    )
+    other = SOURCE | {"version": "2", "name": "shop_v2"}
+    second = conformance._line("rows", envelope(after={"n": Decimal("1.50")}, ts_ms=2, source=other))
     assert first == second
     assert first[:6] == ("shop.orders", 0, 7, 5, 0, 2)
     event = {

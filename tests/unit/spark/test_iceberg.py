@@ -21,6 +21,7 @@ from spark_jobs.common.outcome import Outcome, PieceWriter
 from spark_jobs.common.pieces import _BEGINS, _DESCRIBES, _ENDS
 from spark_jobs.reprocess import _check, stage
 from tests.spark_session import SPARK
+from tests.stages import without_nulls
 from tests.unit.rowmapper.harness import SOURCE
 from tests.unit.spark.test_decoding import LOGS, code_of, decode, log, published, raw, rows
 
@@ -182,13 +183,6 @@ class Warehouse:
 def _place(row: Mapping[str, Any]) -> tuple[int, ...]:
     source = row.get("source", row)
     return row["raw_offset"], source.get("sub_index", 0), source.get("row", 0), row.get("status", "")
-
-
-def without_nulls(value: Any) -> Any:
-    """Leave out fields that are null: a table of all schemas has more of them than a file of one."""
-    if isinstance(value, Mapping):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def plain(found: Iterable[Mapping[str, Any]]) -> list[Any]:

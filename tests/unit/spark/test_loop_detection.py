@@ -10,22 +10,13 @@ from spark_jobs.loop_detection import Findings
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.report import verdict
 from tests.spark_session import SPARK
-from tests.unit.spark.members import Server, look, ring, settle
+from tests.unit.spark.members import Server, look, ring, settle, traffic
 
 pytestmark = SPARK
 
 
 def three(version: str = "5.7.22-log") -> Sequence[Server]:
     return ring(*(Server(name, n, version) for n, name in enumerate(["north", "east", "south"], 1)))
-
-
-def traffic(servers: Sequence[Server], start: int = 1100, seconds: int = 6) -> None:
-    """Let every server write once a second, and replicate half-way between."""
-    for second in range(start, start + seconds):
-        for server in servers:
-            server.write(second, f"{server.name} {second}")
-        for server in servers:
-            server.pull()
 
 
 def only(findings: Findings) -> Incident:

@@ -23,8 +23,9 @@ from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
 from spark_jobs.common.pieces import _BEGINS, Piece
 from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
+from tests.stages import without_times
 from tests.unit.rowmapper.harness import SOURCE
-from tests.unit.spark.test_decoding import LOGS, code_of, comparable, log, published, raw
+from tests.unit.spark.test_decoding import LOGS, code_of, log, published, raw
 
 NOWHERE = KafkaSettings(bootstrap_servers="localhost:1")
 
@@ -77,7 +78,7 @@ def decoded(
     writer.take(records[piece.start : piece.end])
     outcome = writer.finish()
     made = [
-        (file.table, comparable(row))
+        (file.table, without_times(row))
         for file in outcome.files
         for row in pq.ParquetFile(folder / file.path).read().to_pylist()
     ]

@@ -1,4 +1,4 @@
-"""Records of an events topic to frames, and rows counted, compared and followed, however the input is cut."""
+"""Records of an events topic to frames, and rows compared and followed, however the input is cut."""
 
 import io
 from typing import Any
@@ -10,10 +10,10 @@ from pyspark.sql import functions as sf
 
 from millrace.avro.registry import wire_prefix
 from millrace.binlog.columns.column import ABSENT
-from millrace.binlog.events import IntvarEvent, RotateEvent, XidEvent
+from millrace.binlog.events import RotateEvent, XidEvent
 from spark_jobs.common.events import decode_events
 from spark_jobs.common.job import persisted
-from spark_jobs.common.rows import contents, contradictions, count_rows
+from spark_jobs.common.rows import contradictions
 from spark_jobs.common.transactions import INSTANCE, number_laps
 from tests.spark_session import SPARK
 from tests.unit.spark.frames import dicts
@@ -93,73 +93,6 @@ def test_a_damaged_record_is_a_line_with_its_place_and_the_reason(spark: SparkSe
         place = {"source": "shop", "topic": "shop.events", "partition": 0, "offset": line["offset"]}
         parts = {"key": one, "value": other}
         assert known == place | {k: v for k, v in parts.items() if v is not None} | {"fault": line["fault"]}
-
-
-@pytest.mark.parametrize("cuts", CUTS)
-def test_rows_are_counted_with_the_table_map_before_them(spark: SparkSession, cuts: int) -> None:
-    log = EventLog()
-    log.rows("log", "insert", inserted(A, B))  # its table map lies before the input
-    log.change("log", "insert", (None, A), (None, B), (None, C))
-    log.change("wide", "delete", ((1, 2, b"x"), None), ((1, 3, b"y"), None))  # the id now means another table
-    log.change("log", "update", (A, B), table_id=101)
-    log.next_file()
-    log.change("log", "insert", (None, A))  # and here the first one again
-    found = count_rows(log.events(spark, cuts)).where("operation is not null")
-    assert [(row["operation"], row["rows"]) for row in by_offset(found)] == [
-        ("insert", None), ("insert", 3), ("delete", 2), ("update", 1), ("insert", 1),
-    ]  # fmt: skip
-
-
-def test_counting_keeps_all_events(spark: SparkSession) -> None:
-    log = EventLog()
-    log.change("log", "insert", (None, A))
-    log.add(RotateEvent(4, "bin.000002"))
-    events = log.events(spark)
-    counted = count_rows(events)
-    assert [row["type"] for row in by_offset(counted)] == [row["type"] for row in by_offset(events)]
-    assert "images" not in counted.columns
-
-
-def content(events: DataFrame) -> list[tuple[int, int]]:
-    """Return changes and digest of each transaction in order."""
-    found = (
-        contents(number_laps(events))
-        .groupBy(*INSTANCE)
-        .agg(sf.sum("changes").alias("changes"), (sf.sum("digest") % (1 << 61)).alias("digest"))
-    )
-    order = sf.split_part("transaction", sf.lit(":"), sf.lit(2)).cast("long")
-    return [(row["changes"], row["digest"]) for row in dicts(found.orderBy(order))]
-
-
-@pytest.mark.parametrize("cuts", CUTS)
-def test_equal_content_wherever_and_however_it_is_logged(spark: SparkSession, cuts: int) -> None:
-    log = EventLog()
-    log.change("log", "insert", (None, A), (None, B))
-    log.change("log", "insert", (None, A), (None, B), table_id=4711, timestamp=2000, server_id=5)
-    log.statement("BEGIN")
-    log.table_map("log", 7)
-    log.rows("log", "insert", inserted(A), table_id=7)
-    log.rows("log", "insert", inserted(B), table_id=7)
-    log.add(XidEvent(1))
-    log.change("log", "insert", (None, A), (None, C))
-    log.change("keyed", "insert", (None, A), (None, B))
-    log.change("log", "delete", (A, None), (B, None))
-    found = content(log.events(spark, cuts))
-    assert [changes for changes, _ in found] == [2] * 6
-    assert len({digest for _, digest in found[:3]}) == 1
-    assert len({digest for _, digest in found[2:]}) == 4
-
-
-def test_statements_with_their_variables(spark: SparkSession) -> None:
-    log = EventLog()
-    for number in (1, 1, 2):
-        log.statement("BEGIN")
-        log.add(IntvarEvent(2, number))
-        log.statement("INSERT INTO log VALUES (NULL, 'x')")
-        log.statement("COMMIT")
-    one, same, other = content(log.events(spark))
-    assert one == same != other
-    assert one[0] == 2
 
 
 def found_contradictions(spark: SparkSession, log: EventLog, cuts: int = 1) -> int:

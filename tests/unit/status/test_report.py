@@ -22,6 +22,7 @@ def test_all_that_may_be_wrong() -> None:
     )
     status = SourceStatus(
         "shop",
+        "shop",
         ServerStatus("db:3306", error="db:3306: cannot connect"),
         [
             Service("reader", "process 7 on here", written, SourcePosition(1, "bin.000007", 4)),
@@ -55,6 +56,7 @@ def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
     aside = QuarantinedTable(evil, evil, evil, 6, 7, evil)
     status = SourceStatus(
         "shop",
+        "shop",
         ServerStatus(evil, error=evil),
         [
             Service("reader", evil, 0, SourcePosition(1, evil, 4)),
@@ -67,7 +69,7 @@ def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
 
 
 def test_nothing_has_run() -> None:
-    assert lines(SourceStatus("shop", problems=["no service of shop has run"])) == [
+    assert lines(SourceStatus("shop", "shop", problems=["no service of shop has run"])) == [
         "shop",
         "  dead letters: 0",
         "  no service of shop has run",
