@@ -232,6 +232,11 @@ class Kubelet:
         pod = self._server.call("GET", f"pods/{name}")
         return "" if pod is None else str(pod["status"]["phase"])
 
+    def kill(self, name: str) -> None:
+        """Kill what runs in the container of a pod, as for want of memory."""
+        for process in descendants(self._running[name].process.pid):
+            os.kill(process, signal.SIGKILL)
+
     def _work(self) -> None:
         try:
             while not self._stopped.wait(0.1):

@@ -132,22 +132,26 @@ def test_executors_are_pods(cluster: Cluster, expected: dict[str, list[str]], re
         assert pod["spec"]["automountServiceAccountToken"] is False
 
 
-def test_the_pod_of_an_executor_is_deleted_while_it_works(
-    cluster: Cluster, expected: dict[str, list[str]], results: Path
+@pytest.mark.parametrize("how", ["deleted", "killed"])
+def test_an_executor_is_lost_while_it_works(
+    how: str, cluster: Cluster, expected: dict[str, list[str]], results: Path
 ) -> None:
-    cluster.start("robbed")
+    cluster.start(how)
 
     def at_work() -> str:
-        assert cluster.kubelet.phase("robbed") in {"Pending", "Running"}, cluster.kubelet.log("robbed")
-        if "places to cut found" not in cluster.kubelet.log("robbed"):
+        assert cluster.kubelet.phase(how) in {"Pending", "Running"}, cluster.kubelet.log(how)
+        if "places to cut found" not in cluster.kubelet.log(how):
             return ""
         return next((name for name in list(cluster.kubelet.seen) if cluster.works(name)), "")
 
-    name = wait_for(at_work, None, lambda: cluster.kubelet.log("robbed"))
-    cluster.server.call("DELETE", f"pods/{name}", {"gracePeriodSeconds": 0})
-    assert cluster.phase_at_end("robbed") == "Succeeded", cluster.kubelet.log("robbed")
+    name = wait_for(at_work, None, lambda: cluster.kubelet.log(how))
+    if how == "deleted":
+        cluster.server.call("DELETE", f"pods/{name}", {"gracePeriodSeconds": 0})
+    else:
+        cluster.kubelet.kill(name)
+    assert cluster.phase_at_end(how) == "Succeeded", cluster.kubelet.log(how)
     assert cluster.works(name)
-    assert "Lost executor" in cluster.kubelet.log("robbed")
+    assert "Lost executor" in cluster.kubelet.log(how)
     assert len(cluster.kubelet.seen) == 1 + EXECUTORS + 1
     assert rows(results) == expected
     wait_for(lambda: not cluster.executors())
