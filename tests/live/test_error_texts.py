@@ -217,7 +217,7 @@ def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
 
 def test_a_definition_that_cannot_be_read(place: World) -> None:
     place.write(place.topics.catalog, (b"shop.t", b"nonsense", None))
-    none, settings = cast("Any", None), SimpleNamespace(kafka=place.settings, source=place.topics.source)
+    none, settings = cast("Any", None), SimpleNamespace(kafka=place.settings, names=place.topics)
     service = cast("Any", SimpleNamespace(settings=settings))
     ports = Ports(service, connect(place.settings), none, none, none, {}, lambda: None)
     with pytest.raises(UserError) as caught:

@@ -367,12 +367,12 @@ def test_records_that_cannot_be_read_end_no_job(
 
     summary, _ = jobs.run(conformance, "transactions", damaged.source, before=None, after=str(folder))
     assert listed(summary) == damaged.offsets(items, table)
-    # What was published has the name of the source of which this one is a copy, and differs in nothing else.
+    # What was published has the name of the source of which this one is a copy, and that is not compared.
     assert summary["compared"] == {
-        f"{database}.{name}": {"equal": 0, "changed": len(world.rows(name)), "missing": 0, "added": 0}
+        f"{database}.{name}": {"equal": len(world.rows(name)), "changed": 0, "missing": 0, "added": 0}
         for name in ("items", "log")
     }
-    assert {row["field"] for row in summary["fields"]} == {"source.name"}
+    assert summary["fields"] == []
 
     log = topics.transactions, topics.ddl, *catalog
     name = f"{database}.items"
