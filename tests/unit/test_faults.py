@@ -385,6 +385,14 @@ class Faults(RuleBasedStateMachine):
         self._lost.clear()
 
 
+def world_before(name: str, folder: Path, registry: Registry) -> World:
+    """Give a world in which the input of a service is complete, and nothing else."""
+    world = World(folder, registry)
+    for earlier in SERVICES[: SERVICES.index(name)] if name != "run" else ():
+        world.run(earlier)
+    return world
+
+
 @pytest.mark.parametrize("action", [ddl, undecodable, unreadable])
 def test_the_end_of_the_state_is_lost(
     action: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -458,9 +466,7 @@ def test_a_topic_loses_all_but_what_was_aborted(name: str, topics: list[str], tm
     reference = World(tmp_path, registry)
     reference.drain()
     for call in range(1, 60):
-        world = World(tmp_path, registry)
-        for earlier in SERVICES[: SERVICES.index(name)]:
-            world.run(earlier)
+        world = world_before(name, tmp_path, registry)
         world.broker.at_call(call, crash)
         with suppress(Crash):
             world.run(name)
@@ -482,9 +488,7 @@ def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
     write_log(tmp_path, 1, [insert, update, undecodable, payload])
     reference.drain()
     for call in range(1, 90, 2):
-        world = World(tmp_path, registry)
-        for earlier in SERVICES[: SERVICES.index(name)] if name != "run" else ():
-            world.run(earlier)
+        world = world_before(name, tmp_path, registry)
         world.broker.at_call(call, world.tell_to_stop)
         with suppress(StopRequestedError):
             world.run(name)
