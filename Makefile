@@ -18,7 +18,7 @@ export PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check test test-slow test-servers chaos fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
+.PHONY: help demo check coverage generate test test-slow test-servers chaos fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -84,6 +84,16 @@ memory: $(KERNEL) ## Measure the peak memory of the services on what is largest,
 
 local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 	@exec $(BIN)/python -m millrace.cli local up --end-with-parent $(ARGS)
+
+generate: $(KERNEL) ## Write all generated files: tables of the documentation, the schema of events, the kernel's enums
+	@$(BIN)/python docs/generate.py $(ARGS)
+
+# Without the kernel, which coverage does not see into; what it does is done by the reference as well.
+coverage: $(READY) ## Run the unit tests and print how much of each module they run
+	@$(BIN)/coverage erase
+	@MILLRACE_KERNEL=off $(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
 
 kernel: $(READY) ## Build the compiled hot path; else this happens by itself where there is a C compiler
 	@$(BIN)/python -m millrace.kernel.build

@@ -1,16 +1,20 @@
-"""Writes the tables of the documentation that follow from the code.
+"""Writes what follows from the code: tables of the documentation, the schema of events, enums of the kernel.
 
-``python docs/generate.py`` fills what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the
-pages below, and writes the help of the Spark jobs for where Spark is not installed. With ``--check`` it
-writes nothing, and fails where a page is stale. A test does the latter.
+``make generate`` fills what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the files
+below (``# generated: NAME`` and ``# end`` in code), and writes the schema BinlogEvent and the help of the
+Spark jobs for where Spark is not installed. With ``--check`` it writes nothing, and fails where a file is
+stale; a test does that. Character sets and collations come from running servers: ``tools/generate_*.py``.
 """  # noqa: INP001 - a script beside the pages, no package
 
 import argparse
+import json
 import re
 import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum, IntFlag
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,10 +26,17 @@ from prometheus_client.core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from millrace.avro import columnar, plans, transactions
+from millrace.avro.events import binlog_event_schema
+from millrace.binlog.columns.declaration import NativeKind, SelectedKind
+from millrace.binlog.declaration import declared_fields
+from millrace.binlog.events.rows import PlainRowsEvent
+from millrace.binlog_command.row_kernel import TextKind
 from millrace.cli.job import JOBS
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.mysql.settings import MysqlSettings
+from millrace.rowmapper import json_format
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import ServiceMetrics
@@ -52,6 +63,24 @@ SERVICES: Final[dict[str, type[ServiceSettings]]] = {
     "row mapper": RowMapperSettings,
     "snapshot": SnapshotSettings,
 }
+KERNEL_ENUMS: Final[dict[str, tuple[str, type[IntEnum | IntFlag]]]] = {
+    "NativeKind": ("", NativeKind),
+    "SelectedKind": ("", SelectedKind),
+    "TextKind": ("", TextKind),
+    "ColumnKind": ("KIND_", columnar._Kind),
+    "JsonKind": ("KIND_", json_format._Kind),
+    "FieldKind": ("KIND_", plans.FieldKind),
+    "RowsField": (
+        "ROWS_",
+        IntEnum("RowsField", [each.name.upper() for each in declared_fields(PlainRowsEvent)], start=0),
+    ),
+    "Use": ("USE_", transactions.Use),
+    "Layout": ("LAYOUT_", plans.Layout),
+    "Wire": ("WIRE_", plans.Wire),
+    "Condition": ("CONDITION_", plans.Condition),
+}
+"""Numbers that the kernel shares with the reference: the prefix of their names there, and the enum."""
+SCHEMA: Final = "schemas/avro/BinlogEvent.avsc"
 PAGES: Final = {
     "docs/columns.md": ("columns",),
     "docs/types.md": ("types",),
@@ -60,10 +89,17 @@ PAGES: Final = {
     "docs/topics.md": ("topics",),
     "docs/operations.md": ("metrics",),
     "helm/millrace/README.md": ("values",),
+    "millrace/kernel/columns.pyx": ("ColumnKind",),
+    "millrace/kernel/event_records.pxd": ("FieldKind", "RowsField"),
+    "millrace/kernel/events.pyx": ("Layout", "Wire", "Condition"),
+    "millrace/kernel/json_text.pyx": ("JsonKind",),
+    "millrace/kernel/rows.pyx": ("NativeKind",),
+    "millrace/kernel/selected.pyx": ("SelectedKind",),
+    "millrace/kernel/text.pyx": ("TextKind",),
+    "millrace/kernel/transactions.pyx": ("Use",),
+    SCHEMA: (),
     **{f"spark_jobs/help/{name}.txt": () for name in JOBS},
 }
-
-_END: Final = "<!-- end -->"
 
 Setting = tuple[str, FieldInfo]
 
@@ -206,6 +242,13 @@ def _sentences(comment: list[str]) -> str:
     return " ".join(comment).replace(", for example ", ". ").replace("<", "&lt;")
 
 
+def enum_text(name: str) -> str:
+    """Write an enum of the kernel."""
+    prefix, reference = KERNEL_ENUMS[name]
+    members = (f"    {prefix}{key} = {int(each)}" for key, each in reference.__members__.items())
+    return "\n".join((f"cdef enum {name}:", *members))
+
+
 def _of_script(name: str, script: str = "") -> Callable[[], str]:
     """Take the generator from a script beside this one, which is named as its page unless it is given."""
 
@@ -224,6 +267,7 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "topics": topics_table,
     "metrics": metrics_table,
     "values": values_table,
+    **{name: partial(enum_text, name) for name in KERNEL_ENUMS},
 }
 
 
@@ -235,24 +279,28 @@ def job_help(name: str) -> str:
 
 
 def generated(page: str, names: tuple[str, ...]) -> str:
-    """Give the text of a page with its generated parts filled."""
+    """Give the text of a file with its generated parts filled."""
+    if page == SCHEMA:
+        return json.dumps(binlog_event_schema(), indent=2, ensure_ascii=False) + "\n"
     if page.startswith("spark_jobs/"):
         return job_help(Path(page).stem)
     text = (PROJECT / page).read_text()
+    mark, gap = ("<!-- {} -->", "\n\n") if page.endswith(".md") else ("# {}", "\n")
+    end = mark.format("end")
     for name in names:
-        begin = f"<!-- generated: {name} -->\n"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(_END)
+        begin = mark.format(f"generated: {name}")
+        before, found, rest = text.partition(begin + "\n")
+        _, closed, after = rest.partition(end)
         if not (found and closed):
-            raise SystemExit(f"error: {page} has no {begin.strip()} … {_END}")
-        text = f"{before}{begin}\n{GENERATORS[name]()}\n\n{_END}{after}"
+            raise SystemExit(f"error: {page} has no {begin} … {end}")
+        text = f"{before}{begin}{gap}{GENERATORS[name]()}{gap}{end}{after}"
     return text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the pages, or with --check say which are stale; give the exit code."""
-    parser = argparse.ArgumentParser(description="Write the generated parts of the documentation.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
+    """Write the files, or with --check say which are stale; give the exit code."""
+    parser = argparse.ArgumentParser(description="Write what is generated of documentation and code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is stale")
     check = parser.parse_args(arguments).check
     stale = []
     for page, names in PAGES.items():
@@ -262,7 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
             if not check:
                 (PROJECT / page).write_text(text)
     for page in stale:
-        sys.stdout.write(f"{page}: {'stale; run python docs/generate.py' if check else 'written'}\n")
+        sys.stdout.write(f"{page}: {'stale; run make generate' if check else 'written'}\n")
     return 1 if check and stale else 0
 
 

@@ -30,7 +30,7 @@ class ColumnsError(ValueError):
 
 
 class _Kind(IntEnum):
-    """How a value is laid out; the kernel has the same numbers."""
+    """How a value is laid out; ``make generate`` copies it to the kernel."""
 
     LONG = 1
     INT = 2

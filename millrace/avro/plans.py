@@ -1,6 +1,6 @@
 """What the kernel for events needs to know of the declarations, as numbers: its plans.
 
-:mod:`millrace.kernel.events` has the meaning of the numbers; they are spelled here as they are there. An
+:mod:`millrace.kernel.events` has the meaning of the numbers; ``make generate`` copies them there. An
 event or a variable without a plan is left to the reference.
 """
 

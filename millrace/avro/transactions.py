@@ -1,6 +1,6 @@
 """What the kernel for transactions needs to know of events and tables, as numbers and bytes.
 
-:mod:`millrace.kernel.transactions` has the meaning of the numbers; they are spelled here as they are there.
+:mod:`millrace.kernel.transactions` has the meaning of the numbers; ``make generate`` copies them there.
 What has no use is left to the reference, and its transaction with it.
 """
 

@@ -1,7 +1,7 @@
 """``millrace job NAME``: run a Spark job in this process, Java and the connectors' jars found or fetched.
 
 Plain ``spark-submit`` runs the same files; it wants the jars that ``millrace job jars`` prints. Without Spark
-the jobs cannot be imported; their help is then that of ``spark_jobs/help``, which docs/generate.py writes.
+the jobs cannot be imported; their help is then that of ``spark_jobs/help``, which ``make generate`` writes.
 """
 
 import copy

@@ -23,8 +23,8 @@ cdef enum:
     MOST_BYTES = 0x7FFFFFFF  # of a column: its offsets have 32 bits
     LEVELS = 64  # of types inside one another
 
-# How a value is laid out: see millrace.avro.columnar, which has the same numbers.
-cpdef enum Kind:
+# generated: ColumnKind
+cdef enum ColumnKind:
     KIND_LONG = 1
     KIND_INT = 2
     KIND_BOOLEAN = 3
@@ -34,6 +34,7 @@ cpdef enum Kind:
     KIND_DECIMAL = 7
     KIND_ARRAY = 8
     KIND_RECORD = 9
+# end
 
 
 cdef struct Node:

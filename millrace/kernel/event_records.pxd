@@ -2,17 +2,19 @@
 """How Avro has a field of an event: see :class:`millrace.avro.plans.FieldKind`; and the places of some fields."""
 
 
-cpdef enum FieldKind:
+# generated: FieldKind
+cdef enum FieldKind:
     KIND_LONG = 1
     KIND_UINT64 = 2
     KIND_BYTES = 3
     KIND_STRING = 4
     KIND_OTHER = 5
     KIND_OPTIONAL = 16
+# end
 
 
-cpdef enum RowsField:
-    # Of a rows event, as it is declared.
+# generated: RowsField
+cdef enum RowsField:
     ROWS_TABLE_ID = 0
     ROWS_FLAGS = 1
     ROWS_EXTRA_ROW_INFO = 2
@@ -20,3 +22,4 @@ cpdef enum RowsField:
     ROWS_COLUMNS_BEFORE_IMAGE = 4
     ROWS_COLUMNS_AFTER_IMAGE = 5
     ROWS_ROWS = 6
+# end

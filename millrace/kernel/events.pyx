@@ -70,8 +70,8 @@ cdef enum:
 cdef object CRC32_RESIDUE = 0x2144DF1C
 cdef const char* DIGITS = b"0123456789abcdef"
 
-# What plans are made of: see millrace.avro.plans, which has the same numbers.
-cpdef enum Layout:
+# generated: Layout
+cdef enum Layout:
     LAYOUT_NONE = 0
     LAYOUT_FIELDS = 1
     LAYOUT_GTID = 2
@@ -79,9 +79,10 @@ cpdef enum Layout:
     LAYOUT_QUERY = 4
     LAYOUT_TABLE_MAP = 5
     LAYOUT_ROWS = 6
+# end
 
-cpdef enum Wire:
-    # 1 to 8: an unsigned integer of as many bytes.
+# generated: Wire
+cdef enum Wire:
     WIRE_INT64 = 10
     WIRE_REST_BYTES = 11
     WIRE_REST_TEXT = 12
@@ -95,8 +96,10 @@ cpdef enum Wire:
     WIRE_STATUS = 20
     WIRE_COUNTING_BYTES16 = 21
     WIRE_LEFT = 22
+# end
 
-cpdef enum Condition:
+# generated: Condition
+cdef enum Condition:
     CONDITION_OPTIONAL = 1
     CONDITION_HIDDEN = 2
     CONDITION_ABSENT = 4
@@ -104,6 +107,7 @@ cpdef enum Condition:
     CONDITION_REMAINS = 16
     CONDITION_SIZED = 32
     CONDITION_BITS = 64
+# end
 
 cdef enum End:
     END_NONE = 0

@@ -26,7 +26,8 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
 
 
-cpdef enum Kind:
+# generated: JsonKind
+cdef enum JsonKind:
     KIND_NULL = 0
     KIND_BOOLEAN = 1
     KIND_LONG = 2
@@ -37,6 +38,7 @@ cpdef enum Kind:
     KIND_UNION = 7
     KIND_RECORD = 8
     KIND_ARRAY = 9
+# end
 
 
 cdef struct Node:

@@ -41,8 +41,8 @@ from millrace.binlog.errors import MalformedError, UnrepresentableError
 
 __all__ = ["RowsKernel", "pack"]
 
-# Those of millrace.binlog.columns.NativeKind.
-cpdef enum Kind:
+# generated: NativeKind
+cdef enum NativeKind:
     SIGNED = 1
     UNSIGNED = 2
     UNSIGNED_DECIMAL = 3
@@ -63,6 +63,7 @@ cpdef enum Kind:
     GEOMETRY = 18
     DECIMAL_TEXT = 19
     FIXED = 20
+# end
 
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
 

@@ -24,8 +24,8 @@ cdef extern from "Python.h":
 
 __all__ = ["SelectedImages"]
 
-# Those of millrace.snapshot.images.SelectedKind.
-cpdef enum Kind:
+# generated: SelectedKind
+cdef enum SelectedKind:
     PYTHON = 0
     SIGNED = 1
     UNSIGNED = 2
@@ -39,6 +39,7 @@ cpdef enum Kind:
     TIMESTAMP = 10
     STRING = 11
     BINARY = 12
+# end
 
 cdef enum:
     HEAD = 4  # bytes of a packet before its payload: its length and its number

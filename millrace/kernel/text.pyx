@@ -42,8 +42,8 @@ from millrace.kernel.writing cimport (
 
 __all__ = ["RowText"]
 
-# Those of millrace.binlog_command.row_kernel.TextKind.
-cpdef enum Kind:
+# generated: TextKind
+cdef enum TextKind:
     PYTHON = 0
     NOTHING = 1
     SIGNED = 2
@@ -58,6 +58,7 @@ cpdef enum Kind:
     TIMESTAMP = 11
     REAL = 12
     JSON = 13
+# end
 
 cdef enum:
     KEPT = 1 << 20  # bytes of the output that are kept from one call to the next

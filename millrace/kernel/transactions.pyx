@@ -63,9 +63,9 @@ cdef enum:
     HEADERS = 4
     FIELDS = 5
 
-# What is made of an event: see millrace.avro.transactions.
-cpdef enum Use:
-    USE_NONE = 0  # left to the reference
+# generated: Use
+cdef enum Use:
+    USE_NONE = 0
     USE_GTID = 1
     USE_SILENT = 2
     USE_QUERY = 3
@@ -74,6 +74,7 @@ cpdef enum Use:
     USE_WRITE = 6
     USE_UPDATE = 7
     USE_DELETE = 8
+# end
 
 cdef int64_t LATEST_US = <int64_t>1 << 53  # see millrace.rowmapper.assembly
 

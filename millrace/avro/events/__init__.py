@@ -2,7 +2,7 @@
 
 The schema follows from the declarations of :mod:`millrace.binlog.events`: a head that is the same for all
 events, and a union with one record per event type, whose fields are the declared ones. ``schemas/avro/
-BinlogEvent.avsc`` holds it; ``python -m millrace.avro.events`` writes that file again.
+BinlogEvent.avsc`` holds it; ``make generate`` writes that file.
 
 What Avro cannot say as it is:
 

@@ -28,7 +28,7 @@ HEADER = EventHeader(1700000000, 16, 4_000_000_000, 31, 4_294_967_295, 0x8020, b
 
 
 def test_checked_in_schema_is_that_of_the_declarations() -> None:
-    """After a change to the declarations: ``python -m millrace.avro.events``."""
+    """After a change to the declarations: ``make generate``."""
     checked_in = json.loads((schema_folder() / "BinlogEvent.avsc").read_text(encoding="utf-8"))
     assert checked_in == binlog_event_schema()
     assert load_schema("BinlogEvent") == checked_in

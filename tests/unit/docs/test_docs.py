@@ -48,7 +48,7 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
         for page, names in generator.PAGES.items()
         if generator.generated(page, names) != (PROJECT / page).read_text()
     ]
-    assert stale == [], "run: python docs/generate.py"
+    assert stale == [], "run: make generate"
 
 
 def test_variables_that_are_named_exist(generator: ModuleType) -> None:
