@@ -24,28 +24,22 @@ _SOME: Final = b"\x02"
 """The branch after null."""
 
 
-def _varint(number: int) -> bytes:
-    """Seven bits per byte, the lowest first; the high bit says that more follow."""
+def long(value: int) -> bytes:
+    """Write an int or long: zigzag, then seven bits per byte, the lowest first.
+
+    The high bit says that more bytes follow. Raises OverflowError beyond 64 bits.
+    """
+    number = value << 1 if value >= 0 else ~value << 1 | 1
+    if number < 128:
+        return number.to_bytes()
+    if number >> 64:
+        raise OverflowError("a long of Avro has 64 bits")
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-_SMALL: Final = [_varint(number) for number in range(1 << 14)]
-"""Looked up, since nearly all lengths and counts are small: two to five times as fast as the loop."""
-
-
-def long(value: int) -> bytes:
-    """Write an int or long: zigzag, then a varint. Raises OverflowError beyond 64 bits."""
-    number = value << 1 if value >= 0 else ~value << 1 | 1
-    if number < 1 << 14:
-        return _SMALL[number]
-    if number >> 64:
-        raise OverflowError("a long of Avro has 64 bits")
-    return _varint(number)
 
 
 def string(value: str) -> bytes:
