@@ -30,7 +30,7 @@ events, the reader's of bytes, and the kernel, which is given the table.
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["GTIDS", "SILENT", "TRANSITIONS", "Effect", "Mode", "Role"]
+__all__ = ["GTIDS", "HEADING", "SILENT", "TRANSITIONS", "Effect", "Mode", "Role"]
 
 
 class Role(IntEnum):
@@ -78,7 +78,10 @@ class Role(IntEnum):
 GTIDS: Final = frozenset({Role.GTID, Role.GROUP_GTID})
 """Roles of events that name a transaction."""
 
-SILENT: Final = GTIDS | {Role.ANONYMOUS_GTID, Role.COMMIT, Role.PAYLOAD}
+HEADING: Final = GTIDS | {Role.ANONYMOUS_GTID}
+"""Roles of events that stand at the head of a transaction."""
+
+SILENT: Final = HEADING | {Role.COMMIT, Role.PAYLOAD}
 """Roles of events that change nothing by themselves: no output is made of them."""
 
 

@@ -27,11 +27,10 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 from millrace.binlog.columns.column import ABSENT
 from millrace.binlog.columns.json_diffs import JsonDiffs
-from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError, UnrepresentableError
 from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
@@ -48,13 +47,14 @@ from millrace.binlog.events import (
     RowsOperation,
     TableMapEvent,
 )
+from millrace.binlog.events.rows import PLAIN_ROWS
 from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages, Values
 from millrace.binlog.row_reader import RowReader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement, StatementKind
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
-from millrace.binlog.types import EventType, RowsFlag
+from millrace.binlog.types import RowsFlag
 from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
@@ -84,14 +84,6 @@ _REVERSE = {
     RowsOperation.WRITE: RowsOperation.DELETE,
     RowsOperation.DELETE: RowsOperation.WRITE,
     RowsOperation.UPDATE: RowsOperation.UPDATE,
-}
-_TYPES = {
-    (1, RowsOperation.WRITE): EventType.WRITE_ROWS_EVENT_V1,
-    (1, RowsOperation.UPDATE): EventType.UPDATE_ROWS_EVENT_V1,
-    (1, RowsOperation.DELETE): EventType.DELETE_ROWS_EVENT_V1,
-    (2, RowsOperation.WRITE): EventType.WRITE_ROWS_EVENT,
-    (2, RowsOperation.UPDATE): EventType.UPDATE_ROWS_EVENT,
-    (2, RowsOperation.DELETE): EventType.DELETE_ROWS_EVENT,
 }
 _NOT_UNDONE = (ExecuteLoadQueryEvent, ExecLoadEvent, LoadEvent, NewLoadEvent)
 _MAINTENANCE = frozenset({"", "ANALYZE", "CHECK", "FLUSH", "OPTIMIZE", "REPAIR"})
@@ -347,8 +339,7 @@ class FlashbackOutput:
             read = images.decode(rows[starts[at] : end])
             end = starts[at]
             written.append(turned.encode(_backwards(read), null_fill=null_fill))
-        make: Any = EVENTS[_TYPES[max(event.version, 1), operation]].event_class
-        made: PlainRowsEvent = make(
+        made = PLAIN_ROWS[max(event.version, 1), operation](
             event.table_id,
             event.flags | RowsFlag.STMT_END_F,
             b"",  # partitions and the like are where the rows were found, not where they will be

@@ -9,7 +9,9 @@ import struct
 from typing import BinaryIO, Final
 
 from millrace.binlog.file import MAGIC
+from millrace.binlog.grammar import HEADING
 from millrace.binlog.header import HEADER_LENGTH
+from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.binlog_command.criteria import Criteria, FilePosition
 
@@ -17,14 +19,6 @@ __all__ = ["Seeker"]
 
 _EVERYWHERE: Final = 0
 _NOWHERE: Final = 1 << 64
-_GTIDS: Final = frozenset(
-    {
-        EventType.GTID_LOG_EVENT,
-        EventType.ANONYMOUS_GTID_LOG_EVENT,
-        EventType.GTID_TAGGED_LOG_EVENT,
-        EventType.MARIADB_GTID_EVENT,
-    }
-)
 _NEVER_SKIPPED: Final = frozenset(
     {EventType.START_EVENT_V3, EventType.FORMAT_DESCRIPTION_EVENT, EventType.START_ENCRYPTION_EVENT}
 )
@@ -64,7 +58,7 @@ class Seeker:
                 return safe
             if type_code in _NEVER_SKIPPED or self._stops(position, timestamp):
                 return safe
-            if type_code in _GTIDS:
+            if ROLES[type_code] in HEADING:
                 safe = position
             if position >= wanted and (self._time is None or timestamp >= self._time):
                 self._reached = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.avro.events import EventDeserializer
-from millrace.binlog.grammar import GTIDS, Role
+from millrace.binlog.grammar import HEADING
 from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
@@ -26,7 +26,6 @@ _LIMIT_S: Final = 5.0
 _HEADER_SIZE: Final = 19
 _TYPE: Final = 4
 _CHECKSUM: Final = 4
-_GTIDS: Final = GTIDS | {Role.ANONYMOUS_GTID}
 _INTERVAL: Final = re.compile(r":(\d+)(?:-(\d+))?(?=[:,]|$)")
 
 
@@ -60,7 +59,7 @@ def raw_step(message: Message) -> Step:
         return Step(0, False)
     if _is_continued(headers) or len(value) < _HEADER_SIZE:
         return Step(len(value), False)
-    if ROLES[value[_TYPE]] in _GTIDS:
+    if ROLES[value[_TYPE]] in HEADING:
         return Step(len(value), True)
     begin = value[_TYPE] == EventType.QUERY_EVENT and b"BEGIN" in value[-len(b"BEGIN") - _CHECKSUM :]
     return Step(len(value), begin, gtid=False)

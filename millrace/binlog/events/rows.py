@@ -11,7 +11,7 @@ What the images hold is said by the table map: see :mod:`millrace.binlog.row_ima
 
 from collections.abc import Callable
 from enum import Enum
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Self, TypeVar
 
 from millrace.binlog.declaration import Event, Only, abstract_event, body, event, post_header
 from millrace.binlog.errors import EncodeError
@@ -31,6 +31,7 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.types import EventType, RowsFlag
 
 __all__ = [
+    "PLAIN_ROWS",
     "CompressedRowsEvent",
     "DeleteRowsCompressedEvent",
     "DeleteRowsCompressedEventV1",
@@ -53,6 +54,8 @@ __all__ = [
     "WriteRowsEvent",
     "WriteRowsEventV1",
 ]
+
+E = TypeVar("E", bound="RowsEvent")
 
 _STMT_END_F: Final = RowsFlag.STMT_END_F.value
 
@@ -178,7 +181,7 @@ class CompressedRowsEvent(RowsEvent):
 
     def plain(self) -> PlainRowsEvent:
         """Give the same event without compression; raises MalformedError."""
-        made: PlainRowsEvent = _PLAIN[self.version, self.operation](
+        return PLAIN_ROWS[self.version, self.operation](
             self.table_id,
             self.flags,
             self.extra_row_info,
@@ -187,34 +190,37 @@ class CompressedRowsEvent(RowsEvent):
             self.columns_after_image,
             self.rows,
         )
-        return made
 
 
-@event(EventType.PRE_GA_WRITE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(6, 8))
+def _rows_event(
+    event_type: EventType, operation: RowsOperation, *, version: int
+) -> Callable[[type[E]], type[E]]:
+    """Declare a rows event; from version 2 on the post-header has the size of ``extra_row_info``."""
+    declare = event(event_type, role=Role.ROWS, post_header_lengths=(10,) if version == 2 else (6, 8))
+
+    def declare_rows(declared: type[E]) -> type[E]:
+        declared.operation, declared.version = operation, version
+        return declare(declared)
+
+    return declare_rows
+
+
+@_rows_event(EventType.PRE_GA_WRITE_ROWS_EVENT, RowsOperation.WRITE, version=0)
 class PreGaWriteRowsEvent(PlainRowsEvent):
     """Rows written, in MySQL 5.1.5 to 5.1.17."""
 
-    operation = RowsOperation.WRITE
-    version = 0
 
-
-@event(EventType.PRE_GA_DELETE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.PRE_GA_DELETE_ROWS_EVENT, RowsOperation.DELETE, version=0)
 class PreGaDeleteRowsEvent(PlainRowsEvent):
     """Rows deleted, in MySQL 5.1.5 to 5.1.17."""
 
-    operation = RowsOperation.DELETE
-    version = 0
 
-
-@event(EventType.PRE_GA_UPDATE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.PRE_GA_UPDATE_ROWS_EVENT, RowsOperation.UPDATE, version=0)
 class PreGaUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, in MySQL 5.1.5 to 5.1.17.
 
     Codec by hand: it is that of PRE_GA_DELETE_ROWS_EVENT, whose one bitmap serves both images here.
     """
-
-    operation = RowsOperation.UPDATE
-    version = 0
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:
@@ -240,111 +246,72 @@ class PreGaUpdateRowsEvent(PlainRowsEvent):
         ).encode_fields(post_header_length)
 
 
-@event(EventType.WRITE_ROWS_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.WRITE_ROWS_EVENT_V1, RowsOperation.WRITE, version=1)
 class WriteRowsEventV1(PlainRowsEvent):
     """Rows written, version 1."""
 
-    operation = RowsOperation.WRITE
-    version = 1
 
-
-@event(EventType.UPDATE_ROWS_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.UPDATE_ROWS_EVENT_V1, RowsOperation.UPDATE, version=1)
 class UpdateRowsEventV1(PlainRowsEvent):
     """Rows updated, version 1."""
 
-    operation = RowsOperation.UPDATE
-    version = 1
 
-
-@event(EventType.DELETE_ROWS_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.DELETE_ROWS_EVENT_V1, RowsOperation.DELETE, version=1)
 class DeleteRowsEventV1(PlainRowsEvent):
     """Rows deleted, version 1."""
 
-    operation = RowsOperation.DELETE
-    version = 1
 
-
-@event(EventType.WRITE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.WRITE_ROWS_EVENT, RowsOperation.WRITE, version=2)
 class WriteRowsEvent(PlainRowsEvent):
     """Rows written, version 2."""
 
-    operation = RowsOperation.WRITE
-    version = 2
 
-
-@event(EventType.UPDATE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.UPDATE_ROWS_EVENT, RowsOperation.UPDATE, version=2)
 class UpdateRowsEvent(PlainRowsEvent):
     """Rows updated, version 2."""
 
-    operation = RowsOperation.UPDATE
-    version = 2
 
-
-@event(EventType.DELETE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.DELETE_ROWS_EVENT, RowsOperation.DELETE, version=2)
 class DeleteRowsEvent(PlainRowsEvent):
     """Rows deleted, version 2."""
 
-    operation = RowsOperation.DELETE
-    version = 2
 
-
-@event(EventType.PARTIAL_UPDATE_ROWS_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.PARTIAL_UPDATE_ROWS_EVENT, RowsOperation.UPDATE, version=2)
 class PartialUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, where an after image may hold JSON columns as differences from the before image."""
 
-    operation = RowsOperation.UPDATE
-    version = 2
 
-
-@event(EventType.WRITE_ROWS_COMPRESSED_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.WRITE_ROWS_COMPRESSED_EVENT_V1, RowsOperation.WRITE, version=1)
 class WriteRowsCompressedEventV1(CompressedRowsEvent):
     """Rows written, version 1, compressed (MariaDB)."""
 
-    operation = RowsOperation.WRITE
-    version = 1
 
-
-@event(EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1, RowsOperation.UPDATE, version=1)
 class UpdateRowsCompressedEventV1(CompressedRowsEvent):
     """Rows updated, version 1, compressed (MariaDB)."""
 
-    operation = RowsOperation.UPDATE
-    version = 1
 
-
-@event(EventType.DELETE_ROWS_COMPRESSED_EVENT_V1, role=Role.ROWS, post_header_lengths=(6, 8))
+@_rows_event(EventType.DELETE_ROWS_COMPRESSED_EVENT_V1, RowsOperation.DELETE, version=1)
 class DeleteRowsCompressedEventV1(CompressedRowsEvent):
     """Rows deleted, version 1, compressed (MariaDB)."""
 
-    operation = RowsOperation.DELETE
-    version = 1
 
-
-@event(EventType.WRITE_ROWS_COMPRESSED_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.WRITE_ROWS_COMPRESSED_EVENT, RowsOperation.WRITE, version=2)
 class WriteRowsCompressedEvent(CompressedRowsEvent):
     """Rows written, version 2, compressed (MariaDB)."""
 
-    operation = RowsOperation.WRITE
-    version = 2
 
-
-@event(EventType.UPDATE_ROWS_COMPRESSED_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.UPDATE_ROWS_COMPRESSED_EVENT, RowsOperation.UPDATE, version=2)
 class UpdateRowsCompressedEvent(CompressedRowsEvent):
     """Rows updated, version 2, compressed (MariaDB)."""
 
-    operation = RowsOperation.UPDATE
-    version = 2
 
-
-@event(EventType.DELETE_ROWS_COMPRESSED_EVENT, role=Role.ROWS, post_header_lengths=(10,))
+@_rows_event(EventType.DELETE_ROWS_COMPRESSED_EVENT, RowsOperation.DELETE, version=2)
 class DeleteRowsCompressedEvent(CompressedRowsEvent):
     """Rows deleted, version 2, compressed (MariaDB)."""
 
-    operation = RowsOperation.DELETE
-    version = 2
 
-
-_PLAIN: dict[tuple[int, RowsOperation], Callable[..., PlainRowsEvent]] = {
+PLAIN_ROWS: Final = {
     (event_class.version, event_class.operation): event_class
     for event_class in (
         WriteRowsEventV1,
