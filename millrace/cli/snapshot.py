@@ -1,7 +1,6 @@
 """The command ``millrace snapshot``."""
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,4 +60,6 @@ def snapshot(
         "CONFIG": config,
     }
     os.environ.update({f"MILLRACE_{name}": str(value) for name, value in options.items() if value})
-    raise SystemExit(import_module("services.snapshot.__main__").main())
+    from services.snapshot.app import main  # noqa: PLC0415 - after its settings
+
+    raise SystemExit(main())

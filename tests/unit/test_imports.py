@@ -179,7 +179,15 @@ def imports(module: str, source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import in line {node.lineno}; write the full name"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= loaded_by_name(node.args[0])
     return found
+
+
+def loaded_by_name(name: ast.expr) -> set[str]:
+    """Name the package of ``import_module("package.module")`` or of ``import_module(f"package.{name}")``."""
+    part = name.values[0] if isinstance(name, ast.JoinedStr) else name
+    return {part.value.strip(".")} if isinstance(part, ast.Constant) else set()
 
 
 def breaches(module: str, source: str) -> list[str]:
@@ -262,6 +270,8 @@ def test_a_breach_of_the_kernel_is_found(source: str) -> None:
         ("services.reader.app", "import confluent_kafka.admin"),
         ("services.reader.app", "from services.decoder.app import app"),
         ("services.reader.app", "from services import decoder"),
+        ("services.reader.app", "import_module('services.decoder.app').main()"),
+        ("millrace.verify.raw", "importlib.import_module(f'services.{name}.app')"),
         ("millrace.kafka.producer", "import services.reader"),
         ("spark_jobs.analytics", "from millrace.kafka.exactly_once import run_stage"),
         ("spark_jobs.analytics", "from services.decoder import app"),
