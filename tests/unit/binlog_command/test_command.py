@@ -332,3 +332,14 @@ def test_progress_is_shown_on_a_terminal() -> None:
     shown = read_terminal({"TERM": "xterm"}, "--stats", MYSQL)
     assert "100%" in shown
     assert "58 events" in shown
+
+
+def test_an_option_for_servers() -> None:
+    done = CliRunner().invoke(main, ["binlog", "--to-last-log", "some.file"])
+    assert done.exit_code == 2
+    assert "--to-last-log is for servers: mysql://user@host:port/LOGFILE" in done.output
+
+
+def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["binlog", "--key-file", str(tmp_path), str(tmp_path / "bin.000001")])
+    assert (done.exit_code, done.output) == (2, f"error: {tmp_path} cannot be read: Is a directory\n")

@@ -15,8 +15,11 @@ from click.testing import CliRunner, Result
 from millrace.binlog.errors import TruncatedError
 from millrace.binlog_command.inputs import FileInput, find_files
 from millrace.binlog_command.records import RawEvent
+from millrace.binlog_command.rewrite import DatabaseRewrite
+from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
 from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 
 LOGS = Path(__file__).parent / "logs"
 MYSQL = LOGS / "mysql.000001"
@@ -204,3 +207,33 @@ def test_a_folder_that_does_not_say_what_to_read(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         find_files(str(tmp_path))
     assert caught.value.message == f"{tmp_path} is a folder with a.index, b.index: name the files to read"
+
+
+def test_two_new_names_for_a_database() -> None:
+    with pytest.raises(UserError) as caught:
+        DatabaseRewrite.parse(["a->b", "a->c"])
+    assert caught.value.message == "--rewrite-db has two new names for 'a'; leave one out"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("kafka://host:9092", "no source is named"),
+        ("kafka:///shop", "no host"),
+        ("kafka://host:9092,other:nine/shop", "'nine' is no port"),
+        ("kafka://host:9092/1shop", "a letter, then letters, digits, '_' or '-'"),
+        (f"kafka://host:9092/{'s' * 201}", "at most 200 characters"),
+    ],
+)
+def test_an_address_of_a_topic(url: str, problem: str) -> None:
+    with pytest.raises(UserError) as caught:
+        TopicInput(url)
+    assert caught.value.message == f"{url} is not kafka://host:port/SOURCE: {problem}"
+    assert caught.value.exit_code is ExitCode.SETTINGS
+
+
+def test_a_record_of_the_raw_topic_that_is_none() -> None:
+    with pytest.raises(UserError) as caught:
+        TopicInput("kafka://host:9092/shop")._placed(b"nonsense", b"")
+    assert caught.value.message.startswith("shop.raw: b'nonsense' is no raw key")
+    assert caught.value.exit_code is ExitCode.DATA

@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from millrace import __version__, cli, kernel
 from millrace.cli import main
+from millrace.cli.job import _help as job_help
+from millrace.installation import install_command
 
 
 def test_help_names_every_command_and_imports_none() -> None:
@@ -130,3 +132,21 @@ def test_a_bug_has_its_exit_code() -> None:
     lines = errors.decode().splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "error: millrace doctor met a bug of its own (ZeroDivisionError), told above"
+
+
+def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("spark_jobs")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    done = CliRunner().invoke(main, ["job", "analytics", "--source", "shop"])
+    assert done.exit_code == 2
+    assert done.output.startswith("error: Spark is not installed (")
+    assert done.output.endswith(f"): {install_command('spark', 'local')}\n")
+    listed = CliRunner().invoke(main, ["job", "--help"])
+    assert listed.exit_code == 0
+    assert "  analytics       Report events per type and minute, rows per table" in listed.output
+    for name in ("analytics", "loop_detection", "loop-detection"):
+        done = CliRunner().invoke(main, ["job", name, "--help"])
+        assert done.exit_code == 0
+        assert done.output == job_help(name.replace("-", "_"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.kafka.chunks import ChunkError, ChunkJoiner, split
+from millrace.kafka.chunks import ChunkError, ChunkJoiner, split, split_parts
 
 
 @given(st.binary(max_size=200), st.integers(1, 50))
@@ -52,3 +52,8 @@ def test_a_piece_out_of_place(key: bytes, header: bytes) -> None:
     joiner.reset()
     assert joiner.first_offset is None
     assert joiner.feed(b"other", b"0/1", b"whole", 9) == b"whole"
+
+
+def test_a_value_that_came_in_other_parts_than_it_has() -> None:
+    with pytest.raises(ChunkError, match=r"^a value of 5 bytes came as 2 bytes$"):
+        list(split_parts([b"a", b"b"], 5, 10))

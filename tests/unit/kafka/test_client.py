@@ -12,10 +12,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pydantic import SecretStr
 
 from millrace.kafka import client, inspect, read
-from millrace.kafka.client import KAFKA_LOG, client_config, consumer_config, producer_config
+from millrace.kafka.client import KAFKA_LOG, client_config, connect, consumer_config, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, answer_of, is_passing, translated
 from millrace.kafka.read import arrived, source_topics, topic_names
-from millrace.runtime.errors import StopRequestedError, stop_of_service
+from millrace.runtime.errors import StopRequestedError, UserError, stop_of_service
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from tests.fake_broker import Broker, FakeAdmin
 
@@ -175,3 +176,16 @@ def test_what_a_cluster_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inspect._configs(admin, [[ConfigResource(ResourceType.BROKER, "1")]], refusals) == {}
     assert inspect._topic_operations(admin, ["shop.raw"], refusals) == {}
     assert refusals == ["settings of 1: no answer within 0.1 s", "rights on shop.raw: no answer within 0.1 s"]
+
+
+def test_kafka_settings_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        connect(
+            KafkaSettings(
+                bootstrap_servers="localhost:1",
+                security_protocol="SSL",
+                ssl_ca_location=tmp_path / "nothing.pem",
+            )
+        )
+    assert caught.value.message.startswith("the settings for Kafka cannot be used: ")
+    assert caught.value.exit_code is ExitCode.KAFKA

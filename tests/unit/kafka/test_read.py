@@ -2,13 +2,15 @@
 
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 from millrace.kafka import read
+from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import held_offsets, latest_offsets
+from millrace.kafka.state import _last_between
 
 
 class Admin:
@@ -40,3 +42,19 @@ def test_an_offset_that_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     admin: Any = Admin(-1001)
     with pytest.raises(KafkaException, match="no offset in the answer"):
         latest_offsets(admin, [TopicPartition("t.raw", 0)], IsolationLevel.READ_UNCOMMITTED)
+
+
+def test_a_state_that_a_broker_does_not_give() -> None:
+    class Broken:
+        def assign(self, _partitions: object) -> None:
+            pass
+
+        def consume(self, _count: int, _timeout_s: float) -> list[object]:
+            refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
+            place = {"topic": lambda: "shop.state", "partition": lambda: 0, "offset": lambda: 0}
+            return [SimpleNamespace(error=lambda: refused, **place)]
+
+    at = "shop.state", 0
+    with pytest.raises(BrokerError) as caught:
+        _last_between(cast("Consumer", Broken()), {at: range(1)}, {at: 0}, lambda _: True)
+    assert caught.value.message == "shop.state cannot be read: not allowed"

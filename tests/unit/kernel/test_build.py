@@ -88,3 +88,24 @@ def test_a_step_that_fails_is_told_with_what_it_said() -> None:
     with pytest.raises(build.BuildError) as caught:
         build._run(["sh", "-c", "echo no such thing; exit 3"])
     assert str(caught.value) == "sh -c 'echo no such thing; exit 3' failed:\nno such thing"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("_include_folders", list, "no C headers of Python "),
+        ("_compiler", lambda: ["/nowhere/cc"], "no C compiler: /nowhere/cc is not on PATH"),
+        (
+            "importlib.util.find_spec",
+            lambda _name: None,
+            "no Cython: the extra 'kernel' brings it$",
+        ),
+    ],
+)
+def test_what_the_kernel_lacks(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, message: str
+) -> None:
+    monkeypatch.setattr(build.shutil, "which", lambda path: None if path == "/nowhere/cc" else path)
+    monkeypatch.setattr(f"millrace.kernel.build.{name}", value)
+    with pytest.raises(build.BuildError, match=f"^{message}"):
+        build._require_tools()

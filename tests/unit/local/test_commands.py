@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from millrace.cli import local as commands
 from millrace.cli import main
 from millrace.cli.local import _only_one
-from millrace.local import LocalError
+from millrace.local import Kafka, LocalError
 from millrace.local.processes import Process
 
 
@@ -93,3 +93,8 @@ def test_servers_that_cannot_start_in_the_background(tmp_path: Path, monkeypatch
     assert outcome.output == (
         "error: it ended:\nerror: it runs already: see 'millrace local status', stop it with 'down'\n"
     )
+
+
+def test_nodes_of_kafka() -> None:
+    with pytest.raises(LocalError, match=r"^Kafka runs with 1 or 3 nodes here, not 2$"):
+        Kafka(2)

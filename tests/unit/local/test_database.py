@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from millrace.local import ComponentDiedError, LocalError, database
+from millrace.local import database as local_database
 from millrace.local.database import MySQL
 
 
@@ -68,3 +69,14 @@ def test_data_that_cannot_be_initialised(tmp_path: Path) -> None:
     with pytest.raises(ComponentDiedError) as caught:
         server._run_initialize({"datadir": str(tmp_path)}, tmp_path / "log")
     assert str(caught.value) == f"{server.name} cannot initialise its data (exit code 3):\nno room\n"
+
+
+def test_another_kind_of_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_database.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(local_database.platform, "machine", lambda: "arm64")
+    with pytest.raises(LocalError) as caught:
+        local_database._require_linux_amd64("MySQL")
+    assert str(caught.value) == (
+        "there is no MySQL to fetch for Darwin on arm64, only for Linux on x86-64; "
+        "use a server of your own instead"
+    )

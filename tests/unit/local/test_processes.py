@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace.local import ComponentDiedError, LocalError
+from millrace.local import processes as local_processes
 from millrace.local.component import Component
 from millrace.local.guard import descendants
 from millrace.local.processes import Process, WorkFolder, release_port, reserve_port, tail
@@ -231,3 +232,38 @@ def test_a_component_whose_port_is_taken_whenever_it_starts() -> None:
 def test_a_component_that_dies_without_a_word() -> None:
     with pytest.raises(ComponentDiedError, match=r"exit code 4(.|\n)*\n\(it wrote nothing\)$"):
         Listener("import os; os._exit(4)").start()
+
+
+def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_processes, "_is_free", lambda _port: False)
+    with pytest.raises(LocalError, match=r"^found no free port between \d+ and \d+ on 127\.0\.0\.1$"):
+        local_processes.reserve_port()
+
+
+def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / "millrace-4242"
+    if len(str(folder)) > local_processes._LONGEST_BASE:
+        monkeypatch.setattr(local_processes, "_LONGEST_BASE", len(str(folder)))
+    monkeypatch.setattr(local_processes.os, "getuid", lambda: 4242)
+    with pytest.raises(LocalError) as caught:
+        local_processes._base_folder()
+    assert str(caught.value) == (
+        f"{folder} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+    )
+
+
+def test_a_folder_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in it is removed when its servers are gone: it must not be somewhere else."""
+    monkeypatch.setattr(local_processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"millrace-{os.getuid()}"
+    monkeypatch.setattr(local_processes, "_LONGEST_BASE", len(str(folder)))
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LocalError, match="or a link: set TMPDIR"):
+        local_processes._base_folder()
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    assert local_processes._base_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700

@@ -4,15 +4,19 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
-from millrace.mysql.connection import MysqlAddress, MysqlConnection
-from millrace.mysql.dump import Dump
-from millrace.mysql.errors import LinkLostError, PurgedError
+from millrace.mysql import identity
+from millrace.mysql import server_log as server
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.dump import Dump, ReplicaIdentity
+from millrace.mysql.errors import LinkLostError, PurgedError, RefusedError
 from millrace.mysql.packets import DumpEnd
+from millrace.mysql.server_log import ServerLog
 from millrace.mysql.wire import Wire
 
 
@@ -162,3 +166,41 @@ def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
         with pytest.raises(LinkLostError) as caught:
             Dump(cast("MysqlConnection", connection), 0.05, 4096).read(1)
     assert str(caught.value) == "db:3306: the connection was lost (Connection reset by peer)"
+
+
+SERVER = cast(
+    "MysqlConnection",
+    SimpleNamespace(flavour=Flavour.MYSQL, address=MysqlAddress("db"), query=lambda *_, **__: []),
+)
+"""A server of MySQL that lists no logs."""
+
+
+REPLICA = ReplicaIdentity(7, "a-b", "millrace")
+
+
+def test_a_position_that_no_dump_begins_at() -> None:
+    for position in (3, 1 << 32):
+        with pytest.raises(
+            ValueError, match=f"^position {position} does not fit a dump by file and position$"
+        ):
+            Dump.at_position(SERVER, REPLICA, "bin.000001", position)
+
+
+def test_a_log_that_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has made the file, and has not written its head yet."""
+
+    class Empty:
+        def read(self, _timeout_s: float) -> NoReturn:
+            raise DumpEnd
+
+    monkeypatch.setattr(identity, "MysqlConnection", lambda *_: nullcontext())
+    monkeypatch.setattr(identity.Dump, "at_position", lambda *_, **__: Empty())
+    with pytest.raises(LinkLostError) as caught:
+        identity.read_head(MysqlAddress("db"), REPLICA, "bin.000002")
+    assert str(caught.value) == "db:3306: bin.000002 has no format description yet"
+
+
+def test_a_server_that_lists_no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MysqlConnection", lambda _: nullcontext(SERVER))
+    with pytest.raises(RefusedError, match=r"^db:3306: the server has no binary log$"):
+        ServerLog(MysqlAddress("db")).binary_logs()

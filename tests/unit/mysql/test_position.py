@@ -5,8 +5,11 @@ import zlib
 
 import pytest
 
-from millrace.mysql.errors import GapError, ProtocolError
-from millrace.mysql.position import ALTERED, NOT_IN_FILE, PositionTracker
+from millrace.mysql.errors import (
+    GapError,
+    ProtocolError,
+)
+from millrace.mysql.position import ALTERED, NOT_IN_FILE, PositionTracker, _heartbeat_v2
 
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2, GTID, GTID_LIST = 4, 15, 27, 41, 33, 163
 ARTIFICIAL = 0x20
@@ -131,3 +134,16 @@ def test_a_gtid_list_that_the_dump_made_up_is_in_no_file() -> None:
 def test_a_rotate_without_a_name() -> None:
     with pytest.raises(ProtocolError, match=r"^a ROTATE event of \d+ bytes names no file$"):
         place(PositionTracker("", 4), event(ROTATE, 0, bytes(8)))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"\x01\x09abc", "a heartbeat's field of 9 bytes reaches past its end: 0109616263"),
+        (b"\x01\xfc\x01", "a heartbeat's field reaches past its end, at byte 1 of 01fc01"),
+    ],
+)
+def test_a_heartbeat_that_is_cut(body: bytes, message: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        _heartbeat_v2(body)
+    assert str(caught.value) == message

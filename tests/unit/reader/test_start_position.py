@@ -1,14 +1,32 @@
 """The first transaction of a time, and what lies before a place."""
 
+import re
 import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.gtid_set import GtidSet
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
+from millrace.mysql.errors import PurgedError
+from millrace.mysql.identity import ServerNames
+from millrace.mysql.status import LogFile
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import load_settings
+from services.reader import live
+from services.reader.live import LiveSource
+from services.reader.settings import ReaderSettings
 from services.reader.start_position import StartPosition, StartPositionFinder, seconds_of
 
 from .logs import GTID_PREFIX, SID, Log
+
+if TYPE_CHECKING:
+    from services.reader.stage import RawStage
 
 
 def log() -> Log:
@@ -153,3 +171,94 @@ def test_times(text: str, seconds: int) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="is no time: expected 2026-01-31T12:00:00Z"):
         seconds_of(text)
+
+
+def live_source(start: str) -> LiveSource:
+    settings = load_settings(
+        ReaderSettings,
+        source="shop",
+        kafka={"bootstrap_servers": "localhost:1"},
+        mysql={"host": "db"},
+        start=start,
+    )
+    return LiveSource(settings, cast("RawStage", None), lambda: None, lambda: None)
+
+
+SERVER = cast(
+    "MysqlConnection",
+    SimpleNamespace(flavour=Flavour.MYSQL, address=MysqlAddress("db"), query=lambda *_, **__: []),
+)
+"""A server of MySQL that lists no logs."""
+
+
+def test_what_a_server_has_purged() -> None:
+    with pytest.raises(PurgedError) as caught:
+        live_source("earliest")._gap_allowed(SERVER, "the server no longer has bin.000001", "bin.000007")
+    assert str(caught.value) == (
+        "db:3306: the server no longer has bin.000001. Put the files back, read a copy of them under another "
+        "MILLRACE_SOURCE with MILLRACE_FILES, or continue without them at bin.000007 with "
+        "MILLRACE_ON_GAP=continue; and keep logs for longer (binlog_expire_logs_seconds, expire_logs_days)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (
+            "bin.000001:5000000000",
+            (
+                "MILLRACE_START leads to bin.000001:5000000000, and a server without GTIDs can be asked for "
+                "positions below 4 GiB only; start at an earlier one"
+            ),
+        ),
+        ("gtid:0-1-5", "MILLRACE_START is wrong: 0-1-5 is no GTID set of MySQL, which db:3306 is"),
+        ("gtid:yesterday", "MILLRACE_START is wrong: .*yesterday.*"),
+    ],
+)
+def test_a_start_that_cannot_be_asked_for(start: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        live_source(start)._start(SERVER, ServerNames(None, None), start, None)
+    assert re.fullmatch(message, caught.value.message)
+    assert caught.value.exit_code is ExitCode.SETTINGS
+
+
+LATER = LogFile("bin.000007", 100)
+
+
+READ = ReaderState(0, "bin.000001", 4, gtid_set=f"{'0' * 8}-0000-0000-0000-{'0' * 12}:1-5")
+
+
+GONE = (
+    ". Put the files back, read a copy of them under another MILLRACE_SOURCE with MILLRACE_FILES, or "
+    "continue "
+)
+
+
+def purged(monkeypatch: pytest.MonkeyPatch, act: Callable[[LiveSource], object]) -> str:
+    """What is said where the oldest log of a server is the seventh."""
+    monkeypatch.setattr(live, "binary_logs", lambda _: [LATER])
+    monkeypatch.setattr(live, "creation_time", lambda *_: 2**32)
+    with pytest.raises(PurgedError) as caught:
+        act(live_source("earliest"))
+    said, mark, advice = str(caught.value).partition(GONE)
+    assert mark
+    assert advice.startswith("without them at bin.000007 with MILLRACE_ON_GAP=continue; ")
+    return said
+
+
+def test_what_is_purged(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ServerNames(None, None)
+    gone = READ.gtid_set.replace("1-5", "1-9")
+    assert purged(monkeypatch, lambda source: source._after_purge(SERVER, names, READ)) == (
+        "db:3306: the server no longer has bin.000001, which was read up to 4: what lies between that and "
+        "bin.000007, its oldest, is missing"
+    )
+    assert purged(
+        monkeypatch, lambda source: source._after_gtids(SERVER, names, READ.gtid_set, gone, None)
+    ) == (
+        "db:3306: the server has purged logs that were not read, with the transactions "
+        f"{READ.gtid_set.replace('1-5', '6-9')}"
+    )
+    assert purged(monkeypatch, lambda source: source._start_position_at(SERVER, "2026-01-31T12:00:00Z")) == (
+        "db:3306: what was written between 2026-01-31T12:00:00Z and the oldest log, bin.000007, is purged"
+    )

@@ -14,7 +14,7 @@ from millrace.avro.service_state import QuarantinedTable, RowsContext
 from millrace.dead_letters import DeadLetterRecord, Unreadable
 from millrace.kafka.chunks import ChunkJoiner
 from millrace.runtime.errors import UserError
-from services.rowmapper.redrive import Redrive, Redriven, waiting_dead_letters
+from services.rowmapper.redrive import Redrive, Redriven, _chosen, waiting_dead_letters
 from tests.stages import CrashError, Ledger
 
 from .test_stage import definition, log, notes, settle_often, world
@@ -307,3 +307,9 @@ def test_a_paused_table_without_rows_is_resumed():
     paused(result)
     assert redriven(result).dead_letters == 0
     assert result.state.quarantined == ()
+
+
+def test_a_table_that_is_not_quarantined() -> None:
+    with pytest.raises(UserError) as caught:
+        _chosen("shop", (), ["shop.t"])
+    assert caught.value.message == "shop.t is no table of shop that is quarantined; quarantined are: none"

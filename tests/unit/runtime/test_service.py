@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client import Counter, generate_latest
@@ -21,7 +24,9 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import HttpServer, new_registry
 from millrace.runtime.service import Service, run_service
-from millrace.runtime.settings import ServiceSettings
+from millrace.runtime.settings import (
+    ServiceSettings,
+)
 from tests.shared import run_python
 
 VALUES = {"source": "shop", "kafka": {"bootstrap_servers": "localhost:9092"}}
@@ -280,3 +285,22 @@ def test_a_port_in_use_is_told() -> None:
         with pytest.raises(UserError, match=f"127.0.0.1:{server.port}: Address already in use") as caught:
             HttpServer("127.0.0.1", server.port, Health(), new_registry())
         assert caught.value.exit_code == 2
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(UserError) as caught:
+            HttpServer("127.0.0.1", port, Health(), new_registry())
+    assert caught.value.message == (
+        f"health and metrics cannot be served on 127.0.0.1:{port}: Address already in use; "
+        "set MILLRACE_HTTP_HOST and MILLRACE_HTTP_PORT, or port 0 for none"
+    )
+
+
+def test_health_in_words() -> None:
+    health = Health()
+    with HttpServer("127.0.0.1", 0, health, new_registry()) as server_, pytest.raises(HTTPError) as caught:
+        urlopen(f"http://127.0.0.1:{server_.port}/readyz")
+    with caught.value as answer:
+        assert (answer.code, answer.read()) == (503, b"not ready\n")

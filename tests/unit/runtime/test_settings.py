@@ -8,7 +8,14 @@ from pydantic import Field
 
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, TopicsSettings, load_settings
+from millrace.runtime.settings import (
+    CONFIG_VARIABLE,
+    RegistrySettings,
+    ServiceSettings,
+    TopicsSettings,
+    load_settings,
+)
+from services.decoder.settings import DecoderSettings
 
 
 class ExampleSettings(ServiceSettings):
@@ -203,3 +210,22 @@ def test_versions_of_a_topic_have_its_partitions() -> None:
         12,
         1,
     ]
+
+
+def test_a_configuration_that_is_no_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "millrace.toml"
+    monkeypatch.setenv(CONFIG_VARIABLE, str(file))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(DecoderSettings)
+    assert caught.value.message == f"MILLRACE_CONFIG: {file} cannot be read: No such file or directory"
+    file.write_text("source = ")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(DecoderSettings)
+    assert caught.value.message.startswith(f"MILLRACE_CONFIG: {file} is no TOML file: ")
+
+
+def test_a_name_of_a_source_that_is_too_long() -> None:
+    with pytest.raises(SettingsError) as wrong:
+        load_settings(DecoderSettings, source="s" * 201, kafka={"bootstrap_servers": "localhost:1"})
+    assert wrong.value.problems[0].startswith("MILLRACE_SOURCE is wrong: ")
+    assert wrong.value.problems[0].endswith(", at most 200")

@@ -1,16 +1,22 @@
 """What a job takes from its settings before Spark runs: cores, memory, where its input begins, its folder."""
 
+import logging
 from datetime import UTC, datetime, timedelta
+from typing import NoReturn
 
+import click
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from millrace.cli import main
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.job import _bound, _joined, _settings, errors_in_words
+from spark_jobs.common.job import errors_in_words as job_errors
 from spark_jobs.common.kafka import parse_bound
 from spark_jobs.common.session import SparkSettings, _conf
+from spark_jobs.loop_detection import _servers
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +142,53 @@ def test_what_becomes_of_kafka_is_told(
 def test_what_is_no_bound(text: str) -> None:
     with pytest.raises(ValueError):
         parse_bound(text)
+
+
+def test_the_name_of_a_place_to_start_a_job_at() -> None:
+    with pytest.raises(SettingsError) as caught:
+        _bound("--start", "yesterday")
+    assert caught.value.message == (
+        "--start is 'yesterday': expected earliest, latest, an offset, a time as 2026-01-31T10:00, or how "
+        "long ago, as 90m, 24h or 7d"
+    )
+
+
+def test_the_name_of_a_source_for_a_job() -> None:
+    with pytest.raises(SettingsError) as caught:
+        _settings(["1shop"], None, None)
+    assert caught.value.message.startswith("--source: ")
+    assert "a letter, then letters, digits, '_' or '-'" in caught.value.message
+
+
+def test_server_ids() -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        _servers(click.Context(main), click.Option(["--servers"]), "1,b")
+    assert caught.value.message == "'1,b': expected server ids separated by commas, as 1,2"
+
+
+def test_a_bug_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, job_errors("analytics"):
+        raise KeyError("surprise")
+    assert caught.value.code == ExitCode.BUG
+    said = capsys.readouterr().err
+    assert said.endswith("error: analytics met a bug of its own (KeyError), told above\n")
+    assert "surprise" in said
+
+
+def test_a_job_that_is_interrupted_while_java_is_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    """Py4J logs the interrupt and says that the call has failed."""
+
+    def select() -> NoReturn:
+        logging.getLogger().error("while sending command", exc_info=KeyboardInterrupt())
+        raise KeyError("An error occurred while calling o73.select")
+
+    def stop() -> NoReturn:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise KeyError("stopping Spark")
+
+    for ask in (select, stop):
+        with pytest.raises(KeyboardInterrupt), job_errors("analytics"):
+            ask()
+    assert capfd.readouterr() == ("", "")

@@ -5,6 +5,7 @@ import time
 import click
 
 from millrace.avro.service_state import QuarantinedTable
+from millrace.cli.status import _text
 from millrace.contract import SourcePosition
 from millrace.status.collect import Hop, ServerStatus, Service, SourceStatus
 from millrace.status.lag import Lag
@@ -74,3 +75,7 @@ def test_nothing_has_run() -> None:
         "  dead letters: 0",
         "  no service of shop has run",
     ]
+
+
+def test_no_service_has_run() -> None:
+    assert list(_text([])) == ["Kafka knows no source: no service has run"]

@@ -1,11 +1,17 @@
 """Where the raw topic and the log differ first."""
 
 import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.raw import Piece, compare_raw, folder_log
+from millrace.verify.snapshot import take_snapshot
 
 LOG = {"bin.000001": b"\xfebin" + bytes(range(100)), "bin.000002": b"\xfebin" + bytes(range(50))}
 CUTS = (0, 30, 31, 100)
@@ -105,3 +111,25 @@ def test_no_log(folder):
         UserError, match=r"bin\.000002 is no binary log, or an encrypted one: it begins with fd62696e"
     ):
         compared(folder, topic())
+
+
+def test_log_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bin.000001").mkdir()
+    with pytest.raises(UserError) as caught:
+        list(folder_log(tmp_path)("bin.000001", 4))
+    assert caught.value.message == f"{tmp_path}/bin.000001 cannot be read: Is a directory"
+    assert caught.value.exit_code is ExitCode.SOURCE
+    (tmp_path / "bin.000002").touch()
+    with pytest.raises(UserError) as caught:
+        list(folder_log(tmp_path)("bin.000002", 4))
+    assert caught.value.message == (
+        f"{tmp_path}/bin.000002 is no binary log, or an encrypted one: it begins with nothing"
+    )
+
+
+def test_a_snapshot_of_a_server_without_a_log() -> None:
+    silent = SimpleNamespace(flavour=Flavour.MARIADB, address=MysqlAddress("db"), query=lambda *_, **__: [])
+    with pytest.raises(UserError) as caught:
+        take_snapshot(cast("MysqlConnection", silent), idle=True)
+    assert caught.value.message == "db:3306: the binary log is off"
+    assert caught.value.exit_code is ExitCode.SOURCE
