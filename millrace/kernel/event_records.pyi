@@ -15,31 +15,6 @@ class RecordReader:
         read_text: Callable[[bytes], str],
     ) -> None: ...
 
-class EventHead:
-    log_file: str
-    position: int
-    sub_index: int
-    timestamp: int
-    type_code: int
-    server_id: int
-    checksum: bytes | None
-    artificial: bool
-    post_header_extra: bytes
-    epoch: int
-    transaction: str | None
-    ordinal: int
-    begins: bool
-    ends: TransactionEnd | None
-    xid: str | None
-    database: str | None
-    table: str | None
-    @property
-    def header(self) -> EventHeader: ...
-    @property
-    def event(self) -> Event: ...
-    @property
-    def decoded(self) -> BinlogEvent: ...
-
 class HeadReader:
     def __init__(
         self,
