@@ -88,12 +88,11 @@ local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 generate: $(KERNEL) ## Write all generated files: tables of the documentation, the schema of events, the kernel's enums
 	@$(BIN)/python docs/generate.py $(ARGS)
 
-# Without the kernel, which coverage does not see into; what it does is done by the reference as well.
-coverage: $(READY) ## Run the unit tests and print how much of each module they run
+# Of Python alone: coverage does not see into the kernel.
+coverage: $(KERNEL) ## Run the unit tests and print how much of each module they run
 	@$(BIN)/coverage erase
-	@MILLRACE_KERNEL=off $(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report
+	@$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS); tests=$$?; \
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$tests
 
 kernel: $(READY) ## Build the compiled hot path; else this happens by itself where there is a C compiler
 	@$(BIN)/python -m millrace.kernel.build
