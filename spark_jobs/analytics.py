@@ -141,7 +141,7 @@ def whole_transactions(found: DataFrame) -> DataFrame:
 
 
 def with_durations(transactions: DataFrame) -> DataFrame:
-    """Add ``seconds``: from the first statement to the commit at the origin, as far as the log tells."""
+    """Add ``seconds``: from the first statement to the commit at the origin, as far as the log goes."""
     committed = sf.coalesce(sf.col("original_commit_us") / 1e6, sf.col("ended").cast("double"))
     lasted = sf.greatest(committed - sf.col("started"), sf.lit(0.0))
     return transactions.withColumn("seconds", sf.when(sf.col("started").isNotNull(), lasted))

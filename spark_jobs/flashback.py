@@ -3,7 +3,7 @@
     millrace job flashback --source shop --after 2026-01-31T10:00 --table shop.orders
     millrace job flashback --source shop --gtids 3e11fa47-71ca-11e1-9e33-c80aa9429562:17-19 --dry-run
 
-The statements fit the tables as they are now: what DDL did to a row since, as far as the log tells it, is
+The statements fit the tables as they are now: what DDL did to a row since, as far as the log goes it, is
 done to its values (:mod:`millrace.verify.history`). A value or a row that cannot return is told, never
 guessed. A change of a row that was changed again, by a transaction that is not undone, is left out.
 """

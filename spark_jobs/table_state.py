@@ -158,7 +158,7 @@ def _doubts(log: Log, table: Table, *, has_snapshot: bool) -> Iterator[str]:
         yield f"{log.as_text[name]:,} statements changed rows and were logged as text, without the rows"
     if name in log.waiting:
         since = log.waiting[name]
-        yield f"its rows since {since} wait in the dead letter topic: millrace deadletter tells why"
+        yield f"its rows since {since} wait in the dead letter topic: see millrace deadletter"
     if table.eras.moved is not None:
         yield f"statements may have moved rows, which the log does not tell: {table.eras.moved}"
     if table.hidden:

@@ -310,7 +310,7 @@ class QuarantinedTable:
 
         Those of a prepared XA transaction, too, that is committed there: its events come before.
         """
-        error = "paused by command; 'millrace resume' gives its rows back"
+        error = "paused by command; 'millrace resume' publishes its rows"
         return cls(database, table, "", transaction, 0, error, PAUSED, dead_letter)
 
     @property

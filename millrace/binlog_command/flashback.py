@@ -289,7 +289,7 @@ class FlashbackOutput:
     def _undo(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent) -> None:
         table_map = decoded.table_map
         if table_map is None:
-            self._refuse(record, f"rows of table id {event.table_id}, whose table map is not at hand")
+            self._refuse(record, f"rows of table id {event.table_id}, whose table map is not there")
             return
         table = f"{table_map.database}.{table_map.table}"
         try:
@@ -378,7 +378,7 @@ class FlashbackOutput:
         shown = "" if text is None else ": " + text[:_SHOWN].decode("utf-8", "backslashreplace")
         message = comment_text(f"{record.path} at {record.position} has {what}{shown}").decode()
         if not self._options.force:
-            advice = "choose the events in front of it or after it, or leave it out with --force-read"
+            advice = "choose the events before or after it, or leave it out with --force-read"
             raise UserError(f"{message}; the log does not say how to undo it: {advice}", ExitCode.NOT_UNDONE)
         comment = self._spooled(f"# NOT undone: {message}\n".encode())
         if self._open is not None:

@@ -36,13 +36,13 @@ _COMMANDS: Final = {
     "doctor": ("millrace.cli.doctor:doctor", "Check source, Kafka and registry before anything runs."),
     "job": ("millrace.cli.job:job", "Run a Spark job over the topics of a source."),
     "local": ("millrace.cli.local:local", "Start Kafka, a registry and a database server here."),
-    "pause": ("millrace.cli.pause:pause", "Hold a source, or the rows of tables, until resumed."),
+    "pause": ("millrace.cli.pause:pause", "Pause a source, or the rows of tables, until resumed."),
     "reader": ("millrace.cli.services:reader", "Run the reader: a server's binary log to raw events."),
     "reprocess": (
         "millrace.cli.reprocess:reprocess",
-        "Have decoder and row mapper make events and rows again from the raw topic.",
+        "Make decoder and row mapper write events and rows again from the raw topic.",
     ),
-    "resume": ("millrace.cli.pause:resume", "Let a paused source or paused tables go on."),
+    "resume": ("millrace.cli.pause:resume", "Resume a paused source or paused tables."),
     "run": ("millrace.cli.services:run", "Run reader, decoder and row mapper in one process."),
     "schema": (
         "millrace.cli.schema:schema",
@@ -50,7 +50,7 @@ _COMMANDS: Final = {
     ),
     "snapshot": (
         "millrace.cli.snapshot:snapshot",
-        "Carry the rows that tables have now to the row topics, while the stream runs.",
+        "Copy the current rows of tables to the row topics, while the stream runs.",
     ),
     "state": (
         "millrace.cli.state:state",
@@ -58,11 +58,11 @@ _COMMANDS: Final = {
     ),
     "source": (
         "millrace.cli.source:source",
-        "Move a source to another place in its log, on purpose.",
+        "Make a source start at another position in its log.",
     ),
     "status": (
         "millrace.cli.status:status",
-        "Print where the services stand, and what lies between them.",
+        "Print the positions of the services, and the lag between them.",
     ),
     "topic": ("millrace.cli.topic:topic", "Print records of a topic, decoded, one JSON object a line."),
     "verify": ("millrace.cli.verify:verify", "Compare topics with the server's log and tables."),
@@ -131,7 +131,10 @@ class _LazyGroup(click.Group):
                 raise SystemExit(int(ExitCode.UNREAD)) from None
             traceback.print_exception(error)
             what = f"millrace {ctx.invoked_subcommand or ''}".rstrip()
-            click.echo(f"error: {what} met a bug of its own ({type(error).__name__}), told above", err=True)
+            click.echo(
+                f"error: {what} failed because of a bug ({type(error).__name__}), see the traceback above",
+                err=True,
+            )
             raise SystemExit(int(ExitCode.BUG)) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

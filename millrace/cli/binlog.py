@@ -73,10 +73,10 @@ _EXAMPLES: Final = (
         "Undo what a transaction did",
         "millrace binlog --flashback --transaction 0-1-2305 mariadb-bin.000042 | mariadb",
     ),
-    ("Is a backup whole?", "millrace binlog --verify /backup/binlog.index"),
+    ("Is a backup intact?", "millrace binlog --verify /backup/binlog.index"),
     ("Watch a server", "millrace binlog -vv --follow mysql://repl@db1/binlog.000042"),
     (
-        "Copy all its logs, and go on where the last run stopped",
+        "Copy all its logs, and resume where the last run stopped",
         "millrace binlog --raw --result-file /backup/ --follow mysql://repl@db1/",
     ),
     ("Read what the reader wrote to Kafka", "millrace binlog kafka://localhost:9092/shop"),
@@ -138,10 +138,8 @@ class Input(Protocol):
 )
 @option(_TEXT, "--hexdump", "-H", is_flag=True, help="The bytes of each event, in comments.")
 @option(_TEXT, "--short-form", "-s", is_flag=True, help="The statements alone.")
-@option(_TEXT, "--skip-gtids", is_flag=True, help="No SET GTID_NEXT: a server gives GTIDs of its own.")
-@option(
-    _TEXT, "--rewrite-db", multiple=True, metavar="'OLD->NEW'", help="Call a database otherwise; repeatable."
-)
+@option(_TEXT, "--skip-gtids", is_flag=True, help="No SET GTID_NEXT: the server assigns its own GTIDs.")
+@option(_TEXT, "--rewrite-db", multiple=True, metavar="'OLD->NEW'", help="Rename a database; repeatable.")
 @option(_TEXT, "--local-load", "-l", metavar="FOLDER", help="Where the files of LOAD DATA are put.")
 @option(
     _EVENTS,
@@ -154,7 +152,7 @@ class Input(Protocol):
     _EVENTS,
     "--stop-position",
     type=PLACE,
-    help="Stop in front of a position, of the last log unless one is named.",
+    help="Stop before a position, of the last log unless one is named.",
 )
 @option(
     _EVENTS,
@@ -217,7 +215,7 @@ class Input(Protocol):
     _INPUT,
     "--after-gtids",
     metavar="SET",
-    help="Have a server send what comes after a GTID set, or position.",
+    help="Make a server send what comes after a GTID set, or position.",
 )
 @option(_INPUT, "--password", "-p", is_flag=True, help="Ask for the password. [or MILLRACE_MYSQL_PASSWORD]")
 @option(
@@ -319,7 +317,7 @@ def _check(options: Options, logs: tuple[str, ...]) -> None:
     if options.raw and options.after_gtids is not None:
         raise click.UsageError("--raw copies whole logs, without --after-gtids")
     if options.flashback and options.follow:
-        raise click.UsageError("--flashback begins with the end of the log, and --follow has none")
+        raise click.UsageError("--flashback starts at the end of the log, and --follow has none")
     for name in _of_text(options):
         if modes and (modes[0] != "flashback" or name not in _OF_FLASHBACK):
             raise click.UsageError(f"{name} is for SQL text, not for --{modes[0]}")

@@ -60,7 +60,9 @@ def deadletter() -> None:
 @click.option("--service", type=click.Choice(["decoder", "rowmapper"]), help="Only what this service wrote.")
 @click.option("--table", help="Only rows of this table, as database.table.")
 @click.option("--error", help="Only errors of this class, such as SchemaMismatchError.")
-@click.option("--key", help="Only letters whose key begins so: server_id:epoch:log_file:position.")
+@click.option(
+    "--key", help="Only dead letters whose key starts with this: server_id:epoch:log_file:position."
+)
 @click.option("--since", type=click.DateTime(), help="Only what was written at or after this time, UTC.")
 @click.option("--until", type=click.DateTime(), help="Only what was written before this time, UTC.")
 @click.option("--waiting", is_flag=True, help="Only rows of quarantined tables.")
@@ -134,7 +136,7 @@ def show(
         topic = Topics(settings.source).deadletter
         if letter is None or letter.offset != offset:
             raise UserError(
-                f"no letter begins at offset {offset} of {topic}; 'millrace deadletter list' names them",
+                f"no dead letter begins at offset {offset} of {topic}; 'millrace deadletter list' names them",
                 ExitCode.SETTINGS,
             )
         if isinstance(letter, Unreadable):
@@ -209,7 +211,7 @@ def redrive_in_words(settings: RowMapperSettings, tables: Sequence[str]) -> None
     if failed:
         sys.exit(ExitCode.DATA)
     if stop.is_set():
-        click.echo("error: interrupted; start it again to go on", err=True)
+        click.echo("error: interrupted; run it again to resume", err=True)
         sys.exit(128 + signal.SIGINT)
 
 

@@ -26,7 +26,7 @@ _PIPE_WIDTH = 1_000_000
     help=f"The TOML file; as {CONFIG_VARIABLE}.",
 )
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-@click.option("--problems", is_flag=True, help="Print warnings and errors alone.")
+@click.option("--problems", is_flag=True, help="Print only warnings and errors.")
 def doctor(*, config: Path | None, json_output: bool, problems: bool) -> None:
     """Check a source, Kafka and the schema registry before anything runs.
 

@@ -46,7 +46,7 @@ __all__ = ["reprocess"]
 @kafka_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -> None:
-    """Have decoder and row mapper make events and rows again from the raw topic.
+    """Make decoder and row mapper write events and rows again from the raw topic.
 
     All records of {source}.events, .transactions, .ddl, .deadletter and of the row topics are deleted, and
     both services begin at the head of {source}.raw, which must be whole. Consumers get all changes once more.
@@ -78,7 +78,7 @@ def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -
             f"{len(written)} topics of {settings.source} hold {count} records of decoder and row mapper"
         )
         if not yes:
-            click.confirm(f"Delete them, to be made again from {topics.raw}?", abort=True)
+            click.confirm(f"Delete them, to be written again from {topics.raw}?", abort=True)
         click.echo(
             "taking over from decoder and row mapper: one that runs ends with code 6 when it next writes"
         )

@@ -51,7 +51,7 @@ def schema() -> None:
 @_table
 @source_option
 @kafka_option
-@click.option("--at", metavar="[EPOCH:]FILE:POSITION", help="As of this place; without it, the newest.")
+@click.option("--at", metavar="[EPOCH:]FILE:POSITION", help="As of this position; the newest by default.")
 @click.option("--json", "json_output", is_flag=True, help="Print the definition as JSON.")
 def show(
     *, table: str, source: str | None, bootstrap_servers: str | None, at: str | None, json_output: bool
@@ -72,7 +72,9 @@ def show(
 @source_option
 @kafka_option
 @click.option("--from", "before", metavar="[EPOCH:]FILE:POSITION", required=True, help="The earlier place.")
-@click.option("--to", "after", metavar="[EPOCH:]FILE:POSITION", help="The later place; else the newest.")
+@click.option(
+    "--to", "after", metavar="[EPOCH:]FILE:POSITION", help="The later position; the newest by default."
+)
 def diff(
     *, table: str, source: str | None, bootstrap_servers: str | None, before: str, after: str | None
 ) -> None:
@@ -147,7 +149,7 @@ def rebuild(
 def _summary(found: Sequence[Correction]) -> Iterator[str]:
     """Say what differs from the history that is there."""
     if not found:
-        yield "the schema history is as it must be"
+        yield "the schema history is correct"
     for each in found:
         version = each.version
         yield (
@@ -175,7 +177,7 @@ def _find(known: Catalog, table: str, at: str | None) -> Found | None:
     if at is not None:
         match = _PLACE.fullmatch(at)
         if match is None:
-            raise UserError(f"{at} is no place in a log: give FILE:POSITION", ExitCode.SETTINGS)
+            raise UserError(f"{at} is not a position in a log: expected FILE:POSITION", ExitCode.SETTINGS)
         place = SourcePosition(int(match[1] or 0), match[2], int(match[3]))
     return known.find(database, name, place)
 
@@ -183,7 +185,7 @@ def _find(known: Catalog, table: str, at: str | None) -> Found | None:
 def lines_of(found: Found | None) -> Iterator[str]:
     """Describe what is known of a table, a line for each column and index."""
     if found is None:
-        yield "nothing is known of it"
+        yield "nothing is known about it"
         return
     state = found.definition
     if isinstance(state, Unknown):

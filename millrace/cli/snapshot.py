@@ -23,7 +23,7 @@ __all__ = ["snapshot"]
     type=click.Choice(["now", "once", "signals"]),
     help="once: only where none has been taken; signals: stay, and take those that signals ask for.",
 )
-@click.option("--restart", is_flag=True, help="Take it again, whatever there is of one begun before.")
+@click.option("--restart", is_flag=True, help="Start over, discarding the progress of an earlier one.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -41,7 +41,7 @@ def snapshot(
     restart: bool,
     config: Path | None,
 ) -> None:
-    """Carry the rows that tables have now to the row topics, while the stream runs.
+    """Copy the current rows of tables to the row topics, while the stream runs.
 
     Without a name all tables are read; * stands for any characters. No table is locked and nothing is
     written to the server, which must be the one that the reader reads. A snapshot that was stopped or killed

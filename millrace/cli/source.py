@@ -147,7 +147,7 @@ def _effects(settings: ReaderSettings, state: ReaderState, to: str) -> Iterator[
 
 def _by_gtid(state: ReaderState, gtids: str) -> Iterator[str]:
     if not state.gtid_set:
-        yield "no GTIDs were read so far, so that nobody can tell what is left out or read a second time"
+        yield "no GTIDs were read so far, so that it is not known what is left out or read a second time"
         return
     try:
         left_out, twice = missing(state.gtid_set, gtids), missing(gtids, state.gtid_set)
@@ -157,14 +157,14 @@ def _by_gtid(state: ReaderState, gtids: str) -> Iterator[str]:
             ExitCode.SETTINGS,
         ) from None
     if left_out:
-        yield f"left out: transactions {left_out}, which were not read: their changes come into no topic"
+        yield f"left out: transactions {left_out}, which were not read: their changes go to no topic"
     if twice:
         yield f"read a second time: transactions {twice}, as far as the server still has them"
 
 
 def _by_time(state: ReaderState, text: str) -> Iterator[str]:
     if seconds_of(text) * 1000 > state.last_timestamp:
-        yield f"left out: what was committed before {text} and was not read: it comes into no topic"
+        yield f"left out: what was committed before {text} and was not read: it goes to no topic"
     else:
         yield f"read a second time: what was committed at {text} or later, as far as the server still has it"
 
@@ -188,7 +188,7 @@ def _by_position(addresses: Sequence[MysqlAddress], state: ReaderState, to: str)
             position = int(number)
         yield _between(address, logs, state, file, position)
         return
-    yield "as no server can be asked, nobody can tell what is left out or read a second time"
+    yield "as no server can be asked, it is not known what is left out or read a second time"
 
 
 def _between(
@@ -208,7 +208,7 @@ def _between(
     begins = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
     count = begins[file] + position - begins[state.log_file] - state.position
     if count > 0:
-        return f"left out: {count:,} bytes of the log, from {here} to {new}: their changes come into no topic"
+        return f"left out: {count:,} bytes of the log, from {here} to {new}: their changes go to no topic"
     if count < 0:
         return (
             f"read a second time: {-count:,} bytes of the log, from {new} to {here}: their changes come into "

@@ -33,13 +33,13 @@ _CLEAR = "\x1b[H\x1b[2J"
     help=f"The TOML file; as {CONFIG_VARIABLE}.",
 )
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a source, a line each.")
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.1),
     default=2.0,
     show_default=True,
-    help="Seconds between two looks with --watch.",
+    help="Seconds between updates with --watch.",
 )
 def status(
     *, names: tuple[str, ...], config: Path | None, json_output: bool, watch: bool, interval: float

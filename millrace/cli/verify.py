@@ -179,7 +179,7 @@ def _address(settings: _Settings | _RowsSettings, log: str | None) -> MysqlAddre
     type=click.FloatRange(0),
     default=300,
     show_default=True,
-    help="Seconds to wait for the services to come to the moment of the snapshot.",
+    help="Seconds to wait for the services to reach the moment of the snapshot.",
 )
 def rows(
     *,
@@ -271,12 +271,12 @@ def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:
     name = f"{found.database}.{found.table}"
     counts = f"{found.records:,} records, {found.rows:,} rows"
     if found.equal:
-        _say(f"{name}: {counts}: equal" + ", as far as the log tells" * bool(found.untold))
+        _say(f"{name}: {counts}: equal" + ", as far as the log goes" * bool(found.untold))
     else:
         _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
         _say(f"  first: {found.first}")
     if name in waiting:
-        _say(f"  its rows since {waiting[name]} wait in the dead letter topic: millrace deadletter tells why")
+        _say(f"  its rows since {waiting[name]} wait in the dead letter topic: see millrace deadletter")
     for rows in found.untold:
         _say(f"  not told by the log: {rows}")
 
@@ -320,7 +320,7 @@ def _with_topics(
     for topic, tables in owners.items():
         for database, table in tables:
             if len(tables) > 1:
-                _say(f"{database}.{table}: not compared: {topic} is that of other tables, too", err=True)
+                _say(f"{database}.{table}: not compared: {topic} is shared with other tables", err=True)
             elif not selection.is_whole(database, table):
                 _say(f"{database}.{table}: not compared: MILLRACE_REPLICATE_… leaves changes out", err=True)
             else:

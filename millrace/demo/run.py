@@ -172,7 +172,7 @@ class Demo:
                     moved = time.monotonic()
                 elif time.monotonic() - moved > _STALL_S:
                     tails = "\n".join(self._services.log_tails())
-                    raise LocalError(f"the pipeline stands still for {_STALL_S} s:\n{tails}")
+                    raise LocalError(f"the pipeline has made no progress for {_STALL_S} s:\n{tails}")
                 time.sleep(_POLL_S)
         display.say("every change has arrived in the row topics")
         return workload

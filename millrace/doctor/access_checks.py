@@ -56,7 +56,7 @@ def encryption(server: Server) -> Iterator[Outcome]:
         yield warning("the connection is not encrypted: passwords and rows can be read on the way", _VERIFY)
     elif not connection.verified and not near:
         yield warning(
-            f"{cipher}, but the server's certificate is not verified: it may be somebody else's", _VERIFY
+            f"{cipher}, but the server's certificate is not verified: it may be an impostor's", _VERIFY
         )
     else:
         yield ok(cipher)
@@ -70,7 +70,7 @@ def login(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"{method}: it went by what the server remembers; once it has restarted it asks for the password "
             "itself, which is not sent where nobody can tell whose server it is",
-            f"{_VERIFY}; docs/security.md tells other ways",
+            f"{_VERIFY}; see docs/security.md for other ways",
         )
     else:
         yield ok(method)
@@ -163,8 +163,8 @@ def clock(server: Server) -> Iterator[Outcome]:
     if abs(ahead) > _CLOCK_S:
         way = "ahead of" if ahead > 0 else "behind"
         yield warning(
-            f"the server's clock is {abs(ahead):.0f} s {way} ours: lags are told wrongly",
-            "let both follow a time server",
+            f"the server's clock is {abs(ahead):.0f} s {way} ours: lags are reported wrongly",
+            "synchronize both with a time server",
         )
     else:
         yield ok("the same as ours")

@@ -132,7 +132,7 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
         else:
             kept += 1
     if kept:
-        yield ok(f"{kept} topics are as they must be")
+        yield ok(f"{kept} topics are correct")
 
 
 def missing_topics(cluster: Cluster) -> Iterator[Outcome]:

@@ -201,12 +201,12 @@ def gtids(server: Server) -> Iterator[Outcome]:
     consistency = server.variables.get("enforce_gtid_consistency", "OFF")
     if mode is None:
         yield warning(
-            "this version has no GTIDs: the reader cannot follow to another server",
+            "this version has no GTIDs: the reader cannot switch to another server",
             "upgrade to MySQL 5.6 or later",
         )
     elif mode != "ON":
         yield warning(
-            f"gtid_mode is {mode}: the reader cannot follow to another server, or past a reset of this one",
+            f"gtid_mode is {mode}: the reader cannot switch to another server, or past a reset of this one",
             "SET GLOBAL enforce_gtid_consistency=ON, then gtid_mode OFF_PERMISSIVE, ON_PERMISSIVE and ON, "
             "and the same in the configuration",
         )
@@ -396,8 +396,8 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
     with_gtids = server.is_mariadb or server.variables.get("gtid_mode") == "ON"
     if not (state.gtid_set and with_gtids):
         yield error(
-            f"{text}, and without GTIDs nobody can tell where to go on",
-            "bring back the log, or start under another MILLRACE_SOURCE; docs/operations.md tells how",
+            f"{text}, and without GTIDs it is not known where to continue",
+            "bring back the log, or start under another MILLRACE_SOURCE; see docs/operations.md",
         )
         return
     if not server.is_mariadb:
@@ -405,11 +405,11 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
         if missing:
             yield error(
                 f"{text}, and transactions that were not read are purged: {missing}",
-                "bring back their logs, or start over; docs/operations.md tells how",
+                "bring back their logs, or start over; see docs/operations.md",
             )
             return
     if server.one_of_several:
-        yield ok(f"{text}: it can go on here by GTID")
+        yield ok(f"{text}: it can continue here by GTID")
     else:
         yield warning(f"{text}: the reader continues by GTID, in a new epoch", "nothing, if you expect this")
 

@@ -20,7 +20,7 @@ def compatibility(registry: SchemaRegistry) -> Iterator[Outcome]:
     level = registry.compatibility()
     if level == "NONE":
         yield warning(
-            "the global level is NONE: a schema that old consumers cannot read would be taken without a word",
+            "the global level is NONE: a schema that old consumers cannot read would be accepted silently",
             'set it to BACKWARD: PUT /config with {"compatibility": "BACKWARD"}',
         )
     else:

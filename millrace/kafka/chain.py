@@ -129,7 +129,7 @@ def joined(
             if found[partition] != offset:
                 raise producer.refuse(
                     f"{partition.topic} ends at offset {found[partition]}, where {offset} was expected: "
-                    "somebody else has written to it. Nothing was committed; let only Millrace write there"
+                    "something else has written to it. Nothing was committed; let only Millrace write there"
                 )
 
     def after_commit() -> None:

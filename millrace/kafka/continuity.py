@@ -238,7 +238,7 @@ class ContinuityGuard:
         wanted = "nothing" if expected is None else _text(expected.key)
         raise TopicChangedError(
             f"{topic} does not end as the {self.service} of {self._source} left it: the last record should "
-            f"be {wanted}, and is {found}. Its end was lost, or somebody else has written to it. {_SECTION}"
+            f"be {wanted}, and is {found}. Its end was lost, or something else has written to it. {_SECTION}"
         )
 
     def _check_other(self, topic: str, expected: Since, held: range) -> None:

@@ -65,7 +65,7 @@ def wait_while_paused(
     told = False
     while paused_since(settings, admin) is not None:
         if not told:
-            _LOG.warning("the source is paused: 'millrace resume' lets it go on")
+            _LOG.warning("the source is paused: 'millrace resume' resumes it")
             told = True
         health.beat()
         if stop.wait(_LOOK_S):

@@ -176,7 +176,7 @@ class TransactionalProducer:
         if not undecided:
             return
         # In the state topic it may be another service's, for which this changes nothing.
-        _LOG.info("aborting what is open in topics", topics=undecided)
+        _LOG.info("aborting open transactions", topics=undecided)
         self._abort_in(undecided, self._producer)
         deadline = time.monotonic() + _OPEN_S
         left = dict(rivals)
@@ -480,7 +480,7 @@ class TransactionalProducer:
             if age_s >= TRANSACTION_TIMEOUT_S:
                 return BrokerError(
                     f"a transaction of Kafka was open for {age_s:.0f} s, and Kafka ends it after "
-                    f"{TRANSACTION_TIMEOUT_S:g} s: this process stood still, or its brokers did not answer. "
+                    f"{TRANSACTION_TIMEOUT_S:g} s: this process was stopped, or its brokers did not answer. "
                     "Nothing is lost: start it again"
                 )
             return self.fenced()
@@ -528,8 +528,8 @@ class TransactionalProducer:
             owners = {state.owner for state in self._stored() if state is not None} - {self._owner}
         except BrokerError:
             owners = set()
-        who = f": {' and '.join(sorted(owners))}" if owners else "; it has not said who it is"
-        return FencedError(f"{what}{who}. This one ends: let only one of them run")
+        who = f": {' and '.join(sorted(owners))}" if owners else "; its identity is not known"
+        return FencedError(f"{what}{who}. This one exits: run only one of them")
 
     def _wait_for_rest(self) -> None:
         """Wait until the state has not moved for a while, so that two processes do not fence each other."""

@@ -1,7 +1,7 @@
 """The topics: how each kind is created, and which of its settings are promises.
 
 A topic is created when it is missing, never altered when it exists, and refused by name when one of its
-settings breaks a promise: a raw topic that is compacted is no source of truth, a topic that takes the
+settings breaks a guarantee: a raw topic that is compacted is no source of truth, a topic that takes the
 broker's time for the event's cannot be read "as of", and Kafka's default of
 ``message.timestamp.after.max.ms`` rejects a whole batch for one event dated ahead. Retention may be lowered
 knowingly; it is no promise.
@@ -264,7 +264,7 @@ def _ensure(
         broken = spec.broken_promises(config, description.partitions)
         if broken:
             outcomes[name] = TopicRefusedError(
-                f"topic {name} breaks a promise: {'; '.join(broken)}. Alter it with kafka-configs, or "
+                f"topic {name} breaks a guarantee: {'; '.join(broken)}. Alter it with kafka-configs, or "
                 "delete it, and start again"
             )
         else:

@@ -1,9 +1,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millrace.binlog.declaration import Event
-from millrace.binlog.event_codec import BinlogEvent
-from millrace.binlog.header import EventHeader
 from millrace.binlog.transaction import TransactionEnd
 
 class RecordReader:

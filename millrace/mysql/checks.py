@@ -46,7 +46,7 @@ def check_source(connection: MysqlConnection, server_id: int, *, allow_statement
             "SET GLOBAL binlog_row_metadata='FULL'"
         )
     if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") not in {"ON", None}:
-        warnings.append("gtid_mode is not ON: after a fail-over to another server the reader cannot go on")
+        warnings.append("gtid_mode is not ON: after a failover to another server the reader cannot continue")
     return warnings
 
 

@@ -259,7 +259,7 @@ class _Result(_Answer):  # type: ignore[misc]  # as said above
     def _read_load_local_packet(self, _first_packet: MysqlPacket) -> None:
         raise ProtocolError(
             f"{self.connection.address}: it asks for a file of this machine (LOAD DATA LOCAL), which no "
-            "statement of ours does: that server is not to be trusted"
+            "statement of ours does: do not trust that server"
         )
 
 
@@ -382,7 +382,7 @@ def _password(client: Client, method: str, key_request: bytes) -> bytes:
         raise RefusedError(
             f"{address}: the server asks for the password itself ({method}), "
             f"{_way(client)}: {_VERIFY}; "
-            "docs/security.md tells other ways (MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH, "
+            "see docs/security.md for other ways (MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH, "
             "_GET_SERVER_PUBLIC_KEY)"
         )
     if not password or wire.tls or (wire.private and method == "caching_sha2_password"):

@@ -203,9 +203,9 @@ def _state(server: _Server) -> Iterator[SemiSyncFinding]:
     if server.status("status") == "OFF":
         yield SemiSyncFinding(
             "error",
-            "the server has gone over to asynchronous replication",
+            "the server has switched to asynchronous replication",
             "look whether the reader is connected with MILLRACE_SEMI_SYNC=true and Kafka takes its records; "
-            "the server goes back by itself once the reader has caught up",
+            "the server switches back by itself once the reader has caught up",
         )
     without = server.number("no_tx")
     if without:

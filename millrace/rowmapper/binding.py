@@ -307,7 +307,7 @@ class Binder:
                     position=place.position,
                     reason=version.state.reason,
                     advice="unless its rows tell their columns (binlog_row_metadata=FULL) they wait until "
-                    "the reader has read it again; 'millrace deadletter redrive' gives them back",
+                    "the reader has read it again; 'millrace deadletter redrive' publishes them",
                 )
         return versions
 

@@ -100,7 +100,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         return int(ExitCode.DATA)
     except Exception as error:
         log.exception("bug", exit_code=int(ExitCode.BUG))
-        _say(f"{name} met a bug of its own ({type(error).__name__}: {error}); the log has the details")
+        _say(f"{name} failed because of a bug ({type(error).__name__}: {error}); the log has the details")
         return int(ExitCode.BUG)
     return int(ExitCode.UNREAD if unread.is_set() else ExitCode.STOPPED)
 

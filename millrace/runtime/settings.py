@@ -107,7 +107,7 @@ class KafkaSettings(SettingsGroup):
         30.0,
         ge=0,
         le=3600,
-        description="seconds for which the process that took over must stand still before a fenced one ends, "
+        description="seconds for which the process that took over must be idle before a fenced one exits, "
         "0 to 3600",
     )
 

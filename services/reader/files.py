@@ -248,7 +248,8 @@ class FileSource:
             if _log_name(path) == _log_name(Path(name)):
                 return path
         raise RefusedError(
-            f"{name}, where we are to go on, is not among the files of MILLRACE_FILES ({self}); bring it back"
+            f"{name}, where reading is to continue, is not among the files of MILLRACE_FILES ({self}); "
+            "bring it back"
         )
 
     def _next_file(self) -> bool:

@@ -374,7 +374,7 @@ class LiveSource:
         why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
         raise LogMismatchError(
             f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
-            f"({other.reason}), and as {why}, nobody can tell where to continue in it. {_BRING_BACK}"
+            f"({other.reason}), and as {why}, it is not known where to continue in it. {_BRING_BACK}"
         )
 
     def _check_history(

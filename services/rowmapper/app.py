@@ -122,7 +122,7 @@ def run(service: Service[RowMapperSettings]) -> None:
         except TopicsRefusedError as error:
             leave_out(error, own, refused)
             service.health.beat()
-            service.log.warning("beginning again: topics take no rows", topics=sorted(error.topics))
+            service.log.warning("restarting: topics refuse rows", topics=sorted(error.topics))
         else:
             return
 
@@ -132,7 +132,7 @@ def leave_out(error: TopicsRefusedError, own: Collection[str], refused: dict[str
     if not set(own).isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
         raise error
     refused |= {
-        topic: f"{reason}. The table's rows wait: 'millrace deadletter redrive' gives them back"
+        topic: f"{reason}. The table's rows wait: 'millrace deadletter redrive' publishes them"
         for topic, reason in error.topics.items()
     }
 

@@ -224,7 +224,7 @@ def catch_up(
         known.forget_all()
         then = RowMapperState(min(first, now.input_offset), continuity=now.continuity)
     _LOG.info(
-        "learning rows from events that were published before", start=then.input_offset, stop=now.input_offset
+        "reading rows from events that were published before", start=then.input_offset, stop=now.input_offset
     )
     try:
         _learn(known, scratch(then), then, now, records)

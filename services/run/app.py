@@ -46,7 +46,7 @@ from services.run.settings import RunSettings
 __all__ = ["main"]
 
 _RAW_ONLY_S: Final = 30.0
-"""How long raw events alone are carried at least before the registry is asked again."""
+"""How long only raw events are carried at least before the registry is asked again."""
 
 _ASK_EVERY_S: Final = 5.0
 
@@ -82,7 +82,7 @@ def run(service: Service[RunSettings]) -> None:
             _attempt(service, metrics, attempts)
         except TopicsRefusedError as error:
             rowmapper_app.leave_out(error, own, attempts.refused)
-            service.log.warning("beginning again: topics take no rows", topics=sorted(error.topics))
+            service.log.warning("restarting: topics refuse rows", topics=sorted(error.topics))
         except RegistryError as error:
             if not attempts.again:
                 raise
@@ -130,7 +130,7 @@ def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _A
         announce(producer, *started)
         attempts.again, attempts.registry_error = True, None
         if written_by is None:
-            service.log.warning("raw events alone are carried", reason=str(silence))
+            service.log.warning("only raw events are carried", reason=str(silence))
             _carry_raw(service, metrics, producer, started[0])
         else:
             made_of = _Parts(service, admin, registry, producer, *started, written_by, attempts.refused)

@@ -367,7 +367,7 @@ def run(service: Service[SnapshotSettings]) -> None:
             _run(service)
     except StopRequestedError:
         raise UserError(
-            "told to stop before the snapshot's end: start it again, and it resumes", ExitCode.INTERRUPTED
+            "stopped before the end of the snapshot: start it again to resume", ExitCode.INTERRUPTED
         ) from None
 
 

@@ -20,12 +20,12 @@ def signalled_tables(value: bytes | None) -> list[str]:
     try:
         found: Any = json.loads(value or b"")
     except (ValueError, RecursionError):
-        raise ValueError(f"it is no JSON: expected {_FORM}") from None
+        raise ValueError(f"it is not JSON: expected {_FORM}") from None
     data = found.get("data", {}) if isinstance(found, dict) else None
     if not isinstance(data, dict):
         raise ValueError(f"expected {_FORM}")  # noqa: TRY004 - it is the value of a record
     if found.get("type") != _EXECUTE:
-        raise ValueError(f"its type is none that is known here: expected {_FORM}")
+        raise ValueError(f"its type is not known here: expected {_FORM}")
     if str(data.get("type", "incremental")).lower() != "incremental":
         raise ValueError("only incremental snapshots are taken: leave the type out of data")
     if data.get("additional-conditions") or data.get("additional-condition"):

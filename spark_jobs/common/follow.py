@@ -26,7 +26,7 @@ _MOST_OFFSETS: Final = 1_000_000
 """New offsets of a topic in a micro-batch, while it catches up."""
 
 _LOOK_S: Final = 1
-_STOPPED: Final = "Spark has ended what goes on until it is stopped"
+_STOPPED: Final = "Spark has ended a stream that runs until it is stopped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -631,7 +631,7 @@ def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
 
 def _bug(name: str, error: Exception) -> None:
     traceback.print_exception(error)
-    _say(f"{name} met a bug of its own ({type(error).__name__}), told above")
+    _say(f"{name} failed because of a bug ({type(error).__name__}), see the traceback above")
     raise SystemExit(int(ExitCode.BUG)) from None
 
 

@@ -145,7 +145,7 @@ def test_records_that_are_no_dead_letters(place: World, letter: bytes) -> None:
     )
     shown = place.command("deadletter", "show", "10", code=2).output
     assert shown == (
-        f"error: no letter begins at offset 10 of {topic}; 'millrace deadletter list' names them\n"
+        f"error: no dead letter begins at offset 10 of {topic}; 'millrace deadletter list' names them\n"
     )
     assert "error:     TruncatedError: it is cut" in place.command("deadletter", "show", "9", code=0).output
     assert place.command("deadletter", "redrive", code=0).output == (
@@ -304,7 +304,7 @@ def test_a_demo_that_stands_still(
     endpoints = Endpoints("demo", server, place.settings.bootstrap_servers, place.registry_url, "latest")
     with Demo(options) as demo, MysqlConnection(mysql.root_address) as connection:
         demo._services = Services({}, tmp_path)
-        with pytest.raises(LocalError, match=r"^the pipeline stands still for 1 s:\n"):
+        with pytest.raises(LocalError, match=r"^the pipeline has made no progress for 1 s:\n"):
             demo._run_workload(endpoints, connect(place.settings), connection)
         mysql.execute(f"DROP DATABASE {demo.database}")
 
@@ -367,4 +367,4 @@ def test_giving_back_is_interrupted(place: World, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("millrace.cli.deadletter.redrive", interrupted)
     said = place.command("deadletter", "redrive", code=130).output
-    assert said == "error: interrupted; start it again to go on\n"
+    assert said == "error: interrupted; run it again to resume\n"

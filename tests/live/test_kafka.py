@@ -195,7 +195,7 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
     assert line.startswith(
         f"error: another reader of the source {topics.source} took over: process {os.getpid()} on "
     )
-    assert line.endswith(" UTC. This one ends: let only one of them run")
+    assert line.endswith(" UTC. This one exits: run only one of them")
     assert values(settings, topics.raw) == [b"living", b"still"]
     assert b"zombie" in values(settings, topics.raw, "read_uncommitted")
 
@@ -233,7 +233,7 @@ def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topic
         with pytest.raises(FencedError) as caught:
             produce_on_and_on()
     assert caught.value.message == (
-        f"another reader of the source {topics.source} took over; it has not said who it is. This one ends: "
+        f"another reader of the source {topics.source} took over; its identity is not known. This one ends: "
         "let only one of them run"
     )
     assert values(settings, topics.raw) == []
@@ -426,11 +426,11 @@ def test_a_topic_that_breaks_a_promise_is_refused_by_name(admin: AdminClient, so
     with pytest.raises(BrokerError) as caught:
         create(admin, topics)
     message = caught.value.message
-    assert f"topic {topics.raw} breaks a promise: " in message
+    assert f"topic {topics.raw} breaks a guarantee: " in message
     assert "cleanup.policy is compact, must be delete" in message
     assert "message.timestamp.after.max.ms is 3600000, must be 9223372036854775807" in message
     assert "it has 3 partitions, must have 1" in message
-    assert f"topic {topics.state} breaks a promise: " in message
+    assert f"topic {topics.state} breaks a guarantee: " in message
     assert topics.events not in message
     assert message.endswith(". Alter it with kafka-configs, or delete it, and start again")
     assert caught.value.exit_code == 4

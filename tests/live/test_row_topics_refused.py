@@ -70,7 +70,7 @@ def test_topics_that_are_made_smaller_denied_and_deleted(world):
         assert words in reasons[table]
     assert f"the topic {topics['hidden']} cannot be looked up" in reasons.pop("hidden")
     for reason in reasons.values():
-        assert reason.endswith("'millrace deadletter redrive' gives them back")
+        assert reason.endswith("'millrace deadletter redrive' publishes them")
 
     administrator.alter(topics["small"], "max.message.bytes", str(8 << 20))
     done = world.command("deadletter", "redrive", code=7)

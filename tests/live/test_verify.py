@@ -305,7 +305,7 @@ def test_rows_that_ddl_has_moved_changed_or_removed(world, metadata):
     tables = {line.split(": ")[0]: line.split(": ", 2)[2] for line in said if "records" in line}
     told_in_part = {f"{world.database}.{name}" for name in ("converted", "numbered", "parts")}
     assert tables == {
-        name: "equal, as far as the log tells" if name in told_in_part else "equal" for name in tables
+        name: "equal, as far as the log goes" if name in told_in_part else "equal" for name in tables
     }
     assert len(tables) == 13
     untold = [line.replace(f"{world.database}.", "") for line in said if "not told by the log" in line]

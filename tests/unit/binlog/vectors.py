@@ -1,7 +1,7 @@
 """Events of real servers, as bytes and as values: ``real_events.json``.
 
 ``FORMATS`` holds the first event of a log of each server, which says how the others are read. In the file an
-event is the class of its declaration with its fields, without those that have their default; bytes are in hex.
+event is its class and its fields, without those that have their default; bytes are in hex.
 """
 
 import json

@@ -60,7 +60,7 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--after-gtids", "0-1-1"], "--after-gtids is for servers; --exclude-gtids is for any log"),
         (["--raw", "--after-gtids", "0-1-1", "mysql://h/"], "--raw copies from one server"),
         (["--to-last-log"], "--to-last-log is for servers"),
-        (["--flashback", "--follow"], "--flashback begins with the end of the log, and --follow has none"),
+        (["--flashback", "--follow"], "--flashback starts at the end of the log, and --follow has none"),
         (["--json", "--hexdump"], "--hexdump is for SQL text, not for --json"),
         (["--stats", "--rewrite-db", "a->b"], "--rewrite-db is for SQL text, not for --stats"),
         (["--flashback", "--short-form"], "--short-form is for SQL text, not for --flashback"),

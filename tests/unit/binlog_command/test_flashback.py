@@ -188,7 +188,7 @@ def _unreadable(log: MadeLog) -> None:
         (_partial, r"rows of shop\.t: the before image is partial: column 2 missing"),
         (_partial_insert, r"rows of shop\.t: the after image is partial: column 2 missing"),
         (_partial_json, r"rows of shop\.j: the after image is partial: JSON is logged as differences"),
-        (_unmapped, "rows of table id 7, whose table map is not at hand"),
+        (_unmapped, "rows of table id 7, whose table map is not there"),
         (_damaged, r"rows of shop\.t, which cannot be read"),
         (_damaged_text, "an event that cannot be read"),
         (_unreadable, "an event that cannot be read"),
@@ -202,7 +202,7 @@ def test_what_cannot_be_undone(build: Callable[[MadeLog], object], message: str)
     with pytest.raises(UserError, match=f"bin.000001 at \\d+ has .*({message})") as caught:
         _flashback(log)
     assert caught.value.message.endswith(
-        "; the log does not say how to undo it: choose the events in front of it or after it, or leave it "
+        "; the log does not say how to undo it: choose the events before or after it, or leave it "
         "out with --force-read"
     )
 

@@ -131,7 +131,10 @@ def test_a_bug_has_its_exit_code() -> None:
     assert process.returncode == 70
     lines = errors.decode().splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-1] == "error: millrace doctor met a bug of its own (ZeroDivisionError), told above"
+    assert (
+        lines[-1]
+        == "error: millrace doctor failed because of a bug (ZeroDivisionError), see the traceback above"
+    )
 
 
 def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,4 +40,6 @@ def test_a_table_as_of_places_in_the_log() -> None:
     assert after[3] == "  v char(2), character set latin1, null, invisible"
     assert shown(350)[0].startswith("its definition is not known: a statement is not understood")
     assert shown(450) == ["there is no such table: it was dropped, or has another name"]
-    assert list(lines_of(catalog.find("d", "other", SourcePosition(0, "", 0)))) == ["nothing is known of it"]
+    assert list(lines_of(catalog.find("d", "other", SourcePosition(0, "", 0)))) == [
+        "nothing is known about it"
+    ]

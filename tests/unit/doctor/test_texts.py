@@ -124,8 +124,8 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         server(answers={"SHOW SESSION STATUS": [{"Value": "TLS_AES_256_GCM_SHA384"}]}),
         [
             warning(
-                "TLS_AES_256_GCM_SHA384, but the server's certificate is not verified: it may be somebody "
-                "else's",
+                "TLS_AES_256_GCM_SHA384, but the server's certificate is not verified: it may be an "
+                "impostor's",
                 TLS_ADVICE,
             )
         ],
@@ -142,7 +142,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
             warning(
                 "caching_sha2_password: it went by what the server remembers; once it has restarted it asks "
                 "for the password itself, which is not sent where nobody can tell whose server it is",
-                f"{TLS_ADVICE}; docs/security.md tells other ways",
+                f"{TLS_ADVICE}; see docs/security.md for other ways",
             )
         ],
     ),
@@ -422,7 +422,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         server(),
         [
             warning(
-                "this version has no GTIDs: the reader cannot follow to another server",
+                "this version has no GTIDs: the reader cannot switch to another server",
                 "upgrade to MySQL 5.6 or later",
             )
         ],
@@ -432,7 +432,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         server(gtid_mode="OFF"),
         [
             warning(
-                "gtid_mode is OFF: the reader cannot follow to another server, or past a reset of this one",
+                "gtid_mode is OFF: the reader cannot switch to another server, or past a reset of this one",
                 "SET GLOBAL enforce_gtid_consistency=ON, then gtid_mode OFF_PERMISSIVE, ON_PERMISSIVE and "
                 "ON, "
                 "and the same in the configuration",
@@ -553,10 +553,9 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
         server(logs=LOGS, settings={"state": OTHER}),
         [
             error(
-                "the reader stood at bin.000007:4 of another server, and without GTIDs nobody can tell "
-                "where to "
-                "go on",
-                "bring back the log, or start under another MILLRACE_SOURCE; docs/operations.md tells how",
+                "the reader stood at bin.000007:4 of another server, and without GTIDs it is not known "
+                "where to continue",
+                "bring back the log, or start under another MILLRACE_SOURCE; see docs/operations.md",
             )
         ],
     ),
@@ -568,7 +567,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
                 "bin.000007, where the reader stands, is no longer there, and transactions that were not "
                 "read "
                 "are purged: u1:8-9",
-                "bring back their logs, or start over; docs/operations.md tells how",
+                "bring back their logs, or start over; see docs/operations.md",
             )
         ],
     ),
@@ -592,7 +591,7 @@ SERVERS: list[tuple[Callable[[Server], Iterator[Outcome]], Server, list[Outcome]
     (
         log_checks.reader_position,
         server(gtid_mode="ON", answers=NOTHING_PURGED, settings={"state": OTHER, "one_of_several": True}),
-        [ok("the reader stood at bin.000007:4 of another server: it can go on here by GTID")],
+        [ok("the reader stood at bin.000007:4 of another server: it can continue here by GTID")],
     ),
     (
         log_checks.net_write_timeout,
@@ -760,8 +759,8 @@ def test_another_clock(ahead: int, way: str) -> None:
     answers = {"SELECT UNIX_TIMESTAMP": [{"now": int(time.time()) + ahead}]}
     (found,) = access_checks.clock(server(answers=answers))
     assert found.text.startswith("the server's clock is ")
-    assert found.text.endswith(f" s {way} ours: lags are told wrongly")
-    assert found.advice == "let both follow a time server"
+    assert found.text.endswith(f" s {way} ours: lags are reported wrongly")
+    assert found.advice == "synchronize both with a time server"
 
 
 def cluster(*, brokers: int = 3, semi_sync: bool = False, **fields: Any) -> Cluster:
@@ -1016,7 +1015,7 @@ def test_a_registry() -> None:
     found = [outcome for check in registry_checks.CHECKS[1:] for outcome in check(cast("Any", Registry()))]
     assert found == [
         warning(
-            "the global level is NONE: a schema that old consumers cannot read would be taken without a word",
+            "the global level is NONE: a schema that old consumers cannot read would be accepted silently",
             'set it to BACKWARD: PUT /config with {"compatibility": "BACKWARD"}',
         ),
         error("its mode is READONLY_OVERRIDE: schemas cannot be registered", "set it to READWRITE"),

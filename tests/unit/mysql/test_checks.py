@@ -159,5 +159,5 @@ def test_what_could_be_set_up_better() -> None:
             "binlog_row_metadata is MINIMAL: the names of columns come from the catalogue",
             "SET GLOBAL binlog_row_metadata='FULL'",
         ],
-        ["gtid_mode is not ON: after a fail-over to another server the reader cannot go on"],
+        ["gtid_mode is not ON: after a failover to another server the reader cannot continue"],
     ]

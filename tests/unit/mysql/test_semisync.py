@@ -89,9 +89,9 @@ def test_all_that_may_be_wrong() -> None:
         ),
         SemiSyncFinding(
             "error",
-            "the server has gone over to asynchronous replication",
+            "the server has switched to asynchronous replication",
             "look whether the reader is connected with MILLRACE_SEMI_SYNC=true and Kafka takes its records; "
-            "the server goes back by itself once the reader has caught up",
+            "the server switches back by itself once the reader has caught up",
         ),
         SemiSyncFinding(
             "warning",

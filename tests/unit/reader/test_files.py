@@ -233,7 +233,7 @@ def test_the_file_to_go_on_in_is_gone(tmp_path: Path) -> None:
     writer = make(kafka)
     read(source(writer, str(tmp_path / "log.*")), writer)
     (tmp_path / "log.1").rename(tmp_path / "log.2")
-    with pytest.raises(RefusedError, match=r"log\.1, where we are to go on"):
+    with pytest.raises(RefusedError, match=r"log\.1, where reading is to continue"):
         source(make(kafka), str(tmp_path / "log.*")).open()
 
 

@@ -21,12 +21,12 @@ def test_a_signal_as_debezium_has_it() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "it is no JSON"),
-        (b"\xff", "it is no JSON"),
-        (b"[" * 100_000, "it is no JSON"),
+        (None, "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
         (b"[]", "expected {"),
         (b'{"type": "execute-snapshot", "data": 1}', "expected {"),
-        (b'{"type": "stop-snapshot"}', "its type is none that is known here"),
+        (b'{"type": "stop-snapshot"}', "its type is not known here"),
         (signal(type="BLOCKING", **{"data-collections": ["a.b"]}), "only incremental snapshots are taken"),
         (
             signal(**{"data-collections": ["a.b"], "additional-conditions": [{"filter": "1"}]}),

@@ -171,7 +171,7 @@ def test_a_bug_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
         raise KeyError("surprise")
     assert caught.value.code == ExitCode.BUG
     said = capsys.readouterr().err
-    assert said.endswith("error: analytics met a bug of its own (KeyError), told above\n")
+    assert said.endswith("error: analytics failed because of a bug (KeyError), see the traceback above\n")
     assert "surprise" in said
 
 
