@@ -1,6 +1,6 @@
-"""The letters of ``{source}.deadletter``, in their order, those in chunks joined.
+"""The dead letters of ``{source}.deadletter``, in order, with chunks joined.
 
-A record that is no letter, since its bytes were damaged or the first chunks of it were deleted, is given as
+A record that is not a dead letter, since its bytes were damaged or its first chunks were deleted, is given as
 :class:`Unreadable`: it must not hide the others.
 """
 
@@ -35,7 +35,7 @@ class DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record that is no dead letter, and what is wrong with it."""
+    """A record that is not a dead letter, and what is wrong with it."""
 
     offset: int
     timestamp_ms: int
@@ -44,7 +44,7 @@ class Unreadable:
 
 
 def is_first_waiting(letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
-    """Whether a letter is the first of its table that waits to be given back."""
+    """Whether a dead letter is the first of its table that waits to be redriven."""
     if entry.dead_letter is not None:
         # Of a table that was paused none may have come at once.
         return letter.offset == entry.dead_letter or (entry.is_paused and letter.offset > entry.dead_letter)
@@ -54,7 +54,7 @@ def is_first_waiting(letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
 def read_dead_letters(
     kafka: KafkaSettings, registry: SchemaStore, source: str, *, start: int = 0
 ) -> Iterator[DeadLetterRecord | Unreadable]:
-    """Yield the letters that are committed now, from the one at offset ``start`` on."""
+    """Yield the dead letters that are committed now, from the one at offset ``start`` on."""
     topic = Topics(source).deadletter
     reader = _Reader(registry, topic)
     joiners: dict[bytes, ChunkJoiner] = {}  # decoder and row mapper may write theirs at the same time
@@ -86,7 +86,7 @@ def read_dead_letters(
 
 
 class _Reader:
-    """Reads letters by the schemas that are registered for their topic."""
+    """Reads dead letters by the schemas that are registered for their topic."""
 
     def __init__(self, registry: SchemaStore, topic: str) -> None:
         self._registry = registry
@@ -94,20 +94,24 @@ class _Reader:
         self._schemas: dict[int, Any] = {}
 
     def read(self, offset: int, timestamp_ms: int, key: bytes, value: bytes) -> DeadLetterRecord | Unreadable:
-        """Read one; whatever is wrong with it is said in what is returned."""
+        """Read one; the result says what is wrong with it."""
         try:
             schema_id, body = split_wire_format(value)
             stream = io.BytesIO(body)
             ours = parsed_schema("DeadLetter")
             record: Any = fastavro.schemaless_reader(stream, self._schema(schema_id), ours)
         except (*NO_RECORD, SchemaResolutionError) as error:
-            return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {error or 'it is cut'}")
+            return Unreadable(offset, timestamp_ms, key, f"it is not a dead letter: {error or 'it is cut'}")
         content = DeadLetter(**record)
         if stream.tell() != len(body):
             left = len(body) - stream.tell()
-            return Unreadable(offset, timestamp_ms, key, f"it is no dead letter: {left} bytes are left over")
+            return Unreadable(
+                offset, timestamp_ms, key, f"it is not a dead letter: {left} bytes are left over"
+            )
         if content.key != key:
-            return Unreadable(offset, timestamp_ms, key, f"it is no dead letter of this key: {content.key!r}")
+            return Unreadable(
+                offset, timestamp_ms, key, f"it is not a dead letter of this key: {content.key!r}"
+            )
         return DeadLetterRecord(offset, timestamp_ms, content)
 
     def _schema(self, schema_id: int) -> Any:

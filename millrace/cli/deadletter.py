@@ -44,7 +44,7 @@ _ERROR_WIDTH: Final = 300
 
 
 class _Settings(ServiceSettings):
-    """Where the letters are, as the services have it."""
+    """Where the dead letters are, as the services have it."""
 
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
 
@@ -68,7 +68,7 @@ def deadletter() -> None:
 @click.option("--waiting", is_flag=True, help="Only rows of quarantined tables.")
 @click.option("--limit", type=click.IntRange(1), help="How many to print; all without it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_letters(
+def list_dead_letters(
     *,
     source: str | None,
     bootstrap_servers: str | None,
@@ -231,14 +231,14 @@ def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
 
 
 class _Aside:
-    """Tells which letters wait; it must see them in their order."""
+    """Tells which dead letters wait; it must see them in order."""
 
     def __init__(self, quarantined: tuple[QuarantinedTable, ...]) -> None:
         self._entries = {entry.name: entry for entry in quarantined}
         self._counts = dict.fromkeys(self._entries, 0)
 
     def waits(self, letter: DeadLetterRecord | Unreadable) -> bool:
-        """Whether a letter waits to be given back."""
+        """Whether a dead letter waits to be redriven."""
         name = letter.content.table if isinstance(letter, DeadLetterRecord) else None
         entry = self._entries.get(name or "")
         if entry is None or name is None or isinstance(letter, Unreadable):
@@ -249,7 +249,7 @@ class _Aside:
         return True
 
     def may_wait(self, letter: DeadLetterRecord) -> bool:
-        """Whether a letter waits, without having seen those before it."""
+        """Whether a dead letter waits, without having seen those before it."""
         entry = self._entries.get(letter.content.table or "")
         if entry is None:
             return False

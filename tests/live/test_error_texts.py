@@ -127,12 +127,12 @@ def test_records_that_are_no_dead_letters(place: World, letter: bytes) -> None:
     lines = place.command("deadletter", "list", code=0).output.splitlines()
     found = {int(line.split()[0]): line.partition("  -      ")[2] or line for line in lines}
     prefix = "is not 00 and a schema id, Confluent's wire format"
-    assert found[0].endswith(f"it is no dead letter: 6e6f6e7365 {prefix}")
-    assert found[1].endswith(f"it is no dead letter: nothing {prefix}")
-    assert "it is no dead letter: " in found[2]
-    assert found[3].endswith("it is no dead letter: 2 bytes are left over")
-    assert found[4].endswith(f"it is no dead letter of this key: {KEY!r}")
-    assert found[5].endswith(f"it is no dead letter: its schema, 999999, is none of {topic}-value")
+    assert found[0].endswith(f"it is not a dead letter: 6e6f6e7365 {prefix}")
+    assert found[1].endswith(f"it is not a dead letter: nothing {prefix}")
+    assert "it is not a dead letter: " in found[2]
+    assert found[3].endswith("it is not a dead letter: 2 bytes are left over")
+    assert found[4].endswith(f"it is not a dead letter of this key: {KEY!r}")
+    assert found[5].endswith(f"it is not a dead letter: its schema, 999999, is none of {topic}-value")
     assert "chunk" in found[6]
     assert found[7].endswith("its last chunks are missing")
     assert found[8].endswith("its last chunks are missing")
@@ -140,7 +140,7 @@ def test_records_that_are_no_dead_letters(place: World, letter: bytes) -> None:
 
     shown = place.command("deadletter", "show", "3", code=7).output
     assert shown == (
-        f"error: the record at offset 3 of {topic} cannot be read: it is no dead letter: "
+        f"error: the record at offset 3 of {topic} cannot be read: it is not a dead letter: "
         "2 bytes are left over\n"
     )
     shown = place.command("deadletter", "show", "10", code=2).output

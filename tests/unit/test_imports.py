@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,27 @@ def test_the_rules_hold() -> None:
     assert {path.suffix for path in ROOT.glob("millrace/kernel/*.p*")} >= SUFFIXES
     found = [breach for module, path in modules() for breach in breaches(module, source_of(path))]
     assert not found, "\n".join(found)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports for type checkers alone are left out, those inside of functions are not."""
+    seen = dict(modules())
+    graph = {}
+    for module, path in seen.items():
+        tree = AtRunTime().visit(ast.parse(source_of(path)))
+        names = imports(module, ast.unparse(tree))
+        graph[module] = {
+            name if name in seen else name.rpartition(".")[0] for name in names
+        } & seen.keys() - {module}
+    order = list(TopologicalSorter(graph).static_order())  # raises where there is a cycle
+    assert order.index("millrace.binlog.errors") < order.index("millrace.kafka.producer")
+
+
+class AtRunTime(ast.NodeTransformer):
+    """Leaves out what is imported under TYPE_CHECKING."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return ast.Pass() if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
 def source_of(path: Path) -> str:
