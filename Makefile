@@ -7,7 +7,7 @@ READY := $(VENV)/.installed
 KERNEL := $(VENV)/.kernel
 PEERS := $(VENV)/.peers
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Where it is set, each of the hundreds of processes of the tests would compile all of Millrace anew.
+# Where it is set, each of the hundreds of processes of the tests would compile all of Millrace again.
 unexport PYTHONDONTWRITEBYTECODE
 
 define PINS_HEAD
@@ -46,7 +46,7 @@ check: lint types $(KERNEL) ## What to run while working: style, types and unit 
 test-servers: $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
 	@exec $(BIN)/python -m pytest tests/servers/pipeline.py -n 0 -rA $(ARGS)
 
-chaos: $(KERNEL) ## Let everything go wrong for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
+chaos: $(KERNEL) ## Inject faults for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like

@@ -96,7 +96,7 @@ def _presence(field: DeclaredField) -> str:
         bit = "no bit" if field.when.unset else "a bit"
         said.append(f"{bit} of {int(field.when.mask):#x} in {field.when.field}")
     if field.remains:
-        said.append("if the event goes on")
+        said.append("if the event continues")
     if field.may_end:
         said.append("the event may end here")
     return "".join(f"; {each}" for each in said)

@@ -11,7 +11,7 @@ may read what reader and snapshot of ``shop`` write, and write topics of their o
 
 Keys are ASCII; in a log file's name, blanks, percent signs and what is not ASCII become ``%HH``. A raw
 record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the same and ``:{sub_index}``.
-(epoch, log_file, position, sub_index, chunk) is unique within a source for ever.
+(epoch, log_file, position, sub_index, chunk) is unique within a source forever.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ HEADER_MARKER: Final = "marker"
 """The record is no event but a note of the reader's: SOURCE_CHANGED, GAP or ABANDONED.
 
 Its key is a raw key; a SOURCE_CHANGED or GAP record has position 0, where no event starts, an ABANDONED
-record the position at which the cut transaction would have gone on. The value says why, as UTF-8 text. The
+record the position at which the cut transaction would have continued. The value says why, as UTF-8 text. The
 decoder passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
 """
 
@@ -260,7 +260,7 @@ class Topics:
         return f"{name[: TOPIC_NAME_LIMIT - _HASH_DIGITS - 1]}-{digest}"
 
     def version(self, topic: str, number: int) -> str:
-        """Name the topic in which the rows of a table go on where its schema is none for the one before.
+        """Name the topic in which the rows of a table continue where its schema does not fit the one before.
 
         An escaped name has no ``-``, so that no other table's topic can be called the same.
         """

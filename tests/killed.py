@@ -108,7 +108,7 @@ class Death:
         self._unfinished |= {record.key for record in records if is_unfinished(record.value)}
 
     def rows(self, count: int) -> None:
-        """Take note that the row mapper goes on to write ``count`` rows of one event."""
+        """Take note that the row mapper proceeds to write ``count`` rows of one event."""
         self._rows_left = count
 
     def began(self) -> None:

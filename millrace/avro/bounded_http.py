@@ -1,6 +1,6 @@
 """An HTTP client of one server that bounds what the server can cost: time and bytes of a whole answer.
 
-The time limits of HTTP clients are for each wait: who sends a byte now and then holds them up for ever. Here
+The time limits of HTTP clients are for each wait: who sends a byte now and then holds them up forever. Here
 each wait gets what is left. Redirects are not followed. Proxies are those of the environment
 (``HTTPS_PROXY``, ``NO_PROXY`` and so on).
 """

@@ -1,4 +1,4 @@
-"""Events that are about the log and not about data, as text: where it begins, goes on and ends."""
+"""Events that are about the log and not about data, as text: where it begins, continues and ends."""
 
 import base64
 

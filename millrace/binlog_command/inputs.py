@@ -227,7 +227,7 @@ class _Growing:
 
 
 def _rotated_to(name: str, rotate: bytes) -> str | None:
-    """Give the path of the file with which the log goes on, which lies beside it."""
+    """Give the path of the file with which the log continues, which is beside it."""
     try:
         event = decode_event(rotate, StreamState(), verify=False).event
     except BinlogError:

@@ -62,7 +62,7 @@ class LogRecord(NamedTuple):
     ``event`` is the decoded event, or the error that decoding gave. ``transaction`` says where it stands
     (None with an error), and ``gtid`` is its transaction's GTID, None for what has none.
 
-    ``state`` is the decoder's, and goes on changing: while a record is at hand, ``state.format`` is the
+    ``state`` is the decoder's, and keeps changing: while a record is in use, ``state.format`` is the
     format by which it was read. The table map of a rows event is ``event.table_map``.
     """
 
@@ -112,7 +112,7 @@ class LogDecoder:
     """Decodes events one after the other, over as many logs as there are.
 
     At each change of the log the format is forgotten, since a log's first event describes it; a transaction
-    that is open goes on, as in relay logs.
+    that is open continues, as in relay logs.
     """
 
     def __init__(self, *, verify: bool = True, max_event_size: int | None = None) -> None:

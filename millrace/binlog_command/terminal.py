@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Buffer:
-    """A stream for outputs to write to: it goes on to another at once, or is kept until it is taken."""
+    """A stream for outputs to write to: it is passed on at once, or kept until it is taken."""
 
     def __init__(self, through: BinaryIO | None = None, *, live: bool = False) -> None:
         """With ``live`` what is written can be read by others after each :meth:`flush`."""

@@ -112,7 +112,7 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; how it ends is said here for all of them.
 
-        With 130 and one word by Ctrl-C; with 141 in silence where nobody reads its output any more, as by
+        With 130 and one word by Ctrl-C; silently with 141 where nobody reads its output any more, as by
         SIGPIPE, since 0 and 1 mean something; with 70 and a traceback by a bug.
         """
         try:

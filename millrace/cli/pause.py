@@ -68,7 +68,7 @@ def resume(
     bootstrap_servers: str | None,
     registry_url: str | None,
 ) -> None:
-    """Let a paused source go on, or give the rows of paused tables to their topics, in order and once.
+    """Resume a paused source, or publish the rows of paused tables, in order and once.
 
     Without a name it is the source: its services resume within seconds. For tables it takes over
     from the row mapper, as 'millrace deadletter redrive' does. If it is interrupted, start it again.

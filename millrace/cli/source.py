@@ -2,7 +2,7 @@
 
 ``reset`` moves the reader to another place in its log, forwards or back. It writes into the reader's state
 where to start the next time, and no more: the reader finds that place as it finds MILLRACE_START, opens a
-new epoch there and marks it with a gap record, so that consumers see that the log does not go on.
+new epoch there and marks it with a gap record, so that consumers see that the log does not continue.
 """
 
 import itertools

@@ -442,7 +442,7 @@ class DecoderStage:
     ) -> Work:
         """Write a record in chunks: ``size`` bytes that come in parts, between two others.
 
-        Where some of its chunks are written already, it goes on after them, unless they were cut from
+        Where some of its chunks are written already, it continues after them, unless they were cut from
         something else: then it begins again with its first chunk, which tells readers to forget the others.
         """
         form = self._form

@@ -133,7 +133,7 @@ def server_id(server: Server) -> Iterator[Outcome]:
 
 
 def replicas(server: Server) -> Iterator[Outcome]:
-    """Look whether another replica has our server id: the server would throw one of the two out for ever."""
+    """Look whether another replica has our server id: the server would throw one of the two out forever."""
     try:
         hosts = server.replicas
     except RefusedError as refusal:
@@ -195,4 +195,4 @@ def _dotted(numbers: tuple[int, ...]) -> str:
 
 
 CHECKS: Final = (version, encryption, login, privileges, server_id, replicas, clock)
-"""In the order in which a person would mend what they find."""
+"""In the order in which a person would fix what they find."""

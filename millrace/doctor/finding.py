@@ -2,7 +2,7 @@
 
 A check is a function that takes what it looks at and yields what it found, as :class:`Outcome`: nothing where
 it does not apply. Its name is the name of the line. A check that cannot look (a privilege is missing, a link
-is lost) raises; the line then says so, and the other checks go on.
+is lost) raises; the line then says so, and the other checks continue.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

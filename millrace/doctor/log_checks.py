@@ -311,7 +311,7 @@ def _with_gtids(server: Server, log_file: str | None, text: str) -> Outcome:
     return error(
         f"{text}, and the logs before {first} hold transactions without GTIDs, which a server with "
         "gtid_mode=ON sends to no replica",
-        "SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader has passed them, then ON again; or go on "
+        "SET GLOBAL gtid_mode=ON_PERMISSIVE until the reader has passed them, then ON again; or continue "
         f"without them: MILLRACE_START={first}, or 'millrace source reset' where there is a state",
     )
 
@@ -415,7 +415,7 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
 
 
 def _kept_s(server: Server) -> int | None:
-    """Return for how many seconds logs are kept; None for ever."""
+    """Return for how many seconds logs are kept; None forever."""
     if server.variables.get("binlog_expire_logs_auto_purge") == "OFF":
         return None
     seconds = server.number("binlog_expire_logs_seconds")

@@ -127,7 +127,7 @@ class InputReader:
                 raise BrokerError(f"{self.topic} cannot be read: no answer within {_SILENCE_S:.0f} s")
 
     def _judge(self, error: KafkaError) -> None:
-        """Raise for what does not mend by itself."""
+        """Raise for what does not recover by itself."""
         if error.code() == KafkaError._PARTITION_EOF:
             self.at_end = True
             return

@@ -37,7 +37,7 @@ def pause_source(settings: ServiceSettings) -> None:
 
 
 def resume_source(settings: ServiceSettings) -> None:
-    """Let the services of a source go on."""
+    """Let the services of a source continue."""
     _write(settings, None)
 
 

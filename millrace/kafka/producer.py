@@ -6,7 +6,7 @@ transactional.id had begun and fences it, and only then reads the state.
 A state is written either by its service or by ``millrace run``, which writes all three. So each of them takes
 its own id first, then fences the ids of the other kind, and reads the states last. Of two that start at once,
 the one whose own id was taken before the other fenced it is fenced: at least one of them, so that never both
-go on; where both are, both end and are started again.
+continue; where both are, both end and are restarted.
 
 A commit may run in the background (:meth:`TransactionalProducer.commit_in_background`). What is sent then
 waits here for its end, as the client has one transaction at a time.
@@ -55,7 +55,7 @@ _ROOM_MS: Final = 50
 """How long to wait for room until we look whether we were told to stop."""
 
 _LAST_COMMIT_S: Final = 10.0
-"""How long a commit may go on once we were told to stop."""
+"""How long a commit may take once we were told to stop."""
 
 _WONDER_S: Final = 2.0
 """After how long a commit that still waits asks why, and how long until it asks again."""

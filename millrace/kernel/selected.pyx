@@ -43,7 +43,7 @@ cdef enum SelectedKind:
 
 cdef enum:
     HEAD = 4  # bytes of a packet before its payload: its length and its number
-    LONGEST = 0xFFFFFF  # what has this length goes on in the next packet
+    LONGEST = 0xFFFFFF  # what has this length continues in the next packet
     NULL_VALUE = 0xFB
     END = 0xFE  # of the rows, where the packet is shorter than a length of eight bytes
     ERROR = 0xFF

@@ -72,7 +72,7 @@ def check_primary(connection: MysqlConnection) -> None:
 def check_replicas(connection: MysqlConnection, replica: ReplicaIdentity) -> None:
     """Refuse to start while another replica is registered under our server id.
 
-    Both would throw each other out for ever. Who may not see the list (MariaDB wants REPLICATION MASTER ADMIN
+    Both would throw each other out forever. Who may not see the list (MariaDB wants REPLICATION MASTER ADMIN
     for it) learns of it when it happens.
     """
     try:

@@ -42,7 +42,7 @@ WRITE_TIMEOUT_S: Final = 600
 _SILENT_PERIODS: Final = 3
 
 _SIGN_OF_LIFE: Final = 4096
-"""Bytes of an event that show that the server is alive; fewer may drip in for ever."""
+"""Bytes of an event that show that the server is alive; fewer may drip in forever."""
 
 _ENOUGH: Final = 64 * 1024
 """Bytes that are worth a pass through the stages."""
@@ -95,7 +95,7 @@ class Dump:
         semi_sync: bool = False,
         buffer_size: int = 1 << 20,
     ) -> "Dump":
-        """Ask for everything from ``position`` in ``log_file`` on; the command's position has 32 bits.
+        """Ask foreverything from ``position`` in ``log_file`` on; the command's position has 32 bits.
 
         Without ``wait`` the dump ends (:class:`~millrace.mysql.packets.DumpEnd`) where the log does. With
         ``semi_sync`` the server may wait for :meth:`acknowledge` before it continues with a commit.

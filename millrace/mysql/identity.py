@@ -26,7 +26,7 @@ _HEAD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ServerNames:
-    """What a server calls itself for ever: ``@@server_uuid`` of MySQL, ``@@server_uid`` of MariaDB 10.10."""
+    """What a server calls itself forever: ``@@server_uuid`` of MySQL, ``@@server_uid`` of MariaDB 10.10."""
 
     uuid: str | None
     uid: str | None

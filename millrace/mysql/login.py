@@ -148,7 +148,7 @@ class Client(_Connection):  # type: ignore[misc]  # as said above
             del received[:taken]
 
     def forget(self, result: "_Result") -> None:
-        """Close the connection if a result was left before its end: to read it all might take for ever."""
+        """Close the connection if a result was left before its end: to read it all might take forever."""
         if result.unbuffered_active:
             result.unbuffered_active = False
             result.connection = self._result = None

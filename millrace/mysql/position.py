@@ -13,7 +13,7 @@ transactions. So the start offset is counted here in 64 bits, from the sizes of 
 - Heartbeats, and GTID_LIST events with the ARTIFICIAL flag, stand in no file.
 - Everything else stands where its predecessor ended. A dump by file and position that says otherwise has lost
   bytes. A dump by GTID leaves out the transactions that the replica has: the next event's own
-  ``next_position`` less its size, or a heartbeat, tells where it goes on.
+  ``next_position`` less its size, or a heartbeat, tells where it continues.
 """
 
 import struct

@@ -66,7 +66,7 @@ class Wire:
 
     @classmethod
     def connect(cls, address: MysqlAddress, beat: Callable[[], None]) -> Self:
-        """Connect within the address's limit, which then goes on to hold for the login."""
+        """Connect within the address's limit, which then also holds for the login."""
         until = time.monotonic() + address.connect_timeout_s
         if address.unix_socket is not None:
             wire = cls(socket.socket(socket.AF_UNIX), str(address), beat, private=True)
@@ -130,7 +130,7 @@ class Wire:
         self._connecting = False
 
     def _check(self) -> None:
-        """Show a sign of life, and look whether the time is up; cheap enough for every block."""
+        """Show a sign of life, and look whether the time is up; cheap enough forevery block."""
         now = time.monotonic()
         if now - self._beaten >= _STEP_S:
             self._beaten = now

@@ -1,4 +1,4 @@
-"""The frame around a service: settings, logs, signals, health, and one clear line when it cannot go on.
+"""The frame around a service: settings, logs, signals, health, and one clear line when it cannot continue.
 
     def main() -> int:
         return run_service("decoder", DecoderSettings, app)

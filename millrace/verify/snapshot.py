@@ -1,4 +1,4 @@
-"""A moment of a server that goes on being written to: its tables as they were, and where its log stood.
+"""A moment of a server that is being written to: its tables as they were, and where its log stood.
 
 MariaDB tells the place of a consistent snapshot itself (``binlog_snapshot_file``, ``_position``). MySQL has
 to be held for a moment: FLUSH TABLES WITH READ LOCK waits for the commits under way and lets none begin,

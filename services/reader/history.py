@@ -1,4 +1,4 @@
-"""Whether a server's log goes on where we stand, by the GTIDs that it knows of.
+"""Whether a server's log continues from our position, by the GTIDs that it knows of.
 
 Two questions, of a log that is not the one that was read so far. Does its history hold all that was read?
 Else it is the log of something else, or of a server that lost the end of its own. And does it still hold all

@@ -272,7 +272,7 @@ class LiveSource:
                 f"{first}'"
             ) from error
 
-    # -- where to go on -----------------------------------------------------------------------------
+    # -- where to continue --------------------------------------------------------------------------
 
     def _start(self, connection: MysqlConnection, names: ServerNames, start: str, moved: str | None) -> None:
         """Start where ``start`` says; in a new epoch where ``moved`` says that the source was moved."""
@@ -333,7 +333,7 @@ class LiveSource:
         return StartPosition(log_file, position, gtids)
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
-        """Go on where the state says, in the log that it speaks of; the server may be told that place."""
+        """Resume where the state says, in the log that it names; the server may be told that position."""
         self._goes_on = self._settings.semi_sync
         if state.left_out:
             before = gtids_before(self._head(connection, state.log_file))

@@ -4,7 +4,7 @@ A real server, a Kafka of three nodes, a registry and what carries the source ru
 ``millrace run``, or the one after the other. Every connection between them can be cut. Which faults come,
 when, and how long they last is said by the seed. At the end row topics must be equal to tables, the raw topic
 to the server's closed log files, and no record may be there twice or out of order. Ctrl-C ends the faults
-early and goes on to that comparison. The exit code is 0 if all is so, 1 if not, and then the programs' logs
+early and proceeds to that comparison. The exit code is 0 if all is so, 1 if not, and then the programs' logs
 are kept.
 """
 
@@ -39,7 +39,7 @@ _SWITCHED = 6
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--faults", type=int, default=0, help="go on until there were so many")
+    parser.add_argument("--faults", type=int, default=0, help="continue until there were so many")
     parser.add_argument("--seed", type=int, default=0, help="0 takes one from the clock")
     parser.add_argument("--server", choices=("mysql", "mariadb"), default="mysql")
     parser.add_argument(

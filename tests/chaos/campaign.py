@@ -67,7 +67,7 @@ class Follower:
 
 @dataclass
 class Report:
-    """What happened and how long it took to mend."""
+    """What happened and how long it took to recover."""
 
     started: float = field(default_factory=time.monotonic)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))

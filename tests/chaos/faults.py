@@ -39,7 +39,7 @@ class Fault(ABC):
         """Let it go wrong."""
 
     def end(self) -> None:  # noqa: B027 - nothing to do where the cause does not stay
-        """Take away the cause; what is then still broken has to mend by itself."""
+        """Take away the cause; what is then still broken has to recover by itself."""
 
 
 class Signalled(Fault):
@@ -250,7 +250,7 @@ def switched(stack: Stack, chance: random.Random) -> Switched:
 
 
 def random_faults(stack: Stack, chance: random.Random, *, payloads: bool, alternate: bool) -> Iterator[Fault]:
-    """Give faults for ever, each of what carries the source when it is asked for.
+    """Give faults forever, each of what carries the source when it is asked for.
 
     With ``alternate`` the other form may come beside it.
     """

@@ -28,7 +28,7 @@ class Link:
         self._loop.call_soon_threadsafe(self._do_cut)
 
     def hold(self) -> None:
-        """Let nothing through, without a word: connections stay, and new ones are taken."""
+        """Let nothing through, silently: connections stay, and new ones are taken."""
         self._loop.call_soon_threadsafe(self._flows.clear)
 
     def delay(self, seconds: float) -> None:

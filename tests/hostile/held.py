@@ -1,6 +1,6 @@
 """Runs a service that waits at a place in its work until it is let go: ``held SERVICE PLACE FOLDER``.
 
-A file ``arrived`` in the folder says that it is there, a file ``go`` lets it go on.
+A file ``arrived`` in the folder says that it is there, a file ``go`` lets it continue.
 """
 
 import functools

@@ -246,7 +246,7 @@ class MysqlServer:
         raise ConnectionError
 
     def drip(self, peer: Peer) -> None:
-        """Send a byte from time to time, for ever."""
+        """Send a byte from time to time, forever."""
         while not self.ended.wait(0.2):
             peer.raw(b"\0")
 

@@ -49,7 +49,7 @@ def columns(count: int, *, sent: int | None = None) -> Step:
 def rows(
     *values: str | bytes | None, names: tuple[str, ...] = ("Log_name", "File_size"), count: int = -1
 ) -> Step:
-    """Send the same row again and again, for ever unless told how often."""
+    """Send the same row repeatedly, forever unless told how often."""
 
     def answer(self: MysqlServer, peer: Peer) -> None:
         peer.columns(names)
@@ -136,7 +136,7 @@ def test_results(binary_logs: Step, words: str, refused: Refused) -> None:
 
 
 def test_a_further_result(refused: Refused) -> None:
-    """Of a statement that has one; to read them all might take for ever."""
+    """Of a statement that has one; to read them all might take forever."""
 
     def query(self: MysqlServer, peer: Peer, sql: str) -> None:
         peer.columns(("Variable_name", "Value"))

@@ -384,7 +384,7 @@ def test_memory(answer: Answer) -> None:
 
 
 def test_a_kept_connection_that_the_registry_has_closed() -> None:
-    """Without a word of the failure: it is made again."""
+    """Without mention of the failure: it is made again."""
     kept = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
     with met(kept, kept) as (server, registry):
         registry.check()

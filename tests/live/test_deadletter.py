@@ -1,4 +1,4 @@
-"""A table is quarantined for a real cause, mended, redriven: topics equal the tables, killed or not."""
+"""A table is quarantined for a real cause, fixed, redriven: topics equal the tables, killed or not."""
 
 import json
 import signal
@@ -96,7 +96,7 @@ def test_a_quarantined_table_is_redriven(world):
         f"error: no.table is no table of {world.source} that is quarantined; quarantined are: {table}\n"
     )
 
-    # Nothing is mended yet.
+    # Nothing is fixed yet.
     failed = deadletter(world, "redrive", table, code=7).stderr
     assert f"error: {table} stays quarantined from {letters[0]['key']} on: " in failed
     assert "5 columns in the catalog, but 4 in the table map" in failed

@@ -29,7 +29,7 @@ MARK = re.compile(rb"transaction (\d+);")
 
 @pytest.fixture
 def primary() -> Iterator[MariaDB]:
-    """A server of our own, since its commits wait for ever and its disk is thrown away."""
+    """A server of our own, since its commits wait forever and its disk is thrown away."""
     server = MariaDB(options=FOREVER)
     server.start()
     try:

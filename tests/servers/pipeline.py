@@ -178,7 +178,7 @@ def test_commits_wait_for_kafka(kafka: Kafka, server: DatabaseServer | NamedServ
 
 @contextmanager
 def semi_synchronous(server: DatabaseServer | NamedServer) -> Iterator[str]:
-    """Let every commit wait for a replica, for ever; give how the names of the server's variables begin."""
+    """Let every commit wait for a replica, forever; give how the names of the server's variables begin."""
 
     def names() -> list[str]:
         return [name for name, _ in server.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'")]

@@ -343,7 +343,7 @@ class Faults(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(PROCESSES), other=st.sampled_from(PROCESSES), call=st.integers(1, 120))
     def take_over(self, name: str, other: str, call: int) -> None:
-        """Another process takes over, and the first goes on."""
+        """Another process takes over, and the first continues."""
         taken, expired = [], self.world.broker.expired
         expired.clear()
 

@@ -197,7 +197,7 @@ def test_end_of_an_event_by_version() -> None:
 
 
 def test_positions_beyond_4_gib() -> None:
-    """The header's position begins again at 0, the iterator's goes on; one event ends at 2^32 exactly."""
+    """The header's position begins again at 0, the iterator's continues; one event ends at 2^32 exactly."""
     end = 1 << 32
     first = end - len(XID) - len(BIG)
     events = iter_events(io.BytesIO(BIG + XID + XID), "log", position=first)

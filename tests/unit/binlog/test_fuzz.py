@@ -54,7 +54,7 @@ def test_any_bytes(server: str, data: bytes) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
-    """An event of a real server with some bytes changed, taken out or put in, its length put right."""
+    """An event of a real server with some bytes changed, taken out or put in, its length corrected."""
     case: Case = draw(st.sampled_from(CASES))
     data = bytearray(case.data)
     for _ in range(draw(st.integers(1, 4))):

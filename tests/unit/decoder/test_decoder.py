@@ -552,7 +552,7 @@ def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytes
 def test_a_large_event_inside_a_payload_that_cannot_be_taken_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is held up to a bound; beyond it, the payload is a dead letter, whole, and the stream goes on."""
+    """It is held up to a bound; beyond it, the payload is a dead letter, whole, and the stream continues."""
     monkeypatch.setattr("millrace.binlog.events.transaction._PIECE", 90)
     builder = LogBuilder()
     gtid, begin, *_, xid = transaction(8)

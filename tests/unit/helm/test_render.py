@@ -334,7 +334,7 @@ def test_tls_material_is_mounted_where_the_settings_look_for_it() -> None:
     "values", [MINIMAL, FULL, NAMES, EXECUTORS], ids=["minimal", "full", "names", "executors"]
 )
 def test_pods_refer_to_what_is_there(values: dict[str, Any]) -> None:
-    """Kubernetes takes any name, and the pod then waits for ever."""
+    """Kubernetes takes any name, and the pod then waits forever."""
     objects = render(values)
     maps = set()
     accounts = set()

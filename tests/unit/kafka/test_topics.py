@@ -68,7 +68,7 @@ def test_what_a_user_may_choose() -> None:
 
 
 def test_chunks_are_the_same_whatever_a_topic_takes() -> None:
-    """A service that was cut off between two chunks goes on by their number."""
+    """A service that was cut off between two chunks continues by their number."""
     for taken in (LEAST_MESSAGE_BYTES, 5_000_000):
         assert TopicInfo(1, taken, chunked=True).record_limit == CHUNK_BYTES == 1_046_540
     assert TopicInfo(1, 5_000_000).record_limit > 4_980_000

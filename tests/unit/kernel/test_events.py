@@ -123,7 +123,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from([1, 2, 5]), st.booleans())
 def test_any_order_of_events(events: list[Any], batch: int, restart: bool) -> None:
-    """The tracker's native twin follows the reference, and either goes on where the other stopped."""
+    """The tracker's native twin follows the reference, and either continues where the other stopped."""
     compare(raw_records(placed(log_of(events))), batch, restart=restart)
 
 

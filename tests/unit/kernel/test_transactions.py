@@ -150,7 +150,7 @@ def test_any_log(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_commits_and_crashes_between_any_two_yields(seed: int) -> None:
-    """The kernel goes on where the reference was left, and the reference where the kernel was."""
+    """The kernel continues where the reference was left, and the reference where the kernel was."""
     chance = random.Random(100 + seed)
     topic = events(chance, 60)
     reference = run(World(topic), compiled=False)

@@ -247,7 +247,7 @@ PACKERS = [(".gz", gzip.compress), (".zst", zstandard.compress), (".zstd", two_f
 
 @pytest.mark.parametrize(("ending", "pack"), PACKERS)
 def test_packed_files(tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]) -> None:
-    """A file that is packed between two runs is gone on with, by the name and the positions of its log."""
+    """A file that is packed between two runs is continued, by the name and the positions of its log."""
     first = log_file(tmp_path, "log.999999", 10, 3_000_000, 5)
     second = log_file(tmp_path, "log.1000000", 10, 5000, 10)
     plain = tmp_path / "log.999999"

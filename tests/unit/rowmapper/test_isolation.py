@@ -1,4 +1,4 @@
-"""Whatever is wrong with one table, event or statement concerns that one alone: the stream goes on."""
+"""Whatever is wrong with one table, event or statement concerns only that one: the stream continues."""
 
 import zlib
 

@@ -11,7 +11,7 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 class Connection:
-    """A server that answers what it was told to, the last answer for ever."""
+    """A server that answers what it was told to, the last answer forever."""
 
     address = "server:3306"
 
@@ -57,7 +57,7 @@ def waits(limit=10):
 
     def wait(seconds):
         found.append(seconds)
-        assert len(found) < limit, "it waits for ever"
+        assert len(found) < limit, "it waits forever"
 
     return found, wait
 
