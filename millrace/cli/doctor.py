@@ -3,15 +3,14 @@
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import click
 
+from millrace.cli.frame import config_option
 from millrace.doctor.examine import findings, load_sides
 from millrace.doctor.finding import Level
 from millrace.doctor.report import as_json, as_lines, summary
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import CONFIG_VARIABLE
 
 __all__ = ["doctor"]
 
@@ -20,21 +19,15 @@ _PIPE_WIDTH = 1_000_000
 
 
 @click.command("doctor")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"The TOML file; as {CONFIG_VARIABLE}.",
-)
+@config_option
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 @click.option("--problems", is_flag=True, help="Print only warnings and errors.")
-def doctor(*, config: Path | None, json_output: bool, problems: bool) -> None:
+def doctor(*, json_output: bool, problems: bool) -> None:
     """Check a source, Kafka and the schema registry before anything runs.
 
     It takes the same settings as the services (MILLRACE_… and a TOML file), changes nothing, and says what to
     do about each finding. Ends with code 1 if there is an error, else with 0.
     """
-    if config is not None:
-        os.environ[CONFIG_VARIABLE] = str(config)
     configure_logging("CRITICAL")
     found = list(findings(load_sides()))
     shown = [finding for finding in found if not problems or finding.outcome.level is not Level.OK]

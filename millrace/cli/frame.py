@@ -1,8 +1,10 @@
 """What commands share: where topics are and that they are there, and errors as lines, not tracebacks."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -13,11 +15,12 @@ from millrace.kafka.read import topic_names
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import ServiceSettings
+from millrace.runtime.settings import CONFIG_VARIABLE, ServiceSettings
 from millrace.text import printable
 
 __all__ = [
     "check_topics",
+    "config_option",
     "errors_in_words",
     "kafka_option",
     "setting_values",
@@ -28,6 +31,20 @@ __all__ = [
 _REGISTRY: Final = click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
 
 source_option: Final = click.option("--source", help="Name of the source. [MILLRACE_SOURCE]")
+
+
+def _use_config(_context: click.Context, _option: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        os.environ[CONFIG_VARIABLE] = str(path)
+
+
+config_option: Final = click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_use_config,
+    help=f"The TOML file; as {CONFIG_VARIABLE}.",
+)
 kafka_option: Final = click.option(
     "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
 )

@@ -1,24 +1,18 @@
 """``millrace reader``, ``decoder``, ``rowmapper`` and ``run``: the same as ``python -m services.NAME``."""
 
-import os
 from importlib import import_module
-from pathlib import Path
 
 import click
+
+from millrace.cli.frame import config_option
 
 __all__ = ["decoder", "reader", "rowmapper", "run"]
 
 
 def _service(name: str, what: str) -> click.Command:
     @click.command(name, help=f"{what} Settings come from the environment (MILLRACE_…) and a TOML file.")
-    @click.option(
-        "--config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The TOML file; as MILLRACE_CONFIG.",
-    )
-    def command(config: Path | None) -> None:
-        if config is not None:
-            os.environ["MILLRACE_CONFIG"] = str(config)
+    @config_option
+    def command() -> None:
         raise SystemExit(import_module(f"services.{name}.__main__").main())
 
     return command

@@ -1,12 +1,11 @@
 """The command ``millrace snapshot``."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import click
 
-from millrace.cli.frame import source_option
+from millrace.cli.frame import config_option, source_option
 
 __all__ = ["snapshot"]
 
@@ -24,11 +23,7 @@ __all__ = ["snapshot"]
     help="once: only where none has been taken; signals: stay, and take those that signals ask for.",
 )
 @click.option("--restart", is_flag=True, help="Start over, discarding the progress of an earlier one.")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The TOML file; as MILLRACE_CONFIG.",
-)
+@config_option
 def snapshot(
     *,
     source: str | None,
@@ -39,7 +34,6 @@ def snapshot(
     parallel: int | None,
     mode: str | None,
     restart: bool,
-    config: Path | None,
 ) -> None:
     """Copy the current rows of tables to the row topics, while the stream runs.
 
@@ -57,7 +51,6 @@ def snapshot(
         "SNAPSHOT_PARALLEL": parallel,
         "SNAPSHOT_MODE": mode,
         "RESTART": "true" if restart else None,
-        "CONFIG": config,
     }
     os.environ.update({f"MILLRACE_{name}": str(value) for name, value in options.items() if value})
     from services.snapshot.app import main  # noqa: PLC0415 - after its settings

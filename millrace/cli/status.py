@@ -7,15 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
-from pathlib import Path
 
 import click
 
 from millrace.avro.registry import SchemaStore
-from millrace.cli.frame import errors_in_words
+from millrace.cli.frame import config_option, errors_in_words
 from millrace.kafka.schema_topic import open_schemas
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import CONFIG_VARIABLE, load_settings
+from millrace.runtime.settings import load_settings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
 from millrace.status.report import as_dict, as_lines
 from millrace.text import printable_json
@@ -27,11 +26,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @click.command("status")
 @click.argument("names", metavar="[SOURCE]...", nargs=-1)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"The TOML file; as {CONFIG_VARIABLE}.",
-)
+@config_option
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a source, a line each.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
@@ -41,16 +36,12 @@ _CLEAR = "\x1b[H\x1b[2J"
     show_default=True,
     help="Seconds between updates with --watch.",
 )
-def status(
-    *, names: tuple[str, ...], config: Path | None, json_output: bool, watch: bool, interval: float
-) -> None:
-    """Print where the services of each source stand, and what lies between them.
+def status(*, names: tuple[str, ...], json_output: bool, watch: bool, interval: float) -> None:
+    """Print the positions of the services of each source, and the lag between them.
 
     Without SOURCE that of MILLRACE_SOURCE, else all that Kafka knows. The server is asked for the end of its
     log where MILLRACE_MYSQL_… says how, for the source of MILLRACE_SOURCE.
     """
-    if config is not None:
-        os.environ[CONFIG_VARIABLE] = str(config)
     configure_logging("CRITICAL")
     # What is watched until Ctrl-C ends well by it.
     with errors_in_words(), suppress(*([KeyboardInterrupt] if watch else [])):
