@@ -282,7 +282,7 @@ _NOTHING: Final = (-1, 0)
 
 
 PAUSED: Final = "Paused"
-"""In place of the class of an error, where a table was set aside by command."""
+"""In place of the class of an error, where a table was paused by command."""
 
 
 @value
@@ -315,7 +315,7 @@ class QuarantinedTable:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was set aside by command."""
+        """Whether it was paused by command."""
         return self.error_class == PAUSED
 
     @property

@@ -89,17 +89,17 @@ def list_dead_letters(
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
         )
         check_topics(settings, Topics(settings.source).deadletter)
-        aside = _Aside(_quarantined(settings))
+        quarantine = _Quarantine(_quarantined(settings))
         printed = 0
         with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
             for letter in read_dead_letters(settings.kafka, registry, settings.source):
-                waits = aside.waits(letter)
+                waits = quarantine.waits(letter)
                 if (limit is None or printed < limit) and _fits(letter, **filters) and (waits or not waiting):
                     printed += 1
                     line = _as_json(letter, waits=waits) if as_json else _as_line(letter, waits=waits)
                     click.echo(line)
         if not as_json:
-            for line in aside.summary():
+            for line in quarantine.summary():
                 click.echo(line)
 
 
@@ -146,7 +146,9 @@ def show(
         if form == "bytes":
             sys.stdout.buffer.write(letter.content.value)
         elif form == "json":
-            click.echo(_as_json(letter, waits=_Aside(_quarantined(settings)).may_wait(letter), whole=True))
+            click.echo(
+                _as_json(letter, waits=_Quarantine(_quarantined(settings)).may_wait(letter), whole=True)
+            )
         else:
             _show(letter)
 
@@ -230,7 +232,7 @@ def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
     return RowMapperState.from_bytes(stored.value).quarantined
 
 
-class _Aside:
+class _Quarantine:
     """Tells which dead letters wait; it must see them in order."""
 
     def __init__(self, quarantined: tuple[QuarantinedTable, ...]) -> None:

@@ -101,7 +101,7 @@ def _check_origin(settings: ServiceSettings, admin: AdminClient) -> None:
 
 
 def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:
-    """Choose the topics that decoder and row mapper write, the state's aside."""
+    """Choose the topics that decoder and row mapper write, except the state."""
     shared = {topics.events, topics.transactions, topics.ddl, topics.deadletter}
     return {name: count for name, count in partitions.items() if name in shared or name.count(".") == 2}
 

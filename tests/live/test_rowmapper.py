@@ -323,7 +323,7 @@ def test_not_null_and_defaults(world):
         assert "n" in second["after_missing"]
 
 
-def test_definition_that_is_out_of_date_sets_the_table_aside(world):
+def test_definition_that_is_out_of_date_quarantines_the_table(world):
     """A statement that is in no log."""
     with without_column_names(world.server):
         run(world, TABLES)

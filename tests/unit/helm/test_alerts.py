@@ -183,7 +183,7 @@ def test_a_counter_that_rose_is_told_for_a_while(
     ("gauge", "component", "value", "alert"),
     [
         ("millrace_reader_connected", "reader", 0, "MillraceReaderDisconnected"),
-        ("millrace_rowmapper_quarantined_tables", "rowmapper", 1, "MillraceTablesSetAside"),
+        ("millrace_rowmapper_quarantined_tables", "rowmapper", 1, "MillraceTablesQuarantined"),
         ("millrace_rowmapper_pending_xa", "rowmapper", 1, "MillracePendingXa"),
     ],
 )
