@@ -31,6 +31,7 @@ from millrace.binlog.columns.metadata import (
     MEMBER_TYPES,
     TableMap,
     columns_of,
+    decode_optional_metadata,
     member_texts,
 )
 from millrace.binlog.columns.spatial import GEOMETRY_NAMES
@@ -385,7 +386,8 @@ def resolve_columns(
     Names and keys come from the table map where it has them (``binlog_row_metadata=FULL``), else from
     ``definition``, which must then agree with the map on the number of columns, their types, lengths and
     character sets: :class:`SchemaMismatchError` says where it does not. Without either, the columns are
-    called ``column_1`` and so on. ``server_version`` is that of the format description in front of the
+    called ``column_1`` and so on, and unless the table map tells it, nobody knows which numbers are unsigned.
+    ``server_version`` is that of the format description in front of the
     event; the servers differ in what the optional metadata counts.
 
     Raise :class:`MalformedError` for a table map that contradicts itself and :class:`UnsupportedError` for
@@ -402,7 +404,10 @@ def resolve_columns(
         columns = _from_catalog(columns, definition)
     else:
         source = "positional"
-        columns = tuple(replace(column, name=f"column_{column.ordinal + 1}") for column in columns)
+        signs = decode_optional_metadata(table_map.optional_metadata).signedness is not None
+        columns = tuple(
+            replace(column, name=f"column_{column.ordinal + 1}", sign_known=signs) for column in columns
+        )
     key = sorted((c.key_position, c.ordinal) for c in columns if c.key_position is not None)
     return ResolvedTable(
         table_map.database,

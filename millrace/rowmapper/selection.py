@@ -183,6 +183,7 @@ class Selection:
         if not conditions:
             return None
         name = f"{table.database}.{table.table}"
+        _refuse_unnamed(table, "MILLRACE_ROWS_FILTER")
         try:
             return RowFilter(table, conditions)
         except ConditionError as error:
@@ -196,11 +197,7 @@ class Selection:
         if not self._columns or not self._columns.concern(table.database, table.table):
             return {}
         name = f"{table.database}.{table.table}"
-        if table.schema_source == "positional":
-            raise UnsupportedError(
-                f"the names of the columns of {name} are not known, and MILLRACE_COLUMNS_… has rules for "
-                "some: set binlog_row_metadata=FULL, or let the reader see the table's definition"
-            )
+        _refuse_unnamed(table, "MILLRACE_COLUMNS_…")
         self._warn_of_missing(table)
         ruled = {}
         keys = {column.ordinal for column in table.key_columns}
@@ -228,3 +225,11 @@ class Selection:
                 and column.replace("\\", "").casefold() not in names
             ):
                 _LOG.warning("a rule names a column that the table does not have", rule=pattern, table=name)
+
+
+def _refuse_unnamed(table: ResolvedTable, setting: str) -> None:
+    if table.schema_source == "positional":
+        raise UnsupportedError(
+            f"the names of the columns of {table.database}.{table.table} are not known, and {setting} has "
+            "rules for some: set binlog_row_metadata=FULL, or let the reader see the table's definition"
+        )

@@ -127,7 +127,8 @@ Member = str | bytes
 class Column:
     """One column of a table, as far as it is known from a table map and a catalog.
 
-    ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. ``charset`` is MySQL's
+    ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. Without ``sign_known``
+    nobody has said whether it is ``unsigned``. ``charset`` is MySQL's
     name of the character set (``binary`` for bytes) and None where it is not known or there is none.
     ``members`` are the values of an ENUM or SET, None where they are not known; one is bytes where its text
     is not known, for want of the character set or because it is invalid in that. ``key_position`` is the
@@ -144,6 +145,7 @@ class Column:
     name: str | None = None
     nullable: bool = True
     unsigned: bool = False
+    sign_known: bool = True
     charset: str | None = None
     collation_id: int | None = None
     members: tuple[Member, ...] | None = None

@@ -68,6 +68,7 @@ class Integer(ColumnCodec):
         super().__init__(column)
         self.size, code, self.name, self._printed = _WIDTHS[column.type]
         self.signed = not column.unsigned
+        self.sign_known = column.sign_known
         self.selected = SelectedKind.SIGNED if self.signed else SelectedKind.UNSIGNED
         self.struct_code = code if self.signed or self.size == 3 else code.upper()
         sql_type = SqlType.parse(column.sql_type or self.name)
@@ -101,7 +102,12 @@ class Integer(ColumnCodec):
         return {"type": "int", "connect.type": "int16"} if is_short else "int"
 
     def avro_decoder(self, options: AvroOptions) -> Convert | None:
-        """Convert 24-bit and unsigned 64-bit integers; all others are what they are."""
+        """Convert 24-bit and unsigned 64-bit integers; all others are what they are.
+
+        Where the sign is not known, a value that would be another one with it than without is refused.
+        """
+        if not self.sign_known:
+            return self._certain
         if self.size == 3:
             return self.decode
         if self.size == 8 and not self.signed:
@@ -109,8 +115,16 @@ class Integer(ColumnCodec):
             return converts[options.bigint_unsigned]
         return None
 
-    def native(self, options: AvroOptions) -> Native:
+    def _certain(self, payload: Any) -> int:
+        value = self.decode(payload)
+        if value < 0:
+            raise UnrepresentableError(f"{self.text(value)}: it is not known whether the column is unsigned")
+        return value
+
+    def native(self, options: AvroOptions) -> Native | None:
         """Take integers as they are, except BIGINT UNSIGNED."""
+        if not self.sign_known:
+            return None
         if self.signed:
             return Native(NativeKind.SIGNED)
         if self.size < 8:
@@ -131,7 +145,12 @@ class Integer(ColumnCodec):
         return value
 
     def text(self, value: int) -> str:
-        """Write decimal digits, with zeros in front where the catalog says ZEROFILL."""
+        """Write decimal digits, with zeros in front where the catalog says ZEROFILL.
+
+        Where the sign is not known, the unsigned reading follows in brackets if it differs.
+        """
+        if value < 0 and not self.sign_known:
+            return f"{value} ({value + (1 << 8 * self.size)})"
         return str(value).zfill(self.zerofill)
 
     def from_selected(self, value: bytes) -> int:

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from millrace.binlog.columns import ColumnType, codec_of
+from millrace.binlog.columns import AvroOptions, ColumnType, codec_of
 from millrace.binlog.columns.column import FractionMetadata
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.errors import UnrepresentableError, UnsupportedError
 from millrace.binlog.table import ColumnDefinition, SchemaMismatchError, TableDefinition, resolve_columns
 
 
@@ -67,6 +67,36 @@ def test_without_a_catalog_names_are_positions() -> None:
     assert [column.name for column in table.columns] == [f"column_{number}" for number in range(1, 7)]
     assert table.key_columns == ()
     assert table.transactional is None
+    assert table.columns[0].sign_known is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "negative", "text", "avro"),
+    [
+        (ColumnType.TINY, -1, "-1 (255)", {"type": "int", "connect.type": "int16"}),
+        (ColumnType.SHORT, -5, "-5 (65531)", {"type": "int", "connect.type": "int16"}),
+        (ColumnType.INT24, b"\xff\xff\xff", "-1 (16777215)", "int"),
+        (ColumnType.LONG, -294967296, "-294967296 (4000000000)", "int"),
+        (ColumnType.LONGLONG, -1, "-1 (18446744073709551615)", "long"),
+    ],
+)
+def test_without_a_sign_numbers_that_depend_on_it_are_refused(
+    kind: ColumnType, negative: int | bytes, text: str, avro: object
+) -> None:
+    numbers = Map(bytes((kind,)))
+    codec = codec_of(resolve_columns(numbers).columns[0])
+    convert = codec.avro_decoder(AvroOptions())
+    assert convert is not None
+    assert codec.avro_type(AvroOptions()) == avro
+    assert codec.native(AvroOptions()) is None
+    assert convert(b"\x07\x00\x00" if kind is ColumnType.INT24 else 7) == 7
+    assert codec.text(codec.decode(negative)) == text
+    with pytest.raises(UnrepresentableError, match="not known whether the column is unsigned"):
+        convert(negative)
+    # MINIMAL metadata of MySQL tells it.
+    told = codec_of(resolve_columns(replace(numbers, optional_metadata=b"\x01\x01\x00")).columns[0])
+    assert told.text(told.decode(negative)) == text.partition(" ")[0]
+    assert told.native(AvroOptions()) is not None
 
 
 def test_full_metadata_needs_no_catalog() -> None:

@@ -36,11 +36,12 @@ UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 class Log:
     """Writes events into an events topic, as a server would log them."""
 
-    def __init__(self, topic, *, epoch=0, log_file="bin.000001", named=True):
+    def __init__(self, topic, *, epoch=0, log_file="bin.000001", named=True, signs=True):
         self.topic = topic
         self.epoch = epoch
         self.log_file = log_file
         self.named = named
+        self.signs = signs
         self.position = 4
         self.gno = 0
         self.ids = {}
@@ -70,7 +71,7 @@ class Log:
         self.ids.setdefault(table, 100 + len(self.ids))
         types = bytes((ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG))[:columns]
         metadata = OptionalMetadata(
-            signedness=b"\x00",
+            signedness=b"\x00" if self.signs else None,
             default_charset=DefaultCharset(255),
             column_name=(b"id", b"note", b"more")[:columns] if self.named else None,
             simple_primary_key=(0,) if self.named else None,

@@ -158,6 +158,15 @@ def test_names_that_are_not_known_quarantine_a_table_with_rules():
     assert "names of the columns of shop.people are not known" in table.error
 
 
+def test_conditions_need_names():
+    """What is in the place of a column is not known to be that column."""
+    made = log(named=False).begin().insert("people", (1, "x")).insert("orders", (1, "y")).commit()
+    result = selected(made, rows={"filter": "shop.people: column_1 > 0"})
+    assert result.tables == ["t.shop.orders"]
+    (table,) = result.state.quarantined
+    assert "not known, and MILLRACE_ROWS_FILTER has rules" in table.error
+
+
 def test_a_rule_for_a_column_that_is_not_there_is_logged():
     with capture_logs() as logs:
         selected(people(), columns={"mask": "shop.people.mail=x,%.%.other=y"})

@@ -226,6 +226,22 @@ def test_names_from_the_catalogue():
     assert unnamed["after"] == {"column_1": 3, "column_2": "z"}
 
 
+def test_a_sign_that_is_not_known_is_not_guessed():
+    """As MariaDB logs by default: 4294967295 or -1."""
+    made = log(named=False, signs=False).begin().insert("a", (7, "x"), (-1, "y")).commit()
+    made.begin().delete("a", (-1, "y")).commit()
+    result = world(made)
+    kept, unsure, gone = (value for _, value in result.read("t.shop.a"))
+    assert (kept["after"]["column_1"], kept["unrepresentable"]) == (7, None)
+    for value, image in ((unsure, "after"), (gone, "before")):
+        assert value[image]["column_1"] is None
+        (note,) = value["unrepresentable"]
+        assert (note["image"], note["column"], note["text"]) == (image, "column_1", "-1 (4294967295)")
+    assert [letter["table"] for _, letter in result.read("t.deadletter")] == []
+    known = world(made, catalog=[definition("a", "id", "note")])
+    assert [(value["after"] or value["before"])["id"] for _, value in known.read("t.shop.a")] == [7, -1, -1]
+
+
 def test_table_that_contradicts_its_definition_is_quarantined_for_good():
     made = log(named=False).begin().insert("a", (1, "x")).insert("b", (2, "")).commit()
     made.begin().insert("a", (3, "y")).insert("b", (4, "")).commit()
