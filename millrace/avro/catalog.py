@@ -17,7 +17,9 @@ __all__ = ["CatalogEntry"]
 class CatalogEntry:
     """A definition, and the place in the log at which it held; ``read_ms`` is in milliseconds.
 
-    One of a table with an empty name is that of its database: the default character set.
+    One of a table with an empty name is that of its database: the default character set. ``altered_log_file``
+    and ``altered_position`` are the place of a statement that came before, up to which the definition may
+    have been another; "" where the reader knows of none.
     """
 
     epoch: int
@@ -27,6 +29,8 @@ class CatalogEntry:
     read_ms: int
     gtid_set: str = ""
     lower_case_names: bool = False
+    altered_log_file: str = ""
+    altered_position: int = 0
 
     @property
     def key(self) -> bytes:
@@ -44,6 +48,8 @@ class CatalogEntry:
                 "gtid_set": self.gtid_set,
                 "read_ms": self.read_ms,
                 "lower_case_names": self.lower_case_names,
+                "altered_log_file": self.altered_log_file,
+                "altered_position": self.altered_position,
                 "definition": self.definition.to_dict(),
             },
         )

@@ -250,6 +250,9 @@ def rows(
                 ):
                     equal = equal and found.equal
                     _tell(found, waiting)
+            for name in () if tables else _only_waiting(connection, selection, waiting, chosen):
+                equal = False
+                _say(f"{name}: not compared: its rows since {waiting[name]} wait in the dead letter topic")
         _say(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
         if not equal:
             sys.exit(_DIFFERENT)
@@ -265,6 +268,21 @@ def _quarantined(settings: ServiceSettings) -> dict[str, str]:
     if stored is None or stored.value is None:
         return {}
     return {table.name: table.key for table in RowMapperState.from_bytes(stored.value).quarantined}
+
+
+def _only_waiting(
+    connection: MysqlConnection,
+    selection: Selection,
+    waiting: Mapping[str, str],
+    chosen: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    """Give the tables of which rows wait and that were not compared, such as those without a topic."""
+    compared = {f"{database}.{table}" for database, table in _pairs(chosen)}
+    for database in database_names(connection) if waiting.keys() - compared else ():
+        for table in table_names(connection, database):
+            name = f"{database}.{table}"
+            if name in waiting.keys() - compared and selection.selects(database, table):
+                yield name
 
 
 def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ and the definitions that it changes come out. A statement that is not understood
 names; nothing is guessed.
 """
 
-from millrace.ddl.effects import MISSING, Known, Missing, State, Unknown, apply
+from millrace.ddl.effects import MISSING, Known, Missing, State, Unknown, altered, apply
 from millrace.ddl.script import definitions
 from millrace.ddl.tokens import MAX_STATEMENT, NotUnderstoodError, Server, Session
 
@@ -19,6 +19,7 @@ __all__ = [
     "Session",
     "State",
     "Unknown",
+    "altered",
     "apply",
     "definitions",
 ]

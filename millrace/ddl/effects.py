@@ -6,6 +6,7 @@ columns go are those of ``mysql_prepare_alter_table`` and ``mysql_prepare_create
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from millrace.binlog.columns.sql_types import SqlType
@@ -16,7 +17,7 @@ from millrace.ddl.columns import charset_named, charset_of, column_definition, c
 from millrace.ddl.statements import ColumnSpec, IndexSpec, Name, TableOptions
 from millrace.ddl.tokens import NotUnderstoodError, Session
 
-__all__ = ["MISSING", "Known", "Missing", "State", "Unknown", "apply"]
+__all__ = ["MISSING", "Known", "Missing", "State", "Unknown", "altered", "apply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,52 @@ def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> d
     return work.changes
 
 
+def altered(text: str, session: Session, *, whole: bool = True) -> set[TableKey]:
+    """Give the tables that were there before a statement and whose definition may have been another then.
+
+    A pair with an empty name stands for all tables of a database. Indexes, defaults, options of tables and
+    partitions are no part of what rows are read by.
+    """
+    try:
+        statement = ddl.parse(text, session) if whole else None
+    except NotUnderstoodError:
+        whole, statement = False, None
+    if not whole:
+        return set() if classify(text).temporary else _named(text, session)
+    names: Iterable[Name] = ()
+    match statement:
+        case ddl.AlterTable(table=table, operations=operations, rename=rename):
+            made = [one.table for one in operations if isinstance(one, ddl.ConvertPartition)]
+            if rename is not None or any(map(_alters, operations)):
+                names = (table, *made, *(() if rename is None else (rename,)))
+        case ddl.RenameTables(pairs=pairs):
+            names = chain.from_iterable(pairs)
+        case ddl.DropTables(tables=tables):
+            names = tables
+        case ddl.CreateTable(table=table, or_replace=True) | ddl.CreateSequence(table=table, or_replace=True):
+            names = (table,)
+        case ddl.DropDatabase(database=database) | ddl.CreateDatabase(database=database, or_replace=True):
+            names = (Name(database, ""),)
+    return {_key(name, session) for name in names}
+
+
+def _alters(operation: ddl.Operation) -> bool:
+    if isinstance(operation, ddl.AddIndex):
+        return operation.index.kind == "PRIMARY"
+    if isinstance(operation, ddl.DropIndex):
+        return operation.name.upper() == "PRIMARY"
+    return not isinstance(operation, ddl.RenameIndex | ddl.SetDefault | ddl.SetOptions | ddl.MovePartitions)
+
+
+def _named(text: str, session: Session) -> set[TableKey]:
+    """Give what a statement names that is not understood."""
+    return {_key(Name(name.database or "", name.table), session) for name in classify(text).tables}
+
+
+def _key(name: Name, session: Session) -> TableKey:
+    return session.spelled(name.database or session.database), session.spelled(name.table)
+
+
 def _unknown(text: str, session: Session, known: Known, reason: str) -> dict[TableKey, State]:
     """Give the states after a statement that is not understood: what it names is not known any more."""
     statement = classify(text)
@@ -95,7 +142,7 @@ class _Work:
 
     def key(self, name: Name) -> TableKey:
         """Give the full name of a table."""
-        return self.session.spelled(name.database or self.session.database), self.session.spelled(name.table)
+        return _key(name, self.session)
 
     def database(self, name: str) -> TableKey:
         """Give what a database is known by; an empty name is that of the session's."""

@@ -2,13 +2,14 @@
 
 A definition holds from the place at which it was read, or from the statement that led to it, until the next
 one. A table of which the first thing known is a reading is taken to have been so before it, too, which is
-said of its rows. Of a table of which nothing is known, statements tell nothing either.
+said of its rows; but not before the last statement that may have altered it until then, of which the reading
+tells. Of a table of which nothing is known, statements tell nothing either.
 """
 
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
@@ -45,6 +46,8 @@ class _Version:
     place: SourcePosition
     state: State
     origin: Literal["catalog", "history"]
+    altered: SourcePosition | None = None
+    """Up to where it may have been another before it was read."""
 
     @property
     def order(self) -> tuple[tuple[int, int, int], bool]:
@@ -79,7 +82,14 @@ class Catalog:
         self._lower_case |= entry.lower_case_names
         state, key = entry.definition, (entry.definition.database, entry.definition.table)
         versions = self._versions[self._spelled(key)]
-        version = _Version(SourcePosition(entry.epoch, entry.log_file, entry.position), state, "catalog")
+        version = _Version(
+            SourcePosition(entry.epoch, entry.log_file, entry.position),
+            state,
+            "catalog",
+            SourcePosition(entry.epoch, entry.altered_log_file, entry.altered_position)
+            if entry.altered_log_file
+            else None,
+        )
         at = bisect_right(versions, version.order, key=_order)
         if _is_forgotten(versions, at):
             return
@@ -143,6 +153,9 @@ class Catalog:
             return None
         index = bisect_right(versions, (place.order(), not before), key=_order)
         if index == 0:
+            altered = _altered(versions, place)
+            if altered is not None:
+                return altered
             first = versions[0]
             return Found(first.state, later=True) if first.origin == "catalog" else None
         return Found(versions[index - 1].state, later=False, origin=versions[index - 1].origin)
@@ -151,6 +164,9 @@ class Catalog:
         """Return what :meth:`find` returns, and all definitions that came later."""
         versions = self._versions.get(self._spelled((database, table)), ())
         index = bisect_right(versions, (place.order(), True), key=_order)
+        altered = _altered(versions, place) if index == 0 else None
+        if altered is not None:
+            return [altered]
         first = max(index - 1, 0)
         return [
             Found(version.state, later=at >= index, origin=version.origin)
@@ -185,6 +201,20 @@ class _Known:
 def _is_forgotten(versions: list[_Version], at: int) -> bool:
     """Tell whether a version that would stand there is older than those that are kept."""
     return at == 1 and len(versions) > 1 and versions[0].state is _FORGOTTEN
+
+
+def _altered(versions: Sequence[_Version], place: SourcePosition) -> Found | None:
+    """Say that nobody knows what a table was before its first version; None where it was the same."""
+    at = next((v.altered for v in versions if v.altered and place.order() <= v.altered.order()), None)
+    if at is None:
+        return None
+    return Found(
+        Unknown(
+            f"a statement at {at} may have altered it, and what it was before is not known: give that with "
+            "'millrace schema rebuild --definitions', or begin after that place (MILLRACE_START)"
+        ),
+        later=True,
+    )
 
 
 def _order(version: _Version) -> tuple[tuple[int, int, int], bool]:

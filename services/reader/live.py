@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import ReaderState
@@ -38,11 +38,14 @@ from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress
 from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
 from services.reader.log_identity import LogMismatch, log_mismatch
-from services.reader.log_scan import creation_time, gtids_before_position, start_position_at
+from services.reader.log_scan import alterations, creation_time, gtids_before_position, start_position_at
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 from services.reader.start_position import StartPosition, moved_on_purpose, seconds_of
 from services.reader.statements import touched
+
+if TYPE_CHECKING:
+    from services.reader.alterations import Alterations
 
 __all__ = ["LiveSource"]
 
@@ -94,6 +97,9 @@ class LiveSource:
         # What was written last, with its epoch, and what is to be written with the first events.
         self._catalog: tuple[int, bytes] | None = None
         self._unwritten: CatalogReading | None = None
+        # Where a first session begins; which tables statements may have altered from there to the reading.
+        self._since: tuple[str, int] | None = None
+        self._alterations: Alterations | None = None
         self._read_again_at: float | None = None
         # Tables whose definitions statements have changed since they were read, and when to read them.
         self._touched: dict[tuple[str, str], None] = {}
@@ -215,7 +221,7 @@ class LiveSource:
             self._connection.close()
         self._connection = self._dump = None
         self._goes_on = False
-        self._unwritten = self._read_again_at = None
+        self._unwritten = self._read_again_at = self._since = self._alterations = None
         self._touched.clear()
 
     def _check(self, connection: MysqlConnection) -> None:
@@ -289,6 +295,7 @@ class LiveSource:
                     ExitCode.SETTINGS,
                 )
             gone = self._gone(connection)
+            self._since = self._file_of(connection, gtids), _FIRST_POSITION
             self._after_gtids(connection, names, gtids, gone, moved, gap=moved is not None)
             return
         if start == "earliest":
@@ -301,6 +308,8 @@ class LiveSource:
         else:
             log_file, _, number = start.rpartition(":")
             place = self._with_gtids(connection, log_file, int(number))
+        in_reach = place.position <= _LAST_POSITION
+        self._since = place.log_file, place.position if in_reach else _FIRST_POSITION
         if place.position <= _LAST_POSITION:
             self._dump_at(connection, names, place.log_file, place.position, place.gtid_set, gap=moved)
         elif place.gtid_set:
@@ -312,6 +321,15 @@ class LiveSource:
                 "be asked for positions below 4 GiB only; start at an earlier one",
                 ExitCode.SETTINGS,
             )
+
+    def _file_of(self, connection: MysqlConnection, gtids: str) -> str:
+        """Name the newest file of which nothing lies before ``gtids``, else the oldest."""
+        names = [log.name for log in _logs(connection)]
+        for name in reversed(names):
+            before = gtids_before(self._head(connection, name))
+            if before and not missing(gtids, before):
+                return name
+        return names[0]
 
     def _start_position_at(self, connection: MysqlConnection, time_text: str) -> StartPosition:
         """Find where to start for a time; logs of that time must not have been purged."""
@@ -508,9 +526,21 @@ class LiveSource:
         Until these come, the place to start at may prove wrong, or another server be read, in another epoch.
         An ALTER that waits for our acknowledgement has locked its table, and must not be waited for: such a
         table is read once it is free.
+
+        A reader that begins in the past looks in the log which tables may have been others since.
         """
         self._unwritten = read_catalog(connection, wait=not self._settings.semi_sync)
         self._read_again_at = None if self._unwritten.whole else time.monotonic() + _READ_AGAIN_S
+        if self._since is not None:
+            since, self._since = self._since, None
+            self._alterations = alterations(
+                connection,
+                self._replica,
+                since,
+                self._unwritten.status,
+                self._beat,
+                any_case=self._unwritten.lower_case_names,
+            )
 
     def _read_touched(self) -> None:
         """Read the definitions of tables that statements have changed, on a connection of its own.
@@ -554,6 +584,7 @@ class LiveSource:
         now_ms = int(time.time() * 1000)
         topic = Topics(self._settings.source).catalog
         for definition in reading.definitions:
+            altered = self._alterations and self._alterations.of(definition.database, definition.table)
             entry = CatalogEntry(
                 epoch,
                 status.log_file,
@@ -562,6 +593,7 @@ class LiveSource:
                 now_ms,
                 status.gtid_set,
                 reading.lower_case_names,
+                *(altered or ("", 0)),
             )
             self._stage.output.add(topic, entry.key, entry.to_bytes(), now_ms)
             if self._stage.output.full:

@@ -7,20 +7,25 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from millrace.binlog.types import EventType
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.identity import read_head
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import PositionTracker
-from millrace.mysql.status import LogFile, gtids_at
+from millrace.mysql.status import LogFile, LogStatus, gtids_at
 from services.reader.start_position import StartPosition, StartPositionFinder
 
-__all__ = ["creation_time", "gtids_before_position", "start_position_at"]
+if TYPE_CHECKING:
+    from services.reader.alterations import Alterations
+
+__all__ = ["alterations", "creation_time", "gtids_before_position", "start_position_at"]
 
 _FIRST_POSITION: Final = 4
 _WAIT_S: Final = 1.0
+_FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _PLACING: Final = struct.Struct("<4xB4xIIH")
 """Of an event's header: type code, size, next_position, flags."""
 
@@ -77,13 +82,42 @@ def gtids_before_position(
     return finder.gtid_set
 
 
+def alterations(
+    connection: MysqlConnection,
+    replica: ReplicaIdentity,
+    since: tuple[str, int],
+    until: LogStatus,
+    beat: Callable[[], None],
+    *,
+    any_case: bool,
+) -> "Alterations":
+    """Look which tables statements may have altered between two places."""
+    from services.reader.alterations import Alterations  # noqa: PLC0415 - a first start alone needs it
+
+    found = Alterations(any_case=any_case)
+    if since == (until.log_file, until.position):
+        return found
+    for log_file, position, piece in _walk(connection, replica, since[0], beat, since[1]):
+        if log_file == until.log_file and position >= until.position:
+            break
+        found.feed(log_file, position, piece)
+    return found
+
+
 def _walk(
-    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str, beat: Callable[[], None]
+    connection: MysqlConnection,
+    replica: ReplicaIdentity,
+    log_file: str,
+    beat: Callable[[], None],
+    begin: int = _FIRST_POSITION,
 ) -> Iterator[tuple[str, int, EventPiece]]:
-    """Give the events from the head of a file to the end of the log: file, position, first piece."""
-    tracker = PositionTracker(log_file, _FIRST_POSITION, zero_allowed=connection.flavour is Flavour.MARIADB)
+    """Give the events from the head of a file to the end of the log: file, position, first piece.
+
+    From another place than the head the first is the format description, whose position is below 0.
+    """
+    tracker = PositionTracker(log_file, begin, zero_allowed=connection.flavour is Flavour.MARIADB)
     with MysqlConnection(connection.address, beat) as other:
-        dump = Dump.at_position(other, replica, log_file, _FIRST_POSITION, wait=False)
+        dump = Dump.at_position(other, replica, log_file, begin, wait=False)
         try:
             while True:
                 beat()
@@ -93,7 +127,7 @@ def _walk(
                     type_code, size, next_position, flags = _PLACING.unpack_from(piece.data)
                     at = tracker.log_file
                     position = tracker.place(type_code, size, next_position, flags, piece.data)
-                    if position >= 0:
+                    if position >= 0 or (begin > _FIRST_POSITION and type_code == _FORMAT_DESCRIPTION):
                         yield at, position, piece
         except DumpEnd:
             return

@@ -10,7 +10,7 @@ from millrace.binlog.statement import StatementKind, classify
 from millrace.binlog.types import EventType
 from millrace.mysql.packets import EventPiece
 
-__all__ = ["touched"]
+__all__ = ["READ", "may_define", "read_statement", "touched"]
 
 _TYPE_AT: Final = 4
 _QUERY: Final = int(EventType.QUERY_EVENT)
@@ -22,32 +22,37 @@ _POST_HEADER: Final = 13
 _CHECKSUM: Final = 4
 _DEFINES: Final = re.compile(rb"create|alter|rename|drop", re.IGNORECASE)
 _VERBS: Final = frozenset({"CREATE", "ALTER", "RENAME", "DROP"})
-_READ: Final = 1 << 20
+READ: Final = 1 << 20
 """Bytes of a statement in which tables are looked for."""
 
 
 def touched(pieces: Iterable[EventPiece], *, checksums: bool) -> Iterator[tuple[str, str]]:
     """Give database and name of each table whose definition a statement makes or changes."""
     for piece in pieces:
-        data = piece.data
-        if len(data) <= _HEADER or data[_TYPE_AT] not in _QUERIES or not piece.first:
-            continue
-        if _BEGIN in data[-9:]:
-            continue
-        if piece.last and data[_TYPE_AT] == _QUERY and not _DEFINES.search(data):
-            continue
-        yield from _tables(
-            data[_HEADER : _HEADER + _READ],
-            compressed=data[_TYPE_AT] == _COMPRESSED,
-            tail=_CHECKSUM if checksums and piece.last else 0,
-        )
+        if may_define(piece):
+            yield from _tables(piece, checksums=checksums)
 
 
-def _tables(body: bytes, *, compressed: bool, tail: int) -> Iterator[tuple[str, str]]:
+def may_define(piece: EventPiece) -> bool:
+    """Tell whether an event, or its first piece, may be a statement that defines tables."""
+    data = piece.data
+    if len(data) <= _HEADER or data[_TYPE_AT] not in _QUERIES or not piece.first or _BEGIN in data[-9:]:
+        return False
+    return not piece.last or data[_TYPE_AT] != _QUERY or _DEFINES.search(data) is not None
+
+
+def read_statement(piece: EventPiece, *, checksums: bool) -> QueryEvent | QueryCompressedEvent:
+    """Read a statement, or its beginning; raises BinlogError."""
+    tail = _CHECKSUM if checksums and piece.last else 0
+    body = piece.data[_HEADER : len(piece.data) - tail][:READ]
+    kind = QueryCompressedEvent if piece.data[_TYPE_AT] == _COMPRESSED else QueryEvent
+    return kind.decode_fields(body, 0, len(body), _POST_HEADER)
+
+
+def _tables(piece: EventPiece, *, checksums: bool) -> Iterator[tuple[str, str]]:
     """Give the tables of a statement; nothing of one that cannot be read, which is no concern here."""
-    kind = QueryCompressedEvent if compressed else QueryEvent
     try:
-        event = kind.decode_fields(body[: len(body) - tail], 0, len(body) - tail, _POST_HEADER)
+        event = read_statement(piece, checksums=checksums)
         statement = classify(event.query)
     except BinlogError:
         return

@@ -17,7 +17,11 @@ from millrace.binlog.table import ColumnDefinition, TableDefinition
 def test_a_definition_of_an_earlier_version_is_read() -> None:
     schemas = single_object._before_additions("Catalog")
     # The fingerprints of the schemas before, whose records lie in topics.
-    assert [fingerprint.hex() for fingerprint in schemas] == ["1126457ebec2ca99", "8ce823d000afd69e"]
+    assert [fingerprint.hex() for fingerprint in schemas] == [
+        "1126457ebec2ca99",
+        "8ce823d000afd69e",
+        "ab0a21f1cbd73e30",
+    ]
     definition = TableDefinition("d", "t", (ColumnDefinition(0, "a", "int"),))
     entry = CatalogEntry(1, "bin.000001", 4, definition, 1_700_000_000_000)
     record = {

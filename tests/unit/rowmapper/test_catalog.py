@@ -1,5 +1,7 @@
 """Which definition of a table holds for an event."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +33,33 @@ def test_definition_of_the_position():
     assert found(0, "bin.1000001", 4) == ("1", False)
     assert found(1, "bin.000001", 900) == ("2", False)
     assert catalog.find("d", "other", SourcePosition(0, "bin.000001", 4)) is None
+
+
+def test_a_definition_does_not_hold_before_what_may_have_altered_it():
+    read = replace(
+        entry("t", 0, "bin.000003", 4, "InnoDB"), altered_log_file="bin.000002", altered_position=700
+    )
+    catalog = Catalog()
+    catalog.add(read)
+    catalog.add(entry("t", 0, "bin.000003", 900, "InnoDB"))  # as a reader that starts again reads it
+    session = Session("d", 0, Server.parse("8.0.15"))
+
+    def found(position, log_file="bin.000002"):
+        return catalog.find("d", "t", SourcePosition(0, log_file, position))
+
+    for position in (4, 700):
+        assert isinstance(found(position).definition, Unknown)
+        assert "bin.000002:700 may have altered it" in found(position).definition.reason
+        (only,) = catalog.since("d", "t", SourcePosition(0, "bin.000002", position))
+        assert only == found(position)
+    assert found(701) == (read.definition, True, "catalog")
+    assert found(4, "bin.000003") == (read.definition, False, "catalog")
+    # The statement itself tells nothing, since nothing is known before it.
+    place = SourcePosition(0, "bin.000002", 700)
+    assert catalog.apply("ALTER TABLE t ADD a INT", session, place, whole=True) == []
+    # Nor does it become known what the table was before it was created again.
+    assert catalog.apply("CREATE TABLE t (a INT)", session, SourcePosition(0, "bin.000002", 900), whole=True)
+    assert isinstance(found(4).definition, Unknown)
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from("abc")), max_size=30))

@@ -1,0 +1,67 @@
+"""Up to where in a log the definitions of tables may have been others than those that the server has now.
+
+Where a log is read from a place in the past, rows come that are older than the definitions that were read.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
+from millrace.binlog.events import FormatDescriptionEvent
+from millrace.binlog.state import StreamState
+from millrace.binlog.statement import classify
+from millrace.binlog.types import ChecksumAlgorithm, EventType
+from millrace.contract import SourcePosition
+from millrace.ddl import altered
+from millrace.mysql.packets import EventPiece
+from millrace.rowmapper.session import DEFINING, session_of, statement_text
+from services.reader.statements import READ, may_define, read_statement
+
+__all__ = ["Alterations"]
+
+_TYPE_AT: Final = 4
+_FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
+
+
+class Alterations:
+    """Where in a log the last statement stands that may have altered each table.
+
+    :meth:`feed` takes the first pieces of events, from the head of a log file on. With ``any_case`` names of
+    databases and tables do not differ by case, and are in lower case.
+    """
+
+    def __init__(self, *, any_case: bool) -> None:
+        self._any_case = any_case
+        self._places: dict[tuple[str, str], tuple[str, int]] = {}
+        self._stream = StreamState()
+        self._server_version: str | None = None
+
+    def feed(self, log_file: str, position: int, piece: EventPiece) -> None:
+        """Take the event that stands there; raises BinlogError for a damaged format description."""
+        if piece.data[_TYPE_AT] == _FORMAT_DESCRIPTION:
+            event = decode_event(piece.data, self._stream, verify=False).event
+            assert isinstance(event, FormatDescriptionEvent)
+            self._server_version = event.server_version
+        elif may_define(piece):
+            for table in self._altered(piece):
+                self._places[table] = log_file, position
+
+    def _altered(self, piece: EventPiece) -> set[tuple[str, str]]:
+        known = self._stream.format
+        checksums = known is not None and known.checksum is ChecksumAlgorithm.CRC32
+        try:
+            event = read_statement(piece, checksums=checksums)
+            if classify(event.query).verb not in DEFINING:
+                return set()
+            text, whole = statement_text(event, event.query)
+            session = replace(session_of(event, self._server_version), lower_case_names=self._any_case)
+            return altered(text, session, whole=whole and piece.last and len(piece.data) <= READ)
+        except BinlogError:
+            # Nothing is known of it by the row mapper either.
+            return set()
+
+    def of(self, database: str, table: str) -> tuple[str, int] | None:
+        """Give file and position for a table; None where no statement has altered it."""
+        found = [self._places[key] for key in ((database, table), (database, "")) if key in self._places]
+        return max(found, key=lambda place: SourcePosition(0, *place).order(), default=None)
