@@ -16,7 +16,7 @@ record's key is ``{server_id}:{epoch}:{log_file}:{position}``, an event's the sa
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote
@@ -47,6 +47,7 @@ __all__ = [
     "transactional_id",
     "unescape_name",
     "version_number",
+    "versions_among",
 ]
 
 HEADER_CHUNK: Final = "chunk"
@@ -276,6 +277,11 @@ def version_number(topic: str) -> int:
     """Give the number of a topic among the versions of a table's topic."""
     found = _VERSION.search(topic)
     return 1 if found is None else int(found[1])
+
+
+def versions_among(names: Iterable[str], topic: str) -> list[str]:
+    """Give those names, in their order, that are versions of a table's topic; the topic is the first."""
+    return sorted((name for name in names if first_version(name) == topic), key=version_number)
 
 
 def metric_name(topic: str) -> str:

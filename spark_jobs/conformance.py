@@ -28,7 +28,7 @@ from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.files import file_system
-from spark_jobs.common.job import Job, TableJobSettings, job_command, persisted
+from spark_jobs.common.job import Job, TableJobSettings, job_command, persisted, topic_versions
 from spark_jobs.common.kafka import resolve_slice, scan
 from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
@@ -263,13 +263,12 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
     frames = []
     for row in other.select("kind").distinct().orderBy("kind").collect():
         database, _, table = row.kind.partition(".")
-        topic = Topics(source).table(*selection.topic_of(database, table))
-        part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
-        if part.count:
-            records = scan(spark, job.kafka, part).where("value is not null").select(*RECORD_COLUMNS)
-            schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))
-            read = _record_reader(*schemas)
-            frames.append(records.mapInArrow(read, _RECORD_SCHEMA))
+        for topic in topic_versions(job, Topics(source).table(*selection.topic_of(database, table))):
+            part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
+            if part.count:
+                records = scan(spark, job.kafka, part).where("value is not null").select(*RECORD_COLUMNS)
+                schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))
+                frames.append(records.mapInArrow(_record_reader(*schemas), _RECORD_SCHEMA))
     if not frames:
         raise UserError(f"no row topic of {source} has any of the tables", ExitCode.DATA)
     union = frames[0]

@@ -25,7 +25,7 @@ from millrace.avro.registry import SchemaStore
 from millrace.binlog.columns.declaration import AvroOptions
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.contract import SourcePosition, Topics, escape_name, first_version, version_number
+from millrace.contract import SourcePosition, Topics, escape_name, versions_among
 from millrace.ddl import Server
 from millrace.ddl.statements import ColumnSpec
 from millrace.kafka.client import Message, admin_client
@@ -210,9 +210,8 @@ def compare_tables(
         eras = history.of_table(database, table, [column.name for column in compared])
         folder = Folder(compared, partial(_default, connection, database, table), eras)
         for topic, numbers in eras.topics(topic_of).items():
-            versions = [each for each in there if first_version(each) == topic]
             messages = itertools.chain.from_iterable(
-                read_topic(kafka, each) for each in sorted(versions or [topic], key=version_number)
+                read_topic(kafka, each) for each in versions_among(there, topic) or [topic]
             )
             first = next(messages, None)
             # By now it is settled up to where the topic is read, so that nothing is missing in what is later.

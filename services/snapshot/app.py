@@ -24,7 +24,7 @@ from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import ReaderState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.errors import BinlogError
-from millrace.contract import RawKey, Topics, first_version
+from millrace.contract import RawKey, Topics, versions_among
 from millrace.kafka.chunks import split
 from millrace.kafka.client import Message, connect
 from millrace.kafka.continuity import topic_ids
@@ -302,8 +302,7 @@ class _Readers:
             records = Records(self._registry)
             messages = chain.from_iterable(
                 islice(read_topic(settings.kafka, each), _ROWS_LOOKED_AT)
-                for each in there
-                if first_version(each) == first
+                for each in versions_among(there, first)
             )
             for message in messages:
                 topic = message.topic()

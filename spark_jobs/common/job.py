@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace import __version__
 from millrace.avro.registry import value_subject
-from millrace.contract import source_problem
+from millrace.contract import source_problem, versions_among
 from millrace.kafka.client import connect
 from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
@@ -64,6 +64,7 @@ __all__ = [
     "new_run",
     "persisted",
     "schemas_of",
+    "topic_versions",
 ]
 
 _LONGEST_NAME: Final = 200
@@ -442,6 +443,13 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
             "reach, on a shared disk or in an object store",
             ExitCode.SETTINGS,
         )
+
+
+def topic_versions(job: Job, topic: str) -> list[str]:
+    """Give the topics that have a table's rows, in their order; an incompatible schema opens a new one."""
+    kafka = job.settings.kafka
+    existing = connect(kafka).list_topics(timeout=kafka.connect_timeout_s).topics
+    return versions_among(existing, topic) or [topic]
 
 
 def _look_up(

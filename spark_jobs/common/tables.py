@@ -37,7 +37,7 @@ from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS, read_each
-from spark_jobs.common.job import Input, Job, TableJobSettings, moment, schemas_of
+from spark_jobs.common.job import Input, Job, TableJobSettings, moment, schemas_of, topic_versions
 from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
 from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.outcome import Gtids
@@ -525,10 +525,12 @@ def changes_of(
 
     With ``before`` also those from before it was created or last emptied, in the topic of its first name.
     """
-    subjects = [subject(topic) for topic in topics for subject in (key_subject, value_subject)]
+    versions = {topic: topic_versions(job, topic) for topic in topics}
+    parts = [(n, topic, topics[first]) for n, first in enumerate(versions) for topic in versions[first]]
+    subjects = [subject(topic) for _, topic, _ in parts for subject in (key_subject, value_subject)]
     schemas = table_schemas(job, *subjects)
     frames = []
-    for number, (topic, wanted) in enumerate(topics.items()):
+    for number, topic, wanted in parts:
         part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
         if part.count:
             records = scan(spark, job.kafka, part).where("value is not null")

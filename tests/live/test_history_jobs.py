@@ -20,6 +20,7 @@ from millrace.avro.events import binlog_event_schema
 from millrace.avro.registry import wire_prefix
 from millrace.contract import Topics
 from millrace.kafka.client import connect
+from millrace.local import Kafka, MySQL, Registry
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import load_settings
@@ -30,7 +31,7 @@ from spark_jobs.common.job import _SETTINGS, Job, TableJobSettings, _inputs, _lo
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
-from tests.live.rows_world import RowsWorld
+from tests.live.rows_world import SERVICES, RowsWorld
 from tests.live.test_reprocess_job import Runs, world
 from tests.shared import run_python
 from tests.spark_session import SPARK, spark
@@ -129,6 +130,34 @@ def test_what_another_version_makes_otherwise(spark: SparkSession, world: RowsWo
         compare(spark, world, tmp_path / "results", None, tmp_path)
     with pytest.raises(UserError, match="has no rows"):
         compare(spark, world, tmp_path / "results", None, tmp_path / "events")
+
+
+def test_rows_that_continue_in_another_version_of_their_topic(
+    spark: SparkSession, kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
+) -> None:
+    """Both jobs read all versions."""
+    with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as own:
+        own.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
+        with own.services(*SERVICES):
+            own.wait_for_start()
+            own.server.execute(
+                f"USE {own.database}",
+                "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
+                "CREATE TABLE done (id INT PRIMARY KEY)",
+                "INSERT INTO a VALUES (1, 1), (2, 2)",
+                "ALTER TABLE a MODIFY v VARCHAR(10)",
+                "UPDATE a SET v = 'x' WHERE id = 2",
+                "INSERT INTO done VALUES (1)",
+            )
+            own.wait_for_row("done")
+        topic = own.topics.table(own.database, "a")
+        assert [len(own.messages(each)) for each in (topic, f"{topic}-v2")] == [2, 1]
+        told, changes = history(spark, own, tmp_path / "history", "id=2", "a")
+        assert told["changes"] == {"insert": 1, "update": 1}
+        assert [json.loads(change["after"])["v"] for change in changes] == [2, "x"]
+        Runs(spark, own, tmp_path / "one").run(pieces=1)
+        found, different = compare(spark, own, tmp_path / "results", None, tmp_path / "one")
+        assert (found["a"]["equal"], different) == (3, [])
 
 
 def test_the_commands(world: RowsWorld, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Names, keys and headers: what services rely on when they meet in Kafka."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,9 @@ from millrace.contract import (
     source_problem,
     transactional_id,
     unescape_name,
+    versions_among,
 )
+from tests.shared import PROJECT
 
 IDENTIFIERS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64)
 
@@ -114,3 +117,17 @@ def test_source_names() -> None:
 
 def test_transactional_id() -> None:
     assert transactional_id("reader", "shop") == "millrace-reader-shop"
+
+
+def test_versions_of_a_topic() -> None:
+    """The code on the page for consumers gives the same."""
+    topics = [
+        "s.d.a-v10", "s.d.a-v2", "s.d.ab", "s.d.a", "s.d.a_v2", "t.s.d.a", "s.d.a-v2x", "sxd.a-v3",
+    ]  # fmt: skip
+    assert versions_among(topics, "s.d.a") == ["s.d.a", "s.d.a-v2", "s.d.a-v10"]
+    page = (PROJECT / "docs" / "consumers.md").read_text("utf-8")
+    (code,) = re.findall(r"(?ms)^## Versions of a topic$.*?^```python\n(.*?)^```", page)
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    assert namespace["versions"](topics, "s.d.a") == versions_among(topics, "s.d.a")
+    assert namespace["versions"](topics, "s.d.none") == versions_among(topics, "s.d.none") == []
