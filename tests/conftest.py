@@ -115,7 +115,9 @@ def _nothing_left(pytestconfig: pytest.Config) -> Iterator[None]:
     for component in pytestconfig.stash[_running]:
         if isinstance(component, MySQL | MariaDB):
             left = {name for (name,) in component.query("SHOW DATABASES")} - SYSTEM_DATABASES
-            component.execute(*(f"DROP DATABASE `{name}`" for name in sorted(left)), "RESET MASTER")
+            ((version,),) = component.query("SELECT VERSION()")
+            reset = "RESET BINARY LOGS AND GTIDS" if version.startswith(("8.4.", "9.")) else "RESET MASTER"
+            component.execute(*(f"DROP DATABASE `{name}`" for name in sorted(left)), reset)
 
 
 @pytest.fixture(autouse=True)
