@@ -1,5 +1,6 @@
 """Rows that SELECT gives, encoded as images: the values that the binary log has of the same rows."""
 
+import re
 from typing import Any
 
 import pytest
@@ -90,6 +91,21 @@ INSERT INTO documents VALUES (1, '{"a": 1}', '123e4567-e89b-12d3-a456-4266554400
   (3, NULL, NULL, NULL, NULL, NULL, NULL);
 """
 
+VECTORS = """
+CREATE TABLE vectors (id INT PRIMARY KEY, v VECTOR(3));
+INSERT INTO vectors VALUES (1, {of}('[1.5, -2, 3e-38]')), (2, NULL), (3, {of}('[0.1, 16777217, -0.0]'));
+"""
+"""Of MySQL from 9.0 on, and of MariaDB from 11.7 on."""
+
+
+def of_vectors(version: str) -> str:
+    """Give the statements in the words of a server, nothing for one without the type."""
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    mariadb = "MariaDB" in version
+    if number < ((11, 7) if mariadb else (9, 0)):
+        return ""
+    return VECTORS.format(of="VEC_FromText" if mariadb else "STRING_TO_VECTOR")
+
 
 def statements(text: str) -> list[str]:
     return [statement.strip() for statement in text.split(";\n") if statement.strip()]
@@ -145,6 +161,7 @@ def test_values_are_those_of_the_log(database: MySQL | MariaDB, metadata: str) -
     }
     texts = [NUMBERS, TIMES, TEXTS.format(**lists), OTHERS]
     texts.append(MARIADB if isinstance(database, MariaDB) else MYSQL)
+    texts.append(of_vectors(database.query("SELECT VERSION()")[0][0]))
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@GLOBAL.binlog_row_metadata")
         ((before,),) = cursor.fetchall()
