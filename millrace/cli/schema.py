@@ -173,6 +173,8 @@ def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
 
 def _find(known: Catalog, table: str, at: str | None) -> Found | None:
     database, _, name = table.partition(".")
+    if not database or not name:
+        raise UserError(f"{table} is no DATABASE.TABLE", ExitCode.SETTINGS)
     place = SourcePosition(_LAST, "", 0)
     if at is not None:
         match = _PLACE.fullmatch(at)

@@ -1,8 +1,12 @@
 """What ``millrace schema`` prints of a table."""
 
+import pytest
+from click.testing import CliRunner
+
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition
-from millrace.cli.schema import lines_of
+from millrace.cli import schema as command
+from millrace.cli.schema import lines_of, schema
 from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session
 from millrace.rowmapper.catalog import Catalog
@@ -43,3 +47,10 @@ def test_a_table_as_of_places_in_the_log() -> None:
     assert list(lines_of(catalog.find("d", "other", SourcePosition(0, "", 0)))) == [
         "nothing is known about it"
     ]
+
+
+@pytest.mark.parametrize("name", ["orders", ".orders", "shop."])
+def test_what_is_no_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_history", lambda *_: Catalog())
+    done = CliRunner().invoke(schema, ["show", name])
+    assert (done.exit_code, done.output.strip()) == (2, f"error: {name} is no DATABASE.TABLE")
