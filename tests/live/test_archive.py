@@ -21,6 +21,7 @@ from spark_jobs.common.archive import Archive, read_archive
 from spark_jobs.common.job import Input, Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import RAW_COLUMNS, TopicSlice, kafka_options, parse_bound, resolve_slice, scan
 from spark_jobs.common.session import Steps
+from tests.live.output import wait_until_decided
 from tests.spark_session import SPARK, spark
 
 __all__ = ["spark"]
@@ -60,6 +61,7 @@ class World:
             )  # fmt: skip
         self._producer.flush()
         self._producer.commit_transaction() if commit else self._producer.abort_transaction()
+        wait_until_decided(self.admin, self.topic)
         self.written += count if commit else 0
 
     def delete_before(self, offset: int) -> None:

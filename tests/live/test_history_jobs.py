@@ -31,6 +31,7 @@ from spark_jobs.common.job import _SETTINGS, Job, TableJobSettings, _inputs, _lo
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
+from tests.live.output import wait_until_decided
 from tests.live.rows_world import SERVICES, RowsWorld
 from tests.live.test_reprocess_job import Runs, world
 from tests.shared import run_python
@@ -262,6 +263,7 @@ class Damaged:
                 self._producer.abort_transaction(60)
                 self._producer.begin_transaction()
         self._producer.commit_transaction(60)
+        wait_until_decided(self._admin, target, partitions)
 
     def _write(
         self,

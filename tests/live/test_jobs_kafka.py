@@ -18,6 +18,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from spark_jobs.common.job import _inputs
 from spark_jobs.common.kafka import kafka_options, read_records, resolve_slice
+from tests.live.output import wait_until_decided
 from tests.spark_session import SPARK, spark
 
 __all__ = ["spark"]
@@ -64,6 +65,7 @@ def topic(settings: KafkaSettings, source_name: str) -> Iterator[str]:
     producer.begin_transaction()
     write("marker", b"why", EVENTS, **{HEADER_MARKER: "abandoned"})
     producer.commit_transaction()
+    wait_until_decided(admin, name)
     yield name
     admin.delete_topics([name])[name].result()
 

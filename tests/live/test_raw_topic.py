@@ -18,6 +18,7 @@ from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.raw_topic import CarriedSettings, find_pieces, read_piece
 from spark_jobs.common.statistics import PieceStatistics
+from tests.live.output import wait_until_decided
 from tests.unit.spark.test_statistics import SOURCE, RawLog, changed, tables
 
 NUMBERS = [1, 4, 13]
@@ -44,7 +45,8 @@ def publish(settings: KafkaSettings, topic: str, records: list[Record]) -> range
             headers = None if record.headers is None else list(record.headers)
             producer.produce(topic, record.value, record.key, partition=0, headers=headers)
         producer.commit_transaction()
-    return held_offsets(admin, {topic: 1}, undecided=False)[topic, 0]
+    wait_until_decided(admin, topic)
+    return held_offsets(admin, {topic: 1})[topic, 0]
 
 
 def written_log() -> RawLog:
