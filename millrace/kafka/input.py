@@ -112,14 +112,20 @@ class InputReader:
             self.last = InputRecord(last.offset, last.key, messages.leader_epoch)
         return records
 
-    def batches(self, count: int) -> Iterator[list[Record]]:
+    def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
         """Give what the topic holds from here on, up to ``count`` records at once; for who notes ends.
 
-        Raises :class:`BrokerError` where nothing comes for a minute.
+        With ``end`` only what lies before that offset, which may be that of no record. Raises
+        :class:`BrokerError` where nothing comes for a minute.
         """
         heard = time.monotonic()
         while not self.at_end:
             records = self.read(count, 1.0)
+            if records and end is not None and records[-1].offset >= end - 1:
+                wanted = [record for record in records if record.offset < end]
+                if wanted:
+                    yield wanted
+                return
             if records:
                 yield records
                 heard = time.monotonic()
@@ -195,27 +201,19 @@ def committed_batches(
 ) -> Iterator[list[Record]]:
     """Give the committed records of partition 0 from offset ``start`` to before ``end``, in batches.
 
-    What is committed must reach to ``end``, which may be the offset of no record. Raises as
-    :class:`InputReader` does, and :class:`BrokerError` where nothing comes for a minute.
+    What is committed must reach to ``end``. Raises as :class:`InputReader` does.
     """
     if start >= end:
         return
     with InputReader(settings, topic, group, ends=True) as reader:
         reader.seek(start)
-        for records in reader.batches(_BATCH):
-            done = records[-1].offset >= end - 1
-            wanted = [record for record in records if record.offset < end] if done else records
-            if wanted:
-                yield wanted
-            if done:
-                return
+        yield from reader.batches(_BATCH, end)
 
 
 class Rereader:
     """Reads stretches of partition 0 of a topic again.
 
-    A new consumer takes 0.1 s until it has connected, a seek a tenth of that: the consumer of a stretch that
-    has ended is kept for the next one.
+    The consumer of a stretch that has ended is kept for the next one, which spares connecting.
     """
 
     def __init__(self, settings: KafkaSettings, topic: str, group: str) -> None:

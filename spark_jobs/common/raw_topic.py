@@ -10,6 +10,7 @@ Spark's source of Kafka would take each record through the JVM, which costs more
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -126,18 +127,10 @@ def read_spans(
     settings: KafkaSettings, topic: str, spans: Iterable[tuple[int, int]]
 ) -> Iterator[Iterator[Record]]:
     """Give the committed records of spans, each from an offset to before another and read before the next."""
-
-    def records(start: int, end: int) -> Iterator[Record]:
-        reader.jump(start)
-        for batch in reader.batches(_BATCH):
-            for record in batch:
-                if record.offset >= end:
-                    return
-                yield record
-
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        for span in spans:
-            yield records(*span)
+        for start, end in spans:
+            reader.jump(start)
+            yield chain.from_iterable(reader.batches(_BATCH, end))
 
 
 def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bool) -> list[Piece]:
@@ -359,23 +352,17 @@ class _Search:
         self._end = end
         self._descriptions: dict[tuple[int, int], Record | None] = {}
 
-    def records(self, start: int) -> Iterator[Record]:
-        """Give records from an offset on, up to the end of the slice."""
+    def records(self, start: int, end: int | None = None) -> Iterator[Record]:
+        """Give records from an offset to before another, which is the end of the slice by default."""
         self._reader.jump(start)
-        for records in self._reader.batches(_BATCH):
-            for record in records:
-                if record.offset >= self._end:
-                    return
-                yield record
+        return chain.from_iterable(self._reader.batches(_BATCH, self._end if end is None else end))
 
     def place(self, at: int, until: int, *, most: int = _LOOKED_AT) -> int | None:
         """Give the first offset from ``at`` on where a transaction begins, or one has just ended.
 
         It is looked for among ``most`` offsets.
         """
-        for record in self.records(at):
-            if record.offset >= min(until, at + most):
-                return None
+        for record in self.records(at, min(until, at + most)):
             code = _type_of(record)
             if code in _BEGINS:
                 return record.offset
@@ -391,9 +378,7 @@ class _Search:
         end, stride = self._end, _LAST_OFFSETS
         while end > start:
             begin, found = max(start, end - stride), None
-            for record in self.records(begin):
-                if record.offset >= end:
-                    break
+            for record in self.records(begin, end):
                 code = _type_of(record)
                 if code in _BEGINS:
                     found = record.offset
@@ -442,18 +427,14 @@ class _Search:
 
     def _reached(self, offset: int, place: tuple[int, int], until: int) -> bool:
         """Tell whether the first record from an offset on is of the file or a later one, as its key says."""
-        for record in self.records(offset):
-            if record.offset >= until:
-                return True
+        for record in self.records(offset, until):
             found = _file_of(record)
             if found is not None:
                 return found >= place
         return True
 
     def _description(self, start: int, before: int) -> Record | None:
-        for number, record in enumerate(self.records(start)):
-            if record.offset >= before or number >= _FIRST_RECORDS:
-                return None
+        for record in islice(self.records(start, before), _FIRST_RECORDS):
             if _type_of(record, plain=False) in _DESCRIBES:
                 return record._replace(timestamp_ms=record.offset)
         return None
