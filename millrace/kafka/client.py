@@ -79,12 +79,16 @@ class Producer(confluent_kafka.Producer):
 
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
-    """Give the configuration that all clients share: brokers, TLS, SASL, reconnects."""
+    """Give the configuration that all clients share: brokers, TLS, SASL, reconnects.
+
+    A new client waits for ``reconnect.backoff.ms`` as well, between the connection by which it learns of the
+    brokers and the next one. Each failure doubles it.
+    """
     config: dict[str, Any] = {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": "millrace",
         "security.protocol": settings.security_protocol,
-        "reconnect.backoff.ms": 200,
+        "reconnect.backoff.ms": 10,
         "reconnect.backoff.max.ms": 2000,
         "socket.keepalive.enable": True,
         "log.connection.close": False,

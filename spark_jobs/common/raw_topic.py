@@ -22,7 +22,7 @@ from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.kafka.input import InputReader, committed_batches
-from millrace.runtime.imports import spare_garbage_collection
+from millrace.runtime.imports import forget_zips, spare_garbage_collection
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, records_of_columns
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _GROUP: Final = "millrace-job"
-_OFFSETS_PER_PIECE: Final = 200_000
+_OFFSETS_PER_PIECE: Final = 500_000
 _PIECE_BYTES: Final = 64 << 20
 _BATCH: Final = 500
 _LOOKED_AT: Final = 200_000
@@ -183,6 +183,7 @@ def prepare_worker() -> None:
     """
     configure_logging("CRITICAL")
     spare_garbage_collection()
+    forget_zips()
 
 
 def _prepared(kafka: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
