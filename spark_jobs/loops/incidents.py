@@ -488,11 +488,28 @@ def _reused(facts: Facts) -> Iterator[Incident]:
     for origin, found in sorted(by_origin.items()):
         members = facts.sources(one.stream for one in found)
         transactions = max(one.transactions for one in found)
-        yield Incident(
-            "GTID used twice",
-            WARNING,
+        kind, severity = "GTID used twice", WARNING
+        what = (
             f"{transactions:,} GTIDs of server {origin} stand for different transactions: GTIDs were set by "
-            "hand, reset, or given by two servers. Members that have executed one skip the other.",
+            "hand, reset, or given by two servers. Members that have executed one skip the other."
+        )
+        statements = []
+        if (member := _counts_again(facts, origin, found)) is not None:
+            others = [other for other in members if other != member]
+            members = [member, *others]
+            kind, severity = "restored member", CRITICAL
+            what = (
+                f"{member} has given {transactions:,} GTIDs a second time: in the log of {_and(others)} they "
+                f"stand for what {member} wrote before. A member that was restored from a backup under its "
+                f"old id counts on from the backup. {member} lacks what it wrote after the backup, since it "
+                f"drops what carries its own id; {_and(others)}, having executed these GTIDs, skipped what "
+                "they stand for now."
+            )
+            statements.append(Statement(member, Dialect.of(facts.stream_of(member)).read_only, _REBUILD))
+        yield Incident(
+            kind,
+            severity,
+            what,
             [origin],
             members,
             since=_least(one.since for one in found),
@@ -500,8 +517,27 @@ def _reused(facts: Facts) -> Iterator[Incident]:
             transactions=transactions,
             tables=_tables(one.tables for one in found),
             evidence=[f"{facts.source(one.stream)}: {', '.join(one.evidence)}" for one in found],
+            statements=statements,
             selects=[("repeats", origin, one.stream) for one in found],
         )
+
+
+_REBUILD: Final = (
+    "ends what makes it worse. Rows differ on both sides now, and no server carries them over by itself: the "
+    "events under these keys tell which. Apply what is worth keeping where it is missing; then copy another "
+    "member to this one, with an id and a server_uuid of its own (without auto.cnf)."
+)
+
+
+def _counts_again(facts: Facts, origin: int, found: Sequence[Repeat]) -> str | None:
+    """Give the member that wrote under GTIDs of its own after others had executed them, if there is one."""
+    owners = facts.owners(origin)
+    own = [one.since for one in found if facts.source(one.stream) in owners]
+    others = [one.since for one in found if facts.source(one.stream) not in owners]
+    first, last = _least(own), _most(others)
+    if len(owners) != 1 or first is None or last is None or first <= last:
+        return None
+    return owners[0]
 
 
 # -- what is missing ----------------------------------------------------------------------------------
@@ -736,6 +772,10 @@ class Dialect:
     @property
     def set_global(self) -> str:
         return "SET GLOBAL" if self.mariadb or self.version < (8, 0, 11) else "SET PERSIST"
+
+    @property
+    def read_only(self) -> str:
+        return f"{self.set_global} {'read_only' if self.mariadb else 'super_read_only'} = ON;"
 
     @property
     def keep_order(self) -> str:

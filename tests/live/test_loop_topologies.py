@@ -1,5 +1,6 @@
 """Real topologies with a fault, and healthy ones, beside the rings of three in test_loop_detection."""
 
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -108,6 +109,69 @@ def test_mysql_with_gtids(kafka: Kafka, registry: Registry, source_name: str, tm
         healthy = look(world, servers, tmp_path / "healthy")
         assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
         assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+
+
+@pytest.mark.parametrize("join", [replicate, replicate_by_gtid], ids=["position", "auto-position"])
+def test_a_restored_member_that_gives_gtids_again(
+    kafka: Kafka,
+    registry: Registry,
+    source_name: str,
+    tmp_path: Path,
+    join: Callable[[Server, Server], None],
+) -> None:
+    """It does not get back what it has lost, and what it writes in its place is skipped, without an error."""
+    with ExitStack() as stack:
+        servers = start_servers(
+            stack, lambda n: MySQL(server_id=n, options={"log-slave-updates": "ON"}), 1, 2
+        )
+        north, east = servers
+        for server, other in ((north, east), (east, north)):
+            join(server, other)
+        for server, other in ((north, east), (east, north)):
+            server.execute("INSERT INTO ring.log VALUES ('before', 1)")
+            wait_for_rows(other, "before", 1)
+        north.stop()
+        shutil.copytree(north.data_folder, tmp_path / "backup")
+        north.start()
+        east.execute("STOP SLAVE", "START SLAVE")
+        north.execute(*["INSERT INTO ring.log VALUES ('lost', 1)"] * 5)
+        wait_for_rows(east, "lost", 5)
+        east.execute("INSERT INTO ring.log VALUES ('between', 1)")
+
+        north.stop()
+        shutil.rmtree(north.data_folder)
+        shutil.copytree(tmp_path / "backup", north.data_folder)
+        north.start()
+        wait_for_rows(north, "between", 1)
+        east.execute("STOP SLAVE")
+        join(east, north)
+        time.sleep(2)
+        north.execute(*["INSERT INTO ring.log VALUES ('instead', 1)"] * 5)
+        north.execute("INSERT INTO ring.log VALUES ('back', 1)")
+        # With auto-position east refuses, until north has given as many GTIDs as it had.
+        east.execute("STOP SLAVE", "START SLAVE")
+        wait_for_rows(east, "back", 1)
+        east.execute("INSERT INTO ring.log VALUES ('after', 1)")
+        wait_for_rows(north, "after", 1)
+        assert north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'lost'") == [(0,)]
+        assert east.query("SELECT COUNT(*) FROM ring.log WHERE text = 'instead'") == [(0,)]
+
+        world = JobWorld(kafka, registry, source_name, tmp_path)
+        (incident,) = look(world, servers, tmp_path / "restored")["incidents"]
+        (statement,) = incident["statements"]
+        north.execute(statement["sql"].rstrip(";"))
+    assert (incident["kind"], incident["severity"]) == ("restored member", "critical")
+    assert (incident["origins"], incident["transactions"]) == ([1], 5)
+    assert incident["members"] == [f"{source_name}-{name}" for name in ("north", "east")]
+    assert statement["member"] == f"{source_name}-north"
+    raw = {
+        record.key.encode().decode()
+        for name in ("north", "east")
+        for record in world.raw(f"{source_name}-{name}")
+    }
+    shown = {row["raw_key"] for row in world.table("evidence")}
+    assert len(shown) >= 10  # of both that each GTID stands for
+    assert shown <= raw
 
 
 def test_mysql_57(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) -> None:

@@ -132,6 +132,22 @@ def test_gtids_that_two_members_with_one_id_gave_are_their_incident() -> None:
     assert found.selects == [("repeats", 1, 0), ("repeats", 1, 2)]
 
 
+def test_gtids_that_their_owner_gives_again_tell_of_a_backup() -> None:
+    def again(number: int, since: int) -> Repeat:
+        return Repeat("GTID used twice", 1, number, 7, 7, 0, 0, since=since)
+
+    (found,) = find_incidents(facts(repeats=[again(0, 1500), again(1, 1000), again(2, 1000)]))
+    assert (found.kind, found.severity, found.transactions) == ("restored member", "critical", 7)
+    assert found.members == NAMES
+    assert found.what.startswith("north has given 7 GTIDs a second time: in the log of east and south they")
+    assert [(one.member, one.sql) for one in found.statements] == [
+        ("north", "SET PERSIST super_read_only = ON;")
+    ]
+    # Where the owner's are the older ones, somebody else has given them.
+    (found,) = find_incidents(facts(repeats=[again(0, 1000), again(1, 1500)]))
+    assert (found.kind, found.severity, found.statements) == ("GTID used twice", "warning", [])
+
+
 def test_what_only_changes_tables_that_a_member_never_has_is_filtered() -> None:
     lost = Absence("skipped", 1, 1, [0], 5, 1000, 1100, ["shop.audit"])
     (found,) = find_incidents(facts(absences=[lost], tables={1: frozenset({"shop.log"})}))
