@@ -406,7 +406,10 @@ def _tables(signed: DataFrame) -> dict[int, frozenset[str]]:
 
 
 def _patterns(present: DataFrame, number: int) -> DataFrame:
-    """Count transactions by origin and by how often each stream has them; 3 stands for more, too."""
+    """Count transactions by origin, by how often each stream has them, and whether they are the same there.
+
+    3 stands for more, too.
+    """
     streams = sf.sequence(sf.lit(0), sf.lit(max(number - 1, 0)))
     times = sf.transform(
         streams,
@@ -419,7 +422,7 @@ def _patterns(present: DataFrame, number: int) -> DataFrame:
             ),
         ),
     )
-    grouped = present.groupBy("origin", times.alias("times")).agg(
+    grouped = present.groupBy("origin", times.alias("times"), "differs").agg(
         sf.count("*").alias("transactions"), sf.min("dated").alias("since"), sf.max("dated_to").alias("until")
     )
     return grouped.orderBy("origin", sf.desc("transactions")).limit(_MOST_PATTERNS)

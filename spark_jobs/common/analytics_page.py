@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import Row
 
-from spark_jobs.common.charts import Series, columns, count, fill, legend, ranked, size, times
+from spark_jobs.common.charts import Series, columns, count, duration, fill, legend, ranked, size, times
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Bytes, Code, Report
 from spark_jobs.common.statistics import LOOKED_AT
@@ -173,7 +173,7 @@ def _picture(page: Report, results: Results) -> None:
     starts, values = fill(along, results.step)
     none = [0] * len(starts)
     series = [Series(name, values.get(name, none)) for name in _OPERATIONS]
-    page.section("Rows changed along time")
+    page.section("Rows changed along time", f"Each column is {duration(results.step)}.")
     page.chart(legend(_OPERATIONS))
     page.chart(columns("Rows changed along time", *times(starts, results.step), series))
     if results.outside:

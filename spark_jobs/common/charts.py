@@ -22,6 +22,7 @@ __all__ = [
     "column_width",
     "columns",
     "count",
+    "duration",
     "escape",
     "fill",
     "legend",
@@ -90,6 +91,14 @@ def ticks(highest: int, wanted: int = 4) -> list[int]:
 def _next_round(step: int) -> int:
     lead = int(str(step)[0])
     return step * 2 if lead in (1, 5) else step // 2 * 5
+
+
+def duration(seconds: int) -> str:
+    """Write the width of a column: ``30 s``, ``5 min``."""
+    for unit, name in ((_DAY, "d"), (3600, "h"), (_MINUTE, "min")):
+        if seconds % unit == 0:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"
 
 
 def column_width(first: int, last: int) -> int:

@@ -5,6 +5,7 @@ that comes from data is escaped here; callers pass plain text, except to :meth:`
 markup of :mod:`spark_jobs.common.charts`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,6 +19,9 @@ GENERATOR: Final = '<meta name="generator" content="Millrace">'
 """What stands in the head of each page."""
 
 _FOLDER: Final = files("spark_jobs.common")
+_AT_DOT: Final = re.compile(r"(?<=\w)\.(?=[^\W\d])")
+"""Where a name of a table is broken, if it must be."""
+
 _STYLE: Final = (_FOLDER / "report.css").read_text(encoding="utf-8")
 _SCRIPT: Final = (_FOLDER / "report.js").read_text(encoding="utf-8")
 
@@ -206,4 +210,4 @@ def _text(value: Cell) -> str:
         case float():
             return f"{value:,.1f}"
         case _:
-            return escape(value)
+            return _AT_DOT.sub(".<wbr>", escape(value))

@@ -103,7 +103,10 @@ def summary(job: Job, findings: "Findings") -> dict[str, Any]:
             "order_is_sure": facts.topology.sure,
         },
         "presence": [
-            {"origin": row.origin, "times": list(row.times), "transactions": row.transactions}
+            {
+                "origin": row.origin, "times": list(row.times), "transactions": row.transactions,
+                "differs": row.differs,
+            }
             for row in findings.patterns
         ],
         "undecidable": [row.asDict() for row in findings.undecidable[:_SHOWN]],
@@ -237,7 +240,8 @@ def _presence(page: Report, findings: "Findings") -> None:
         ["origin", *names, "transactions", "from", "to"],
         [
             (
-                Code(str(row.origin)), *(_times(times) for times in row.times), row.transactions,
+                Code(str(row.origin)), *(_times(times, differs=row.differs) for times in row.times),
+                row.transactions,
                 moment(row.since), moment(row.until),
             )
             for row in findings.patterns
@@ -245,7 +249,9 @@ def _presence(page: Report, findings: "Findings") -> None:
     )  # fmt: skip
 
 
-def _times(times: int) -> Cell:
+def _times(times: int, *, differs: bool) -> Cell:
+    if times and differs:
+        return "one GTID, another transaction"
     return "not" if not times else "once" if times == 1 else "twice" if times < _MANY else "more often"
 
 

@@ -14,6 +14,9 @@ from spark_jobs.common.charts import escape
 __all__ = ["draw"]
 
 _WIDTH, _HEIGHT = 420, 310
+_FLAT: Final = (85, 140)
+"""Top and height of the drawing where two members lie side by side."""
+
 _CENTRE: Final = (_WIDTH / 2, _HEIGHT / 2)
 _RADIUS: Final = (140, 108)
 _NODE: Final = 21
@@ -52,8 +55,10 @@ def draw(
     if origin:
         parts.append(_orphan(origin, places.get(path[0]) if path else None))
     parts += [_member(name, text, places[name], (marks or {}).get(name, "")) for name, text in shown]
+    flat = len(shown) == 2 and not origin and all(start != end for start, end in ways)
+    top, height = _FLAT if flat else (0, _HEIGHT)
     return (
-        f'<svg class="ring" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="ring" viewBox="0 {top} {_WIDTH} {height}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
     )
 

@@ -9,6 +9,7 @@ from spark_jobs.common.charts import (
     bars,
     column_width,
     columns,
+    duration,
     fill,
     legend,
     ranked,
@@ -61,6 +62,13 @@ def test_sizes_in_words(value: float, text: str) -> None:
 )  # fmt: skip
 def test_columns_are_of_round_width(first: int, last: int, width: int) -> None:
     assert column_width(first, last) == width
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2, "2 s"), (90, "90 s"), (300, "5 min"), (7200, "2 h"), (2 * DAY, "2 d")]
+)
+def test_the_width_of_columns_in_words(seconds: int, text: str) -> None:
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("last", [1, 4711, 10**6, 10**9, 2**32 - 1])

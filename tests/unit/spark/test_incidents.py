@@ -211,7 +211,10 @@ def findings(incidents: Sequence[Incident], name: str, **more: Any) -> Any:
     values: dict[str, Any] = {
         "facts": Facts(streams, ring, counts={(0, 99): 9}),
         "incidents": incidents,
-        "patterns": [Row(origin=99, times=[3, 2, 0], transactions=1, since=1000, until=None)],
+        "patterns": [
+            Row(origin=99, times=[3, 2, 0], differs=False, transactions=1, since=1000, until=None),
+            Row(origin=1, times=[1, 1, 0], differs=True, transactions=5, since=1000, until=None),
+        ],
         "undecidable": [],
         "transactions": 10,
         "compared": 10,
@@ -233,6 +236,7 @@ def test_the_page_shows_hostile_names_as_text() -> None:
     assert page.elements.count("script") == 1
     words = "".join(page.words)
     assert words.count(EVIL) > 10
+    assert words.count("one GTID, another transaction") == 2
     assert "One incident: loop." in words
     assert words.index("One incident: loop.") < words.index("1. Loop")
     assert "IGNORE_SERVER_IDS = (99)" in words

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from spark_jobs.common.charts import SERIES_COLOURS, Series, bars
 from spark_jobs.common.report import Bytes, Code, Report
 
-VOID = {"meta", "br", "img", "link", "input", "hr"}
+VOID = {"wbr", "meta", "br", "img", "link", "input", "hr"}
 EVIL = '<script>alert("x")</script>&'
 
 
@@ -81,6 +81,14 @@ def test_numbers_are_readable_and_sort_by_value() -> None:
     assert "2.3 MB" in words
     values = [value for tag, name, value in page.attributes if (tag, name) == ("td", "data-value")]
     assert values == ["1", "2.25", "1"]
+
+
+def test_a_name_of_a_table_is_broken_at_its_dot() -> None:
+    report = Report("names", [])
+    report.table(["table", "version"], [("shop.order_items", "8.0.15")])
+    page = report.html("")
+    assert "shop.<wbr>order_items" in page
+    assert ">8.0.15<" in page
 
 
 def test_every_colour_has_a_light_and_a_dark_form() -> None:
