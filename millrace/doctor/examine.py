@@ -204,6 +204,7 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
             look_at_cluster(admin, f"{sides.names.source}."),
             sides.topics,
             semi_sync=sides.reader is not None and sides.reader.semi_sync,
+            compression=sides.kafka.compression,
         )
         topics = cluster.view.all_topics
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)

@@ -43,6 +43,8 @@ class Cluster:
     view: ClusterView
     settings: TopicsSettings
     semi_sync: bool = False
+    compression: str = "lz4"
+    """How the services compress records."""
 
     def kind(self, topic: str) -> str | None:
         """Return which of TOPIC_SPECS a topic of the source is; None for none."""
@@ -258,6 +260,22 @@ def unclean_elections(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
+def compression(cluster: Cluster) -> Iterator[Outcome]:
+    """Look whether brokers compress once more what they are sent."""
+    names = [
+        topic.name
+        for _, topic in cluster.kinds()
+        if topic.config.get("compression.type", "producer") not in {"producer", cluster.compression}
+    ]
+    if names:
+        yield warning(
+            f"brokers compress again what the services send, as {cluster.compression}: {listed(names)}",
+            "kafka-configs --alter --topic … --add-config compression.type=producer, or set "
+            "MILLRACE_KAFKA_COMPRESSION to what the topics have",
+            names,
+        )
+
+
 def automatic_topics(cluster: Cluster) -> Iterator[Outcome]:
     """Look whether a consumer may create a topic by asking for it, with settings that break promises."""
     if "true" in cluster.worst("auto.create.topics.enable").values():
@@ -313,6 +331,7 @@ CHECKS: Final = (
     semi_sync,
     in_sync,
     unclean_elections,
+    compression,
     automatic_topics,
     retention,
     rights,

@@ -136,23 +136,31 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
     """Give the configuration of a transactional producer.
 
     The end of a transaction sends what waits, so that ``linger.ms`` delays nothing; it makes batches large
-    while transactions are long. A batch of several records stays below what every topic of ours takes, even
-    if nothing in it can be compressed; ``message.max.bytes`` leaves it to the topic to refuse a single large
-    one.
+    while transactions are long, and is longer than brokers take to answer, since librdkafka polls without a
+    pause while what has lingered waits for an answer. Batches are bounded by bytes alone, which
+    :class:`~millrace.kafka.messages.RecordWriter` counts. A batch of several records stays below what every
+    topic of ours takes, even if nothing in it can be compressed; ``message.max.bytes`` leaves it to the topic
+    to refuse a single large one.
     """
-    return client_config(settings) | {
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": round(TRANSACTION_TIMEOUT_S * 1000),
-        "delivery.timeout.ms": 25_000,
-        "acks": "all",
-        "compression.type": "zstd",
-        "compression.level": 1,
-        "linger.ms": 100,
-        "batch.size": 1_000_000,
-        "message.max.bytes": 64 * 1024 * 1024,
-        "queue.buffering.max.messages": 200_000,
-        "queue.buffering.max.kbytes": 64 * 1024,
-    }
+    compression: dict[str, Any] = {"compression.type": settings.compression}
+    if settings.compression == "zstd":
+        compression["compression.level"] = 1
+    return (
+        client_config(settings)
+        | compression
+        | {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": round(TRANSACTION_TIMEOUT_S * 1000),
+            "delivery.timeout.ms": 25_000,
+            "acks": "all",
+            "linger.ms": 1000,
+            "batch.size": 1_000_000,
+            "batch.num.messages": 1_000_000,
+            "message.max.bytes": 64 * 1024 * 1024,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 64 * 1024,
+        }
+    )
 
 
 def admin_client(settings: KafkaSettings) -> AdminClient:

@@ -65,7 +65,13 @@ class RecordWriter(Protocol):
         """
 
     def wait(self, wait_ms: int) -> bool:
-        """Wait until every partition has room; False where that takes longer."""
+        """Wait until every partition has room; False where no answer comes for so long."""
+
+    def wait_to_flush(self, wait_ms: int) -> bool:
+        """Wait until no partition has more than one batch; False where no answer comes for so long.
+
+        While there are more, a flush keeps a core busy that is better used to fill the next.
+        """
 
     def refusals(self) -> list[tuple[str, int]]:
         """Give the topics of records that brokers refused since this was called last, each with the code."""
@@ -223,6 +229,10 @@ class _Calls:
 
     def wait(self, wait_ms: int) -> bool:
         del wait_ms  # what has no room waits for the producer's queue as a whole
+        return True
+
+    def wait_to_flush(self, wait_ms: int) -> bool:
+        del wait_ms
         return True
 
     def refusals(self) -> list[tuple[str, int]]:

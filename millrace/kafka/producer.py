@@ -361,7 +361,7 @@ class TransactionalProducer:
 
     def _commit(self, check: Callable[[], None], wonder: Callable[[], None]) -> None:
         check()
-        self._writer.wait(round(_STEP_S * 1000))
+        self._writer.wait_to_flush(round(_STEP_S * 1000))
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._ended = time.monotonic()
 

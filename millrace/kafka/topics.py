@@ -88,7 +88,7 @@ class TopicSpec:
             "message.timestamp.before.max.ms": _ANY_TIME,
             "message.timestamp.after.max.ms": _ANY_TIME,
             "max.message.bytes": str(self.max_message_bytes),
-            "compression.type": "zstd",
+            "compression.type": "producer",
         }
         if self.segment_bytes is not None:
             config |= {"segment.bytes": str(self.segment_bytes), "min.cleanable.dirty.ratio": "0.1"}

@@ -14,7 +14,8 @@ interceptor takes note, which needs no Python.
 
 librdkafka has one request per partition on its way where the producer is idempotent, and until the answer comes its
 thread polls without a pause for as long as another batch is ready: a core is busy with nothing. So a partition gets
-no more records while those without an answer fill a batch, and the interceptor tells when that ends.
+no more records while those without an answer fill nearly two batches, and a flush, which makes every batch ready, waits
+until they fill less than one: then no request is on its way. The interceptor tells when an answer has come.
 """
 
 cimport cython
@@ -56,16 +57,16 @@ cdef extern from *:
         return __atomic_load_n(waiting, __ATOMIC_SEQ_CST);
     }
 
-    static void take_answer(int64_t *waiting, int64_t size, int64_t most) {
+    static void take_answer(int64_t *waiting, int64_t size, int64_t batch, int64_t most) {
         int64_t left = __atomic_sub_fetch(waiting, size, __ATOMIC_SEQ_CST);
-        if (left < most && left + size >= most) {
+        if ((left < most && left + size >= most) || (left < batch && left + size >= batch)) {
             pthread_mutex_lock(&answers_lock);
             pthread_cond_broadcast(&answers);
             pthread_mutex_unlock(&answers_lock);
         }
     }
 
-    static int wait_for_answers(int64_t *waiting, int64_t most, int64_t wait_ms) {
+    static int wait_for_answers(int64_t *waiting, int64_t bound, int64_t wait_ms) {
         struct timespec until;
         int ended = 0;
         clock_gettime(CLOCK_REALTIME, &until);
@@ -76,10 +77,10 @@ cdef extern from *:
             until.tv_nsec -= 1000000000;
         }
         pthread_mutex_lock(&answers_lock);
-        while (waiting_of(waiting) >= most && !ended)
+        while (waiting_of(waiting) >= bound && !ended)
             ended = pthread_cond_timedwait(&answers, &answers_lock, &until);
         pthread_mutex_unlock(&answers_lock);
-        return waiting_of(waiting) < most;
+        return waiting_of(waiting) < bound;
     }
 
     /* What tuple.__new__ does for a class that is derived from it. */
@@ -95,8 +96,8 @@ cdef extern from *:
     int pthread_mutex_unlock(pthread_mutex_t* lock) nogil
     int64_t add_waiting(int64_t* waiting, int64_t size) nogil
     int64_t waiting_of(int64_t* waiting) nogil
-    void take_answer(int64_t* waiting, int64_t size, int64_t most) nogil
-    bint wait_for_answers(int64_t* waiting, int64_t most, int64_t wait_ms) nogil
+    void take_answer(int64_t* waiting, int64_t size, int64_t batch, int64_t most) nogil
+    bint wait_for_answers(int64_t* waiting, int64_t bound, int64_t wait_ms) nogil
     object new_tuple(object type, Py_ssize_t size)
 
 cdef enum:
@@ -108,7 +109,7 @@ cdef enum:
     WRITTEN_FIELDS = 4  # of a record: millrace.stage.OutputRecord
     MOST_HEADERS = 8
     MOST_REFUSALS = 256
-    PARTITIONS = 8  # of a topic that are told apart; more of them share
+    PARTITIONS = 64  # of a topic that are bounded; librdkafka's queue as a whole bounds the others
     NAME_SIZE = 256  # a topic's has 249 at the most
 
 # As rdkafka.h has them.
@@ -166,8 +167,10 @@ cdef struct Argument:
     Value value
 
 
-# The opaque of a topic. ``waiting`` has the bytes without an answer, by partition modulo PARTITIONS.
+# The opaque of a topic. ``waiting`` has the bytes without an answer, by partition; ``batch`` of them are a batch,
+# and at ``most`` a partition is full.
 cdef struct Window:
+    int64_t batch
     int64_t most
     int64_t waiting[PARTITIONS]
 
@@ -502,12 +505,14 @@ cdef class RecordWriter:
     cdef Handle _handle
     cdef object _fail
     cdef dict _topics
-    cdef list _full
+    cdef list _ready  # windows that had a batch, and
+    cdef list _full  # those that had no room
+    cdef int64_t _batch
     cdef int64_t _most
 
     def __init__(self, Handle handle not None, int64_t batch_size, fail):
-        self._handle, self._most, self._fail = handle, batch_size * 19 // 10, fail
-        self._topics, self._full = {}, []
+        self._handle, self._batch, self._most, self._fail = handle, batch_size, batch_size * 19 // 10, fail
+        self._topics, self._ready, self._full = {}, [], []
         self.refusals()  # of one that lay at the same address
 
     def __dealloc__(self):
@@ -537,6 +542,7 @@ cdef class RecordWriter:
             if not waits:  # else an answer may come yet
                 free(window)
         self._topics.clear()
+        self._ready.clear()
         self._full.clear()
 
     def write(self, str topic not None, int32_t partition, list records not None, Py_ssize_t index):
@@ -552,7 +558,7 @@ cdef class RecordWriter:
         cdef int code
         cdef void* error
         cdef tuple record
-        cdef int64_t size
+        cdef int64_t size, total
         cdef int64_t* waiting = NULL
         cdef Window* window
         cdef Handle handle = self._handle
@@ -560,8 +566,8 @@ cdef class RecordWriter:
             raise RuntimeError("it is closed")
         arguments[0].kind, arguments[0].value.pointer = VTYPE_RKT, self._topic(handle, topic)
         window = <Window*> topic_opaque(arguments[0].value.pointer)
-        if window != NULL:
-            waiting = &window.waiting[partition % PARTITIONS]
+        if window != NULL and 0 <= partition < PARTITIONS:
+            waiting = &window.waiting[partition]
         arguments[1].kind, arguments[1].value.int32 = VTYPE_PARTITION, partition
         arguments[2].kind, arguments[2].value.number = VTYPE_MSGFLAGS, FLAG_COPY
         arguments[3].kind, arguments[4].kind, arguments[5].kind = VTYPE_KEY, VTYPE_VALUE, VTYPE_TIMESTAMP
@@ -586,8 +592,12 @@ cdef class RecordWriter:
                 arguments[count].value.header.data = memory.data
                 arguments[count].value.header.size = <Py_ssize_t> memory.size
                 count += 1
-            if waiting != NULL and add_waiting(waiting, size) >= self._most:
-                self._full.append(<size_t> waiting)
+            if waiting != NULL:
+                total = add_waiting(waiting, size)
+                if total >= self._batch > total - size:
+                    self._ready.append(<size_t> waiting)
+                if total >= self._most:
+                    self._full.append(<size_t> waiting)
             producing = True
             error = produceva(handle.client, arguments, count)
             producing = False
@@ -605,17 +615,23 @@ cdef class RecordWriter:
         return index
 
     def wait(self, int64_t wait_ms):
-        """Wait until every partition has room; False where that takes longer."""
+        """Wait until every partition has room; False where no answer comes for so long."""
+        return self._wait(self._full, self._most, wait_ms)
+
+    def wait_to_flush(self, int64_t wait_ms):
+        """Wait until no partition has more than one batch; False where no answer comes for so long."""
+        return self._wait(self._ready, self._batch, wait_ms)
+
+    cdef bint _wait(self, list windows, int64_t bound, int64_t wait_ms) except -1:
         cdef int64_t* waiting
-        cdef int64_t most = self._most
-        cdef bint room
-        while self._full:
-            waiting = <int64_t*> <size_t> self._full[-1]
+        cdef bint answered
+        while windows:
+            waiting = <int64_t*> <size_t> windows[-1]
             with nogil:
-                room = wait_for_answers(waiting, most, wait_ms)
-            if not room:
+                answered = wait_for_answers(waiting, bound, wait_ms)
+            if not answered:
                 return False
-            self._full.pop()
+            windows.pop()
         return True
 
     cdef void* _topic(self, Handle handle, str name) except NULL:
@@ -628,7 +644,7 @@ cdef class RecordWriter:
             window = <Window*> calloc(1, sizeof(Window))
             if window == NULL:
                 raise MemoryError
-            window.most = self._most
+            window.batch, window.most = self._batch, self._most
             conf = default_topic_conf_dup(handle.client)
             topic_conf_set_opaque(conf, window)
             topic = topic_new(handle.client, name.encode(), conf)
@@ -669,8 +685,9 @@ cdef int on_acknowledgement(void* client, Message* message, void* opaque) noexce
     if producing or message.topic == NULL:
         return 0
     window = <Window*> topic_opaque(message.topic)
-    if window != NULL:
-        take_answer(&window.waiting[message.partition % PARTITIONS], message.size + message.key_size, window.most)
+    if window != NULL and 0 <= message.partition < PARTITIONS:
+        take_answer(
+            &window.waiting[message.partition], message.size + message.key_size, window.batch, window.most)
     if message.error:
         if message.error != ERROR_PURGE_QUEUE and message.error != ERROR_PURGE_INFLIGHT:
             note_refusal(client, topic_name(message.topic), message.error)

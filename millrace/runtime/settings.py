@@ -97,6 +97,9 @@ class KafkaSettings(SettingsGroup):
     ssl_certificate_location: Path | None = Field(None, description="file of our certificate")
     ssl_key_location: Path | None = Field(None, description="file of our private key")
     ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
+    compression: Literal["lz4", "zstd", "none"] = Field(
+        "lz4", description="how records are compressed: lz4, zstd or none; zstd takes more CPU and less disk"
+    )
     connect_timeout_s: float = Field(
         15.0,
         gt=0,

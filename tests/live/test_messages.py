@@ -254,6 +254,27 @@ def test_a_partition_takes_nearly_two_batches(settings: KafkaSettings, source: s
         assert [record.key for record in read(reader, 350)] == [record[0] for record in many]
 
 
+def test_a_flush_waits_until_no_request_is_on_its_way(
+    settings: KafkaSettings, source: str, client: str
+) -> None:
+    """While one is, librdkafka polls without a pause for what the flush has made ready."""
+    noise = random.Random(8)
+    many: list[OutputRecord] = [(b"%d" % number, noise.randbytes(10_000), 1, None) for number in range(250)]
+    producer, writer = messages.open_producer(producer_config(settings, source))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    assert writer.write(f"{source}.raw", 0, many[:150], 0) == 150
+    assert writer.wait_to_flush(30_000)
+    # Of 1.5 MB one batch has its answer: there is room for 0.9 MB at least.
+    done = writer.write(f"{source}.raw", 0, many, 150)
+    assert done >= (240 if client == "kernel" else 250)
+    while done < len(many):
+        assert writer.wait(30_000)
+        done = writer.write(f"{source}.raw", 0, many, done)
+    producer.commit_transaction(30)
+    assert writer.wait_to_flush(0)
+
+
 def test_a_fenced_producer(settings: KafkaSettings, source: str) -> None:
     with TransactionalProducer(settings, source, "reader") as first:
         first.open()

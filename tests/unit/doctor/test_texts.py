@@ -956,6 +956,19 @@ CLUSTERS: list[tuple[Callable[[Cluster], Iterator[Outcome]], Cluster, list[Outco
         ],
     ),
     (
+        kafka_checks.compression,
+        cluster(topics=topic(compression_type="zstd") | topic("shop.events", compression_type="producer")),
+        [
+            warning(
+                "brokers compress again what the services send, as lz4: shop.raw",
+                "kafka-configs --alter --topic … --add-config compression.type=producer, or set "
+                "MILLRACE_KAFKA_COMPRESSION to what the topics have",
+                ["shop.raw"],
+            )
+        ],
+    ),
+    (kafka_checks.compression, cluster(topics=topic(compression_type="lz4")), []),
+    (
         kafka_checks.automatic_topics,
         cluster(broker_configs=broker(auto_create_topics_enable="true")),
         [
