@@ -6,6 +6,7 @@ are read from Secrets that exist. The names are those of the settings classes, w
 {{- define "millrace.settings.kafka" -}}
 MILLRACE_KAFKA_BOOTSTRAP_SERVERS: {{ .Values.kafka.bootstrapServers | quote }}
 MILLRACE_KAFKA_SECURITY_PROTOCOL: {{ .Values.kafka.securityProtocol | quote }}
+MILLRACE_KAFKA_COMPRESSION: {{ .Values.kafka.compression | quote }}
 {{- if hasPrefix "SASL" .Values.kafka.securityProtocol }}
 MILLRACE_KAFKA_SASL_MECHANISM: {{ .Values.kafka.sasl.mechanism | quote }}
 {{- end }}
