@@ -23,6 +23,7 @@ MODULES = (
     "events",
     "json_text",
     "messages",
+    "packets",
     "rows",
     "selected",
     "text",

@@ -16,8 +16,10 @@ of them has what its event says of itself, the header and more: ``HEAD_SIZE`` by
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from millrace import kernel
 from millrace.mysql.errors import ProtocolError
 
 __all__ = ["HEAD_SIZE", "DumpEnd", "EventPiece", "EventSplitter", "ServerError"]
@@ -56,6 +58,18 @@ class ServerError(Exception):
         self.text = text
 
 
+_TakeEvents = Callable[[bytearray, int, int, int, type[EventPiece], list[EventPiece]], tuple[int, int]]
+
+
+def _kernel() -> _TakeEvents | None:
+    """Give what takes ordinary packets; None where the kernel is not there."""
+    if not kernel.has("packets"):
+        return None
+    from millrace.kernel.packets import take_events  # noqa: PLC0415 - only where it is built
+
+    return take_events
+
+
 class EventSplitter:
     """Takes the bytes of a dump as they come, gives the events in them.
 
@@ -71,6 +85,7 @@ class EventSplitter:
         "_event_size",
         "_event_wants_ack",
         "_in_parts",
+        "_kernel",
         "_more_packets",
         "_packet_left",
         "_prefix",
@@ -83,6 +98,7 @@ class EventSplitter:
 
     def __init__(self, buffer_size: int = 1 << 20, sequence: int = 1, *, semi_sync: bool = False) -> None:
         self._prefix = 3 if semi_sync else 1
+        self._kernel = None if semi_sync else _kernel()
         self.wants_ack = False
         self._event_wants_ack = False
         self._buffer = bytearray(buffer_size)
@@ -131,6 +147,8 @@ class EventSplitter:
     def _whole_events(self, pieces: list[EventPiece]) -> bool:
         """Take the complete packets; return whether an event begins that comes in parts."""
         buffer, start, end, sequence = self._buffer, self._start, self._end, self._sequence
+        if self._kernel is not None:
+            start, sequence = self._kernel(buffer, start, end, sequence, EventPiece, pieces)
         unpack_length = _LENGTH.unpack_from
         append = pieces.append
         prefix = self._prefix
