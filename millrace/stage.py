@@ -59,13 +59,13 @@ OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
 """A record to be written: key, value, timestamp in milliseconds since 1970, headers."""
 
 
-_SETTLE_RECORDS: Final = 1000
+_SETTLE_RECORDS: Final = 5000
 
 
 class Output:
     """Records that a stage has written, by topic and partition, each in their order."""
 
-    settle_bytes = 1024 * 1024
+    settle_bytes = 4 * 1024 * 1024
     """How much makes it full; with 0, stages yield wherever they can."""
 
     def __init__(self) -> None:

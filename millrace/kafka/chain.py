@@ -9,6 +9,7 @@ is committed, so that no state ever names a wrong offset.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -23,7 +24,7 @@ from millrace.kafka.read import latest_offsets
 from millrace.kafka.state import last_record, newest_offset
 from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import OutputRecord, Record, Stage
+from millrace.stage import OutputRecord, Stage, records_of_columns
 
 __all__ = ["Link", "joined"]
 
@@ -74,10 +75,9 @@ class Link:
 
     def take(self, written: Sequence[OutputRecord]) -> None:
         """Take records that were sent to the topic; once the process is to stop, leave them there."""
-        records = [
-            Record(offset, timestamp_ms or 1, key, value, headers)
-            for offset, (key, value, timestamp_ms, headers) in enumerate(written, self.next_offset)
-        ]
+        keys, values, timestamps, headers = zip(*written, strict=True)
+        times = [timestamp_ms or 1 for timestamp_ms in timestamps]
+        records = records_of_columns(count(self.next_offset), times, keys, values, headers)
         self.next_offset += len(records)
         if self._stop.is_set():
             return

@@ -44,8 +44,10 @@ _SILENT_PERIODS: Final = 3
 _SIGN_OF_LIFE: Final = 4096
 """Bytes of an event that show that the server is alive; fewer may drip in forever."""
 
-_ENOUGH: Final = 64 * 1024
-"""Bytes that are worth a pass through the stages."""
+_ENOUGH: Final = 1 << 20
+"""Bytes that are worth a pass through the stages, which cost least where a batch has whole transactions."""
+
+_BUFFER: Final = 2 * _ENOUGH
 
 _MAX_POSITION: Final = 0xFFFFFFFF
 
@@ -93,7 +95,7 @@ class Dump:
         heartbeat_s: float = 10.0,
         wait: bool = True,
         semi_sync: bool = False,
-        buffer_size: int = 1 << 20,
+        buffer_size: int = _BUFFER,
     ) -> "Dump":
         """Ask foreverything from ``position`` in ``log_file`` on; the command's position has 32 bits.
 
@@ -119,7 +121,7 @@ class Dump:
         heartbeat_s: float = 10.0,
         wait: bool = True,
         semi_sync: bool = False,
-        buffer_size: int = 1 << 20,
+        buffer_size: int = _BUFFER,
     ) -> "Dump":
         """Ask for all transactions but those in a GTID set.
 

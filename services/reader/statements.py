@@ -35,10 +35,10 @@ def touched(pieces: Iterable[EventPiece], *, checksums: bool) -> Iterator[tuple[
 
 def may_define(piece: EventPiece) -> bool:
     """Tell whether an event, or its first piece, may be a statement that defines tables."""
-    data = piece.data
-    if len(data) <= _HEADER or data[_TYPE_AT] not in _QUERIES or not piece.first or _BEGIN in data[-9:]:
+    data, first, last, _ = piece
+    if len(data) <= _HEADER or data[_TYPE_AT] not in _QUERIES or not first or _BEGIN in data[-9:]:
         return False
-    return not piece.last or data[_TYPE_AT] != _QUERY or _DEFINES.search(data) is not None
+    return not last or data[_TYPE_AT] != _QUERY or _DEFINES.search(data) is not None
 
 
 def read_statement(piece: EventPiece, *, checksums: bool) -> QueryEvent | QueryCompressedEvent:
