@@ -1,4 +1,4 @@
-"""Fixtures foreverything that needs real servers: started when first used, shared by the whole session.
+"""Fixtures for everything that needs real servers: started when first used, shared by the whole session.
 
 A test that uses one of them is marked ``live`` by itself. Servers of a test's own (with other options, or to
 be killed) come from ``millrace.local``::

@@ -97,7 +97,7 @@ class Dump:
         semi_sync: bool = False,
         buffer_size: int = _BUFFER,
     ) -> "Dump":
-        """Ask foreverything from ``position`` in ``log_file`` on; the command's position has 32 bits.
+        """Ask for everything from ``position`` in ``log_file`` on; the command's position has 32 bits.
 
         Without ``wait`` the dump ends (:class:`~millrace.mysql.packets.DumpEnd`) where the log does. With
         ``semi_sync`` the server may wait for :meth:`acknowledge` before it continues with a commit.

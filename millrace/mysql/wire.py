@@ -130,7 +130,7 @@ class Wire:
         self._connecting = False
 
     def _check(self) -> None:
-        """Show a sign of life, and look whether the time is up; cheap enough forevery block."""
+        """Show a sign of life, and look whether the time is up; cheap enough for every block."""
         now = time.monotonic()
         if now - self._beaten >= _STEP_S:
             self._beaten = now

@@ -1,4 +1,4 @@
-"""Row topics as JSON have what the same records have in Avro, forevery row of the samples."""
+"""Row topics as JSON have what the same records have in Avro, for every row of the samples."""
 
 import base64
 import json

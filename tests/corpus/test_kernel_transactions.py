@@ -1,4 +1,4 @@
-"""The row mapper gives the same forevery real file with the kernel for transactions and without it."""
+"""The row mapper gives the same for every real file with the kernel for transactions and without it."""
 
 import random
 from pathlib import Path

@@ -183,7 +183,7 @@ def test_an_output_folder_that_executors_do_not_share_is_refused(cluster: Cluste
 
 
 def test_jobs_have_the_rights_that_they_use(server: ApiServer) -> None:
-    """The tests above have asked for nothing that was refused, and foreverything that is allowed."""
+    """The tests above have asked for nothing that was refused, and for everything that is allowed."""
     used: dict[str, set[str]] = {}
     for request in server.requests():
         assert request["user"]["username"] == ACCOUNT

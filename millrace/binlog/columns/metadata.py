@@ -3,7 +3,7 @@
 ``Table_map_event`` in MySQL's ``libbinlogevents/include/rows_event.h`` specifies both; MariaDB's
 ``Table_map_log_event::init_metadata_fields`` writes the same fields by slightly other rules:
 
-- SIGNEDNESS has a bit forevery numeric column. YEAR is one of them in MariaDB and in newer versions of
+- SIGNEDNESS has a bit for every numeric column. YEAR is one of them in MariaDB and in newer versions of
   MySQL 8.0; MySQL 8.0.15 leaves it out.
 - The character sets are those of the character columns: CHAR, VARCHAR, BLOB; in MySQL VECTOR too, in MariaDB
   GEOMETRY and the compressed types. ENUM and SET have fields of their own.
