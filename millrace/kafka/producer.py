@@ -8,8 +8,9 @@ its own id first, then fences the ids of the other kind, and reads the states la
 the one whose own id was taken before the other fenced it is fenced: at least one of them, so that never both
 continue; where both are, both end and are restarted.
 
-A commit may run in the background (:meth:`TransactionalProducer.commit_in_background`). What is sent then
-waits here for its end, as the client has one transaction at a time.
+A commit may run in the background (:meth:`TransactionalProducer.commit_in_background`), with the records of
+its transaction for which the client had no room so far. What is sent then waits here for its end, as the
+client has one transaction at a time.
 
 What went wrong is learnt from the call that failed, from delivery reports and from the client's fatal error;
 never by committing to see what comes of it. The client does not tell a transaction that the coordinator ended
@@ -60,6 +61,9 @@ _LAST_COMMIT_S: Final = 10.0
 _WONDER_S: Final = 2.0
 """After how long a commit that still waits asks why, and how long until it asks again."""
 
+_MOST_WAITING: Final = 2
+"""Transactions of the policy that may be in no commit until whoever sends more waits for room."""
+
 _ENDING_S: Final = 0.003
 """How soon after a commit the next transaction begins: until the end of the one before is in each partition,
 the coordinator takes no partition into another, and librdkafka asks again after 20 ms."""
@@ -69,6 +73,9 @@ _FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_
 _UNSAID: Final = (KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT)
 """Errors that only say that something else went wrong before."""
 
+
+Batch = tuple[str, int, list[OutputRecord], int]
+"""Topic, partition, records for it, and how many of them the client has."""
 
 _RIVALS: Final = {RUN: SERVICES, **dict.fromkeys(SERVICES, (RUN,))}
 """By service, those that do the same work and are fenced with it."""
@@ -128,8 +135,8 @@ class TransactionalProducer:
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1, "commit")
         self._committing: tuple[Future[None], Callable[[], None]] | None = None
-        # What was sent while that runs.
-        self._waiting: list[Mapping[Target, list[OutputRecord]]] = []
+        # What was sent while that runs, or there was no room.
+        self._waiting: list[Batch] = []
         self.commits = 0
         """Transactions committed by this process."""
         self.commit_time = 0.0
@@ -224,10 +231,13 @@ class TransactionalProducer:
     @property
     def due(self) -> bool:
         """Whether what is in no commit has reached a limit of the policy."""
+        return self._since is not None and (self._amount >= 1 or self.age_s >= self._policy.age_s)
+
+    @property
+    def _amount(self) -> float:
+        """How many transactions of the policy are in no commit; ``millrace run`` has three in one."""
         policy = self._policy
-        return self._since is not None and (
-            self._records >= policy.records or self._bytes >= policy.bytes or self.age_s >= policy.age_s
-        )
+        return max(self._records / policy.records, self._bytes / policy.bytes) / len(self._states)
 
     def begin(self) -> None:
         """Open a transaction unless one is."""
@@ -256,18 +266,19 @@ class TransactionalProducer:
             self._since = time.monotonic()
         self._records += output.count
         self._bytes += output.size
-        self._waiting.append(output.groups)
+        self._waiting += [(*target, records, 0) for target, records in output.groups.items()]
         self.finish(wait=self.due)
 
     def holds(self, topic: str) -> bool:
         """Tell whether something was sent to a topic and is not known to be committed."""
-        waits = any(target[0] == topic for groups in self._waiting for target in groups)
+        waits = any(topic == waiting for waiting, *_ in self._waiting)
         return waits or (self._in_transaction and topic in self.topics)
 
     def finish(self, wonder: Callable[[], None] = lambda: None, *, wait: bool = True) -> None:
-        """Take note of the end of the commit in the background, then send what waits for it.
+        """Take note of the end of the commit in the background, then send what waits and has room.
 
-        Without ``wait`` that is only done where the commit has ended. ``wonder`` is as for :meth:`commit`.
+        Without ``wait`` that is only done where the commit has ended. Where two transactions' worth is in no
+        commit, all of it is sent. ``wonder`` is as for :meth:`commit`.
         """
         if self._committing is not None:
             future, committed = self._committing
@@ -283,25 +294,40 @@ class TransactionalProducer:
             self._note_committed()
             committed()
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
             self.begin()
-            for groups in waiting:
-                for (topic, partition), records in groups.items():
-                    self.topics.add(topic)
-                    self._send(topic, partition, records)
+            self.topics.update(topic for topic, *_ in self._waiting)
+            self._waiting = self._send_all(self._waiting, wait=self._amount >= _MOST_WAITING)
             self._poll(0)
 
-    def _send(self, topic: str, partition: int, records: list[OutputRecord]) -> None:
-        """Add records; where there is no room for them, wait for the brokers."""
-        done, deadline = 0, 0.0
+    def _send_all(self, batches: Sequence[Batch], *, wait: bool) -> list[Batch]:
+        """Send what there is room for, or with ``wait`` all, in each partition's order; give the rest."""
+        left = list[Batch]()
+        full = set[Target]()
+        for topic, partition, records, sent in batches:
+            done = sent
+            if wait:
+                done = self._send(topic, partition, records, sent)
+            elif (topic, partition) not in full:
+                done = self._write(topic, partition, records, sent)
+            if done < len(records):
+                full.add((topic, partition))
+                left.append((topic, partition, records, done))
+        return left
+
+    def _write(self, topic: str, partition: int, records: list[OutputRecord], done: int) -> int:
+        try:
+            return self._writer.write(topic, partition, records, done)
+        except KafkaException as exception:
+            raise self._in_words("producing", exception) from exception
+
+    def _send(self, topic: str, partition: int, records: list[OutputRecord], done: int = 0) -> int:
+        """Add records; where there is no room for them, wait for the brokers. Give how many there are."""
+        deadline = 0.0
         while True:
             before = done
-            try:
-                done = self._writer.write(topic, partition, records, done)
-            except KafkaException as exception:
-                raise self._in_words("producing", exception) from exception
+            done = self._write(topic, partition, records, done)
             if done == len(records):
-                return
+                return done
             now = time.monotonic()
             if done > before or not deadline:
                 deadline = now + _COMMIT_S
@@ -329,8 +355,7 @@ class TransactionalProducer:
         as key and value, that are written with it. ``check`` is called once all is sent, and may refuse the
         commit. ``wonder`` is called now and then where it takes long; what it raises ends the wait.
         """
-        self._send_states(state, others)
-        self._commit(check, wonder)
+        self._commit(self._transaction(state, others), check, wonder)
         self._note_committed()
 
     def commit_in_background(
@@ -345,23 +370,31 @@ class TransactionalProducer:
 
         It raises what went wrong, or calls ``committed``. ``check`` is called by another thread.
         """
-        self._send_states(state, others)
-        self._committing = self._thread.submit(self._commit, check, lambda: None), committed
+        batches = self._transaction(state, others)
+        self._committing = self._thread.submit(self._commit, batches, check, lambda: None), committed
 
-    def _send_states(self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def _transaction(
+        self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]]
+    ) -> Sequence[Batch]:
+        """Give what the transaction still lacks, the states among it; what is sent later is of the next."""
         self.finish()
         self.begin()
         self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
         headers = [(HEADER_OWNER, self._owner.encode())]
         states = ((state_key(self._states[0]), state), *others)
-        self._send(self._state_topic, 0, [(key, value, now, headers) for key, value in states])
-        self._since = None
+        records: list[OutputRecord] = [(key, value, now, headers) for key, value in states]
+        batches = [*self._waiting, (self._state_topic, 0, records, 0)]
+        self._waiting, self._since = [], None
         self._records = self._bytes = 0
+        return batches
 
-    def _commit(self, check: Callable[[], None], wonder: Callable[[], None]) -> None:
-        check()
+    def _commit(
+        self, batches: Sequence[Batch], check: Callable[[], None], wonder: Callable[[], None]
+    ) -> None:
+        self._send_all(batches, wait=True)
         self._writer.wait_to_flush(round(_STEP_S * 1000))
+        check()
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._ended = time.monotonic()
 
