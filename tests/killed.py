@@ -188,6 +188,7 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
             self._client = client
             self._writer = writer
             self.refusals, self.wait = writer.refusals, writer.wait
+            self.wait_to_flush = writer.wait_to_flush
 
         def write(self, topic: str, partition: int, records: list[OutputRecord], index: int) -> int:
             while index < len(records) and self._writer.write(topic, partition, [records[index]], 0):

@@ -297,6 +297,7 @@ class TransactionalProducer:
             self.begin()
             self.topics.update(topic for topic, *_ in self._waiting)
             self._waiting = self._send_all(self._waiting, wait=self._amount >= _MOST_WAITING)
+        if self._in_transaction:
             self._poll(0)
 
     def _send_all(self, batches: Sequence[Batch], *, wait: bool) -> list[Batch]:

@@ -233,8 +233,8 @@ def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topic
         with pytest.raises(FencedError) as caught:
             produce_on_and_on()
     assert caught.value.message == (
-        f"another reader of the source {topics.source} took over; its identity is not known. This one ends: "
-        "let only one of them run"
+        f"another reader of the source {topics.source} took over; its identity is not known. This one exits: "
+        "run only one of them"
     )
     assert values(settings, topics.raw) == []
 
@@ -301,8 +301,9 @@ def test_records_that_are_not_taken(
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         producer._producer.init_transactions(30)
         send(producer, topics.raw, b"1", b"one", 0)
+        send(producer, topics.raw, b"2", b"two", 0)
         with pytest.raises(BrokerError) as caught:
-            send(producer, topics.raw, b"2", b"two", 0)
+            producer.commit(b"state")
     assert caught.value.message == f"Kafka has taken no records of {topics.raw} for 0 s; check its brokers"
 
 
@@ -594,7 +595,7 @@ def test_a_stage_that_fails_and_resumes(settings: KafkaSettings, topics: Topics)
         def take(self, records: Sequence[Record]) -> Iterator[None]:
             yield from super().take(records)
             if self.next_offset > 2100:  # in the middle of a transaction
-                time.sleep(0.5)  # the commit ends, and what was sent after it arrives
+                time.sleep(1.5)  # the commit ends, and what was sent after it has lingered and arrives
             if self.next_offset > 2300:
                 raise FailingError
 

@@ -40,9 +40,10 @@ class Topic:
     def jump(self, offset: int) -> None:
         self.at = offset
 
-    def batches(self, count: int) -> Iterator[list[Record]]:
-        for at in range(self.at, len(self.records), count):
-            yield list(self.records[at : at + count])
+    def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
+        until = len(self.records) if end is None else min(end, len(self.records))
+        for at in range(self.at, until, count):
+            yield list(self.records[at : min(at + count, until)])
 
 
 @pytest.fixture(params=LOGS)
