@@ -14,9 +14,9 @@ events), the incidents as ``summary.json`` and a page, ``report.html``.
     millrace job loop_detection --source north --source east --source south
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Final, Protocol
@@ -62,10 +62,10 @@ from spark_jobs.loops.presence import (
     sign,
     stream_frame,
 )
-from spark_jobs.loops.report import report, summary
+from spark_jobs.loops.report import Findings, report, summary
 from spark_jobs.loops.topology import Passage, infer
 
-__all__ = ["Findings", "detect", "investigate", "main", "tell"]
+__all__ = ["detect", "investigate", "main", "tell"]
 
 _PASSAGES: Final = 5000
 _STRETCH: Final = 2
@@ -85,25 +85,6 @@ class Steps(Protocol):
 
     def step(self, text: str) -> AbstractContextManager[None]:
         """Tell of a step."""
-
-
-@dataclass(slots=True)
-class Findings:
-    """What came out: for the page and the summary what is small, for the tables the frames."""
-
-    facts: Facts
-    incidents: Sequence[Incident]
-    patterns: Sequence[Row]
-    undecidable: Sequence[Row]
-    transactions: int
-    compared: int
-    undecided: int
-    alone: Sequence[str]
-    """Members whose logs have nothing in common with any other."""
-    tables: Mapping[str, DataFrame]
-    keys: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    unread: int = 0
-    """Records that could not be read: something may be in them."""
 
 
 def investigate(

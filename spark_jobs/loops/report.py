@@ -1,20 +1,18 @@
 """The page and the summary of loop detection: verdict and ring first, then each incident, then figures."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
 
 from spark_jobs.common.charts import count
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
-from spark_jobs.loops.incidents import DOUBT, Incident, as_dict
+from spark_jobs.loops.incidents import DOUBT, Facts, Incident, as_dict
 from spark_jobs.loops.ring import draw
 
-if TYPE_CHECKING:
-    from pyspark.sql import Row
-
-    from spark_jobs.loop_detection import Findings
-
-__all__ = ["report", "summary", "verdict"]
+__all__ = ["Findings", "report", "summary", "verdict"]
 
 _SHOWN: Final = 25
 _MANY: Final = 3
@@ -22,7 +20,26 @@ _LACKING: Final = frozenset({"duplicate server id", "restored member", "missing"
 """Kinds of incidents whose transactions are those that a member lacks."""
 
 
-def verdict(findings: "Findings") -> tuple[str, str, str]:
+@dataclass(slots=True)
+class Findings:
+    """What came out: for the page and the summary what is small, for the tables the frames."""
+
+    facts: Facts
+    incidents: Sequence[Incident]
+    patterns: Sequence[Row]
+    undecidable: Sequence[Row]
+    transactions: int
+    compared: int
+    undecided: int
+    alone: Sequence[str]
+    """Members whose logs have nothing in common with any other."""
+    tables: Mapping[str, DataFrame]
+    keys: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    unread: int = 0
+    """Records that could not be read: something may be in them."""
+
+
+def verdict(findings: Findings) -> tuple[str, str, str]:
     """Return what came out: a word for programs, a sentence, a mood."""
     bad = list(dict.fromkeys(one.kind for one in findings.incidents if one.severity != DOUBT))
     if bad:
@@ -44,7 +61,7 @@ def verdict(findings: "Findings") -> tuple[str, str, str]:
     return "healthy", text, "good"
 
 
-def _doubts(findings: "Findings") -> Iterator[tuple[str, str]]:
+def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
     """Give what speaks against a good verdict, the weightiest first."""
     if not findings.transactions:
         yield "nothing read", "No verdict: there are no transactions in what was read."
@@ -72,7 +89,7 @@ def _doubts(findings: "Findings") -> Iterator[tuple[str, str]]:
         yield "undecidable", text
 
 
-def summary(job: Job, findings: "Findings") -> dict[str, Any]:
+def summary(job: Job, findings: Findings) -> dict[str, Any]:
     """Return the incidents for ``summary.json``, with the first keys of each."""
     facts = findings.facts
     word, text, _ = verdict(findings)
@@ -114,11 +131,11 @@ def summary(job: Job, findings: "Findings") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _keys(findings: "Findings", number: int) -> list[str]:
+def _keys(findings: Findings, number: int) -> list[str]:
     return list(findings.keys.get(number, ()))
 
 
-def report(job: Job, findings: "Findings") -> Report:
+def report(job: Job, findings: Findings) -> Report:
     """Build the page."""
     page = Report("Loop detection", [", ".join(job.sources)])
     _, text, mood = verdict(findings)
@@ -148,7 +165,7 @@ def report(job: Job, findings: "Findings") -> Report:
     return page
 
 
-def _picture(page: Report, findings: "Findings") -> None:
+def _picture(page: Report, findings: Findings) -> None:
     """Draw the members, with the path of the worst incident."""
     facts = findings.facts
     topology = facts.topology
@@ -227,7 +244,7 @@ def _lap(incident: Incident) -> str | None:
     return None if incident.lap_ms_at_most is None else f"{incident.lap_ms_at_most:,.1f} ms at most"
 
 
-def _presence(page: Report, findings: "Findings") -> None:
+def _presence(page: Report, findings: Findings) -> None:
     page.section(
         "Where transactions are",
         "How often the log of each member has a transaction. In a healthy ring each one is everywhere once; "
@@ -255,7 +272,7 @@ def _times(times: int, *, differs: bool) -> Cell:
     return "not" if not times else "once" if times == 1 else "twice" if times < _MANY else "more often"
 
 
-def _members(page: Report, job: Job, findings: "Findings") -> None:
+def _members(page: Report, job: Job, findings: Findings) -> None:
     facts = findings.facts
     page.section("Members and origins", f"What was read: {'; '.join(job.facts)}.")
     page.table(
@@ -281,7 +298,7 @@ def _members(page: Report, job: Job, findings: "Findings") -> None:
     )
 
 
-def _whose(findings: "Findings", origin: int, looping: bool) -> str:
+def _whose(findings: Findings, origin: int, looping: bool) -> str:
     owners = findings.facts.owners(origin)
     if owners:
         return ", ".join(owners)
@@ -290,7 +307,7 @@ def _whose(findings: "Findings", origin: int, looping: bool) -> str:
     return "nobody's: it circulates" if looping else "a server whose log was not read"
 
 
-def _undecidable(page: Report, findings: "Findings") -> None:
+def _undecidable(page: Report, findings: Findings) -> None:
     page.section(
         "Undecidable repeats",
         "Equal transactions without GTID for which the logs do not tell a loop from honest work, such as the "

@@ -19,7 +19,8 @@ from millrace.binlog.events import (
     XidEvent,
 )
 from millrace.binlog.events.mariadb import GtidListEntry
-from spark_jobs.loop_detection import Findings, investigate
+from spark_jobs.loop_detection import investigate
+from spark_jobs.loops.report import Findings
 from tests.unit.spark.logs import EventLog, logs_of
 
 HOP_US = 2300

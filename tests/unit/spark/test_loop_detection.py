@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.loop_detection import Findings
 from spark_jobs.loops.incidents import Incident
-from spark_jobs.loops.report import verdict
+from spark_jobs.loops.report import Findings, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.members import Server, look, ring, settle, traffic
 
