@@ -1,33 +1,44 @@
-"""A job on a standalone cluster of Spark, one worker of which is killed while the job works."""
+"""A job on a standalone cluster of Spark, one worker of which is killed at each stage of the job."""
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Self
 
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace.local import Kafka, MySQL, Registry
 from millrace.local.java import spark_environment
 from millrace.local.processes import release_port, reserve_port
+from spark_jobs.common.iceberg import open_catalog
 from tests.live.job_world import JobWorld
 from tests.live.reader_world import ReaderWorld, log_end
 from tests.service_process import wait_for
 from tests.shared import PROJECT, environment_with
+from tests.spark_session import SPARK, spark
 from tests.stages import without_times
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
+__all__ = ["spark"]
 
+pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+SOURCE = "cluster"
+KILLS = 6
 TRANSACTIONS = 24
 ROWS = 10_000
-PIECES = 6
+PIECES = "--pieces", "6"
+ICEBERG = "--format", "iceberg"
 
 
 def write(mysql: MySQL, database: str) -> None:
@@ -47,42 +58,61 @@ def write(mysql: MySQL, database: str) -> None:
         )
 
 
-@contextmanager
-def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[int]]]:
-    """Start a master and workers, each a group of processes; give the master's address and the groups.
+class Cluster:
+    """A master and two workers, each a group of processes."""
 
-    What executors say lies in ``work-NUMBER``.
-    """
-    port = reserve_port()
-    master = f"spark://127.0.0.1:{port}"
-    environment = {
-        **spark_environment(),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-    of_all = ["--host", "127.0.0.1", "--webui-port", "0"]
-    worker = ["worker.Worker", *of_all, "--cores", "1", "--memory", "600m"]
-    commands = [["master.Master", *of_all, "--port", str(port)]]
-    commands += [[*worker, "--work-dir", str(folder / f"work-{n}"), master] for n in range(workers)]
-    groups = []
-    with ExitStack() as stack:
-        stack.callback(release_port, port)
-        for number, (name, *arguments) in enumerate(commands):
-            log = stack.enter_context((folder / f"daemon-{number}.log").open("w"))
-            process = subprocess.Popen(
-                [
-                    f"{environment['SPARK_HOME']}/bin/spark-class",
-                    f"org.apache.spark.deploy.{name}",
-                    *arguments,
-                ],
-                env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-            stack.callback(end, process)
-            groups.append(process.pid)
-        told = folder / "daemon-0.log"
-        wait_for(lambda: told.read_text().count("Registering worker") == workers, None, told.read_text)
-        yield master, groups[1:]
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = reserve_port()
+        self._stack = ExitStack()
+        self._started = 0
+        self.master = f"spark://127.0.0.1:{self._port}"
+        self.workers: dict[Path, subprocess.Popen[bytes]] = {}
+        """By their folders, in which is what their executors say."""
+
+    def __enter__(self) -> Self:
+        self._stack.callback(release_port, self._port)
+        self._start("master.Master", "--port", str(self._port))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def fill(self) -> None:
+        """Start workers until there are two."""
+        while len(self.workers) < 2:
+            work = self._folder / f"work-{self._started}"
+            size = ["--cores", "1", "--memory", "600m"]
+            self.workers[work] = self._start("worker.Worker", *size, "--work-dir", str(work), self.master)
+        told = self._folder / "daemon-0.log"
+        wait_for(
+            lambda: told.read_text().count("Registering worker") == self._started - 1, None, told.read_text
+        )
+
+    def kill(self, work: Path) -> None:
+        """Kill a worker, and with it its executors."""
+        end(self.workers.pop(work))
+
+    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **spark_environment(),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        log = self._stack.enter_context((self._folder / f"daemon-{self._started}.log").open("w"))
+        process = subprocess.Popen(
+            [
+                f"{environment['SPARK_HOME']}/bin/spark-class",
+                f"org.apache.spark.deploy.{name}",
+                *("--host", "127.0.0.1", "--webui-port", "0"),
+                *arguments,
+            ],
+            env=environment, cwd=self._folder, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        self._stack.callback(end, process)
+        self._started += 1
+        return process
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -104,53 +134,172 @@ def rows(folder: Path) -> dict[str, list[str]]:
     latest = (folder / "latest").resolve()
     for file in latest.rglob("*.parquet"):
         table = str(file.relative_to(latest).parent)
-        found.setdefault(table, []).extend(
-            json.dumps(without_times(row), sort_keys=True, default=str)
-            for row in pq.ParquetFile(file).read().to_pylist()
-        )
+        found.setdefault(table, []).extend(map(comparable, pq.ParquetFile(file).read().to_pylist()))
     return {table: sorted(each) for table, each in found.items()}
 
 
-def test_a_worker_is_killed_while_it_decodes(
-    kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
-) -> None:
-    world = JobWorld(kafka, registry, source_name, tmp_path / "local")
+def iceberg_rows(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
+    """Read all tables of Iceberg of a result, but for when a row was made."""
+    session = spark.newSession()  # one keeps the catalogs that it has opened
+    name = open_catalog(session, None, str(folder / "warehouse"))
+    tables = [row.tableName for row in session.sql(f"SHOW TABLES IN {name}.{SOURCE}").collect()]
+    return {
+        table: sorted(map(comparable, session.table(f"{name}.{SOURCE}.{table}").toArrow().to_pylist()))
+        for table in tables
+    }
+
+
+def comparable(row: dict[str, object]) -> str:
+    """Give a row as text, but for when it was made."""
+    return json.dumps(without_times(row), sort_keys=True, default=str)
+
+
+@dataclass
+class World:
+    """A source whose raw events are archived, what comes of them without a fault, and a cluster."""
+
+    jobs: JobWorld
+    cluster: Cluster
+    archive: tuple[str, str]
+    parquet: dict[str, list[str]]
+    iceberg: dict[str, list[str]]
+
+    def begin(self, folder: Path, *options: str, master: str = "") -> subprocess.Popen[bytes]:
+        """Begin the job, by default on the cluster; what it writes and says goes to a folder."""
+        (folder / "spark-defaults.conf").write_text("spark.executor.memory 512m\n")
+        command = ["-m", "millrace.cli", "job", "reprocess", "--source", SOURCE, *PIECES, *options]
+        where = ["--master", master or self.cluster.master, "--output", str(folder / "results")]
+        settings = {
+            **self.jobs.settings,
+            "SPARK_CONF_DIR": str(folder),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        with (folder / "told").open("w") as told:
+            return subprocess.Popen(
+                [sys.executable, *command, *where], env=environment_with(settings), cwd=PROJECT, stderr=told
+            )
+
+
+@pytest.fixture(scope="module")
+def world(
+    kafka: Kafka,
+    registry: Registry,
+    mysql: MySQL,
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("cluster")
     log_file, position = log_end(mysql)
-    write(mysql, source_name.replace("-", "_"))
-    reader = ReaderWorld.of(kafka, source_name, mysql, MILLRACE_START=f"{log_file}:{position}")
+    write(mysql, SOURCE)
+    reader = ReaderWorld.of(kafka, SOURCE, mysql, MILLRACE_START=f"{log_file}:{position}")
     with reader.reader() as process:
         reader.wait_until_at(mysql, process)
-    options = "--pieces", str(PIECES)
-    world.job("reprocess", *options)
-    expected = rows(world.folder)
-    assert sum(len(each) for table, each in expected.items() if table.startswith("rows/")) == (
+    jobs = JobWorld(kafka, registry, SOURCE, folder / "local")
+    archive = "--archive", str(folder / "archive")
+    jobs.job("archive", *archive)
+    jobs.job("reprocess", *PIECES)
+    parquet = rows(jobs.folder)
+    assert sum(len(each) for table, each in parquet.items() if table.startswith("rows/")) == (
         (TRANSACTIONS + 1) * ROWS
     )
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.executor.memory 512m\n")
-    results = tmp_path / "results"
-    with cluster(tmp_path, 2) as (master, (worker, _)):
-        command = [sys.executable, "-m", "millrace.cli", "job", "reprocess", *options, "--master", master]
-        with subprocess.Popen(
-            [*command, "--source", source_name, "--output", str(results)],
-            env=environment_with(
-                {
-                    **world.settings,
-                    "SPARK_CONF_DIR": str(tmp_path / "conf"),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                }
-            ),
-            cwd=PROJECT, stderr=subprocess.PIPE, text=True,
-        ) as job:  # fmt: skip
-            try:
-                while not (tasks(tmp_path / "work-0") and any(results.glob("run-*/rows/**/*.parquet"))):
-                    assert job.poll() is None, job.communicate()[1]
-                    time.sleep(0.01)
-                os.killpg(worker, signal.SIGKILL)
-                _, told = job.communicate(timeout=600)
-            finally:
-                job.kill()
-    assert job.returncode == 0, told
-    assert tasks(tmp_path / "work-0") == 1
-    assert "Lost executor" in told
-    assert rows(results) == expected
+    jobs.job("reprocess", *PIECES, *ICEBERG)
+    iceberg = iceberg_rows(spark, jobs.folder)
+    assert sum(map(len, iceberg.values())) == sum(map(len, parquet.values()))
+    with Cluster(folder) as cluster:
+        yield World(jobs, cluster, archive, parquet, iceberg)
+    mysql.execute(f"DROP DATABASE {SOURCE}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the job, and how to tell that it is at work."""
+
+    after: str
+    """What the job has said when the stage begins."""
+
+    archived: bool = False
+    iceberg: bool = False
+    files: bool = False
+    """Whether files of rows are there."""
+
+    of_driver: bool = False
+    """Executors have nothing to do in it."""
+
+
+STAGES: Final = {
+    "cut": Stage("reading ", archived=True),
+    "decode": Stage("transactions found (", files=True),
+    "decode what is archived": Stage("transactions found (", archived=True, files=True),
+    "finish": Stage("decoded into rows (", of_driver=True),
+    "stage for Iceberg": Stage("decoded into rows (", iceberg=True),
+    "publish to Iceberg": Stage("staged for Iceberg (", iceberg=True, of_driver=True),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_a_worker_is_killed(world: World, spark: SparkSession, tmp_path: Path, stage: Stage) -> None:
+    """What is published is what a run without a fault publishes."""
+    options = (world.archive if stage.archived else ()) + (ICEBERG if stage.iceberg else ())
+    world.cluster.fill()
+    told, results = tmp_path / "told", tmp_path / "results"
+    job = world.begin(tmp_path, *options)
+    try:
+        while (worker := at_work(world.cluster, stage, told.read_text(), results)) is None:
+            assert job.poll() is None, told.read_text()
+            time.sleep(0.005)
+        if stage.of_driver:
+            job.send_signal(signal.SIGSTOP)
+        world.cluster.kill(worker)
+        assert not (results / "manifest.json").exists()
+        job.send_signal(signal.SIGCONT)
+        assert job.wait(600) == 0, told.read_text()
+    finally:
+        job.kill()
+        job.wait()
+    if not stage.of_driver:
+        assert tasks(worker) == 1
+        assert "Lost executor" in told.read_text()
+    if stage.iceberg:
+        assert iceberg_rows(spark, results) == world.iceberg
+    else:
+        assert rows(results) == world.parquet
+
+
+def at_work(cluster: Cluster, stage: Stage, told: str, results: Path) -> Path | None:
+    """Give a worker to kill once the stage is at work."""
+    if stage.after not in told or (stage.files and not any(results.glob("run-*/rows/**/*.parquet"))):
+        return None
+    return next((work for work in cluster.workers if stage.of_driver or tasks(work)), None)
+
+
+@pytest.mark.parametrize("iceberg", [False, True], ids=["parquet", "iceberg"])
+def test_the_job_is_killed(world: World, spark: SparkSession, tmp_path: Path, iceberg: bool) -> None:
+    """At random moments: each table is that of the run before or that of this one, whole."""
+    options = ICEBERG if iceberg else ()
+    new = world.iceberg if iceberg else world.parquet
+    raw = world.jobs.raw()
+    half = "--to", f"offset:{raw[len(raw) // 2].offset}"
+
+    def results() -> dict[str, list[str]]:
+        return iceberg_rows(spark, tmp_path / "results") if iceberg else rows(tmp_path / "results")
+
+    assert world.begin(tmp_path, *options, *half, master="local[2]").wait(600) == 0
+    old = results()
+    assert old != new
+    began = time.monotonic()
+    (tmp_path / "whole").mkdir()
+    assert world.begin(tmp_path / "whole", *options, master="local[2]").wait(600) == 0
+    lasts = time.monotonic() - began
+    for _ in range(KILLS):
+        moment = random.uniform(0.3, 1) * lasts  # before, Java starts
+        with world.begin(tmp_path, *options, master="local[2]") as job:
+            with suppress(subprocess.TimeoutExpired):
+                job.wait(moment)
+            job.kill()
+        found = results()
+        assert found.keys() == new.keys()
+        assert [name for name in new if found[name] not in (old[name], new[name])] == [], moment
+        if not iceberg:
+            assert found in (old, new), moment
+    assert world.begin(tmp_path, *options, master="local[2]").wait(600) == 0
+    assert results() == new
