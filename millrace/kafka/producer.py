@@ -321,7 +321,7 @@ class TransactionalProducer:
         except KafkaException as exception:
             raise self._in_words("producing", exception) from exception
 
-    def _send(self, topic: str, partition: int, records: list[OutputRecord], done: int = 0) -> int:
+    def _send(self, topic: str, partition: int, records: list[OutputRecord], done: int) -> int:
         """Add records; where there is no room for them, wait for the brokers. Give how many there are."""
         deadline = 0.0
         while True:
