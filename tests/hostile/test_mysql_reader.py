@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +43,13 @@ def be_silent(self: MysqlServer, *_: object) -> None:
 
 
 def drip(self: MysqlServer, peer: Peer, *_: object) -> None:
+    """Begin a packet of 64 KiB that does not come to its end."""
+    peer.raw(struct.pack("<I", 0xFFFF | peer.sequence << 24))
+    self.drip(peer)
+
+
+def drip_handshake(self: MysqlServer, peer: Peer) -> None:
+    peer.raw(b"\x16\x03\x03\x40\x00")
     self.drip(peer)
 
 
@@ -51,7 +59,7 @@ def drip(self: MysqlServer, peer: Peer, *_: object) -> None:
         ("greet", "greet", be_silent),
         ("greet", "greet", drip),
         ("start_tls", "tls", be_silent),
-        ("start_tls", "tls", drip),
+        ("start_tls", "tls", drip_handshake),
         ("authenticate", "authenticate", be_silent),
         ("query", "query", drip),
         ("master_status", "catalogue", be_silent),
