@@ -9,7 +9,9 @@ be killed) come from ``millrace.local``::
 import logging
 import os
 import re
+import shutil
 import signal
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -52,6 +54,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_running] = []
+    if not hasattr(config, "workerinput"):
+        _use_own_temporary_folder(config)
+
+
+def _use_own_temporary_folder(config: pytest.Config) -> None:
+    """What killed programs leave in TMPDIR goes with the run; tmp_path stays where pytest keeps it."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="millrace-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 @pytest.hookimpl(wrapper=True)

@@ -73,6 +73,7 @@ class Connect(Component):
             "-cp",
             f"{fetch('connect')}/*",
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
+            f"-Djava.io.tmpdir={self.folder}",
             "org.apache.kafka.connect.cli.ConnectStandalone",
             str(self.folder / "worker.properties"),
         ]

@@ -3,7 +3,8 @@
 Started as a script with the standard library alone: ``python -I -S guard.py PARENT_PID PROGRAM [ARGUMENT…]``.
 It asks the kernel to be killed when its parent ends (``PR_SET_PDEATHSIG``, see prctl(2)), makes sure that the
 parent did not end before that, and becomes the program; the setting survives ``execve``. It is set here and
-not between fork and exec because Python code there is unsafe in a process with threads.
+not between fork and exec because Python code there is unsafe in a process with threads. With ``--term`` before
+the parent's id the program gets SIGTERM instead, for programs that have files to remove.
 
 With ``--tree`` before the parent's id it stays the program's parent instead, adopts whatever the program
 leaves behind (``PR_SET_CHILD_SUBREAPER``), and ends all of its descendants when its own parent ends, when it
@@ -84,12 +85,12 @@ def _run_tree(parent: int, command: list[str]) -> NoReturn:
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the program named by the arguments, or run it (``--tree``)."""
-    tree = arguments[0] == "--tree"
-    parent, *command = arguments[1:] if tree else arguments
+    option = arguments.pop(0) if arguments[0].startswith("--") else ""
+    parent, *command = arguments
     try:
-        if tree:
+        if option == "--tree":
             _run_tree(int(parent), command)
-        end_with_parent(int(parent))
+        end_with_parent(int(parent), signal.SIGTERM if option == "--term" else signal.SIGKILL)
         os.execvp(command[0], command)  # noqa: S606 - the caller's own command
     except OSError as error:
         sys.exit(f"{command[0]}: {error}")

@@ -101,7 +101,7 @@ for argument do
         *) set -- "$@" "$argument" ;;
     esac
 done
-exec '{sys.executable}' -I -S '{guard.__file__}' "$PPID" '{java.program}' "$@"
+exec '{sys.executable}' -I -S '{guard.__file__}' --term "$PPID" '{java.program}' "$@"
 """
     name = f"spark-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
 

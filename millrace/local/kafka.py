@@ -143,7 +143,8 @@ class Kafka(Component):
     def _java(self, *arguments: str) -> list[str]:
         java = find_java(17, 21)
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}"
-        return [str(java.program), "-cp", f"{fetch('kafka')}/*", logging, *arguments]
+        temporary = f"-Djava.io.tmpdir={self.folder}"
+        return [str(java.program), "-cp", f"{fetch('kafka')}/*", logging, temporary, *arguments]
 
 
 def _properties(values: Mapping[str, str]) -> str:

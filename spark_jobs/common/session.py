@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final
 
 from pydantic import Field
@@ -75,7 +76,8 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     conf.setIfMissing("spark.sql.shuffle.partitions", "8")
     conf.setIfMissing(
-        "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()} {_JVM_OPTIONS}"
+        "spark.driver.extraJavaOptions",
+        f'-Dlog4j2.configurationFile={logging.as_uri()} "-Djava.io.tmpdir={gettempdir()}" {_JVM_OPTIONS}',
     )
     if conf.get("spark.master", "").startswith("local"):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")

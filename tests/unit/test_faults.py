@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace.avro.records import deserialize, is_dead_letter_of
+from millrace.avro.service_state import RowMapperState
 from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
 from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
@@ -42,6 +43,7 @@ from millrace.kafka import producer as producer_module
 from millrace.kafka.continuity import TopicChangedError
 from millrace.kafka.errors import InputLostError
 from millrace.kafka.producer import CommitPolicy
+from millrace.kafka.state import state_key
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError, StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -253,6 +255,12 @@ class World:
             if service is None or is_dead_letter_of(service, entry.value)
         ]
 
+    def counters(self) -> dict[str, int]:
+        """What the row mapper has counted, as of its last commit."""
+        states = {entry.key: entry.value for entry in self.broker.records(self.topics.state)}
+        counted = RowMapperState.from_bytes(states[state_key("rowmapper")]).counters
+        return {name: count for name, count in counted.items() if count}
+
     def _readable(self, topic: str, entry: Any) -> Any:
         value = entry.value
         if topic != TOPICS.raw and value is not None and value[:1] == b"\0":
@@ -281,11 +289,14 @@ class Faults(RuleBasedStateMachine):
         self._files = 0
         self._lost: set[str] = set()
         """Topics that have lost their tails and are not repaired."""
+        self._rebuilt = False
         self._write([insert])
 
     def teardown(self) -> None:
         self.world.drain()
         self._compare(whole=True)
+        if not self._rebuilt:
+            assert self.world.counters() == self.reference.counters()
         shutil.rmtree(self._folder)
 
     def _write(self, actions: list[Action]) -> None:
@@ -377,6 +388,7 @@ class Faults(RuleBasedStateMachine):
             for topic, most in zip(topics, left, strict=True):
                 broker.lose_tail(topic, min(count, most))
                 self._lost.add(topic)
+            self._rebuilt = True
 
     @precondition(lambda self: self._lost)
     @rule()
