@@ -67,7 +67,9 @@ HEADER_MARKER: Final = "marker"
 
 Its key is a raw key; a SOURCE_CHANGED or GAP record has position 0, where no event starts, an ABANDONED
 record the position at which the cut transaction would have continued. The value says why, as UTF-8 text. The
-decoder passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key.
+decoder passes it on to ``{source}.events`` with the same header and value, and sub_index 0 in the key. Where
+raw records were deleted before it has read them, it writes a GAP record of its own, with a position between
+two events.
 """
 
 HEADER_REDRIVEN: Final = "redriven"
@@ -77,7 +79,10 @@ SOURCE_CHANGED: Final = b"source_changed"
 """Marker: the log that follows is another one, in a new epoch."""
 
 GAP: Final = b"gap"
-"""Marker: changes are missing here, which nobody can read any more; what follows is in a new epoch."""
+"""Marker: changes are missing here, which nobody can read any more.
+
+At position 0 it begins a new epoch, at whose head the reader has begun to look for alterations of tables.
+"""
 
 ABANDONED: Final = b"abandoned"
 """Marker: the transaction before it was cut and follows again, whole, in a new epoch."""
@@ -349,9 +354,14 @@ class RawKey:
     position: int
 
     @property
+    def place(self) -> SourcePosition:
+        """The place without the server."""
+        return SourcePosition(self.epoch, self.log_file, self.position)
+
+    @property
     def order(self) -> tuple[int, int, int]:
         """What rises from record to record: see :meth:`SourcePosition.order`."""
-        return SourcePosition(self.epoch, self.log_file, self.position).order()
+        return self.place.order()
 
     def encode(self) -> bytes:
         """Spell the key of a record in ``{source}.raw``."""

@@ -8,7 +8,8 @@ The scope of what is remembered is the log file: in another epoch or file nothin
 description and table maps holds. A file's first event describes its format, and only with that does another
 file become the one at hand: a record that does not continue the log is a dead letter, and ends nothing. Where
 records are missing at the head of the raw topic (its retention was lowered) events go to the dead letter
-topic until the next format description, which is that of the next file at the latest.
+topic until the next format description, which is that of the next file at the latest. Where they were deleted
+before they were read, a marker in the events topic says so in front of what follows.
 
 An event too large to be held is read again from the raw topic once its last chunk, and so its checksum, is
 known: for the record that has its bytes, and, if it is a payload, for the events inside. A Kafka transaction
@@ -19,7 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,7 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.contract import (
     ABANDONED,
+    GAP,
     HEADER_ARTIFICIAL,
     HEADER_CHUNK,
     HEADER_MARKER,
@@ -115,7 +117,8 @@ class DecoderStage:
     """Takes raw records in order; ``next_offset`` is that of the record to be taken next.
 
     ``reread`` gives raw records again that were too large to be held, which is what is beyond ``held_bytes``.
-    ``write_events`` is the kernel, where it is built.
+    ``write_events`` is the kernel, where it is built. ``skip_to``, where given, is the offset of the first
+    raw record that is left: those before it were deleted unread.
     """
 
     def __init__(
@@ -126,7 +129,12 @@ class DecoderStage:
         reread: Reread,
         write_events: "EventRecordWriter | None" = None,
         held_bytes: int = HELD_BYTES,
+        skip_to: int | None = None,
     ) -> None:
+        self._before_gap = state if skip_to is not None else None
+        """The state until the gap is written down."""
+        if skip_to is not None:
+            state = DecoderState(skip_to, logs=state.logs)
         self.output = Output()
         self.next_offset = state.place_to_read
         self.events = self.bytes = 0
@@ -170,6 +178,8 @@ class DecoderStage:
 
     def state(self) -> DecoderState:
         """Give the state after everything that was written so far."""
+        if self._before_gap is not None:
+            return self._before_gap
         logs = tuple(scope.save() for scope in self._scopes)
         if self._before_large is not None:
             logs = (self._before_large, *logs[1:])
@@ -188,6 +198,8 @@ class DecoderStage:
         records = list(records)
         index, count = 0, len(records)
         while index < count:
+            if self._before_gap is not None:
+                self._note_gap(records[index])
             after = self._take_natively(records, index)
             if after == index:
                 record = records[index]
@@ -203,6 +215,24 @@ class DecoderStage:
                 yield
         self.record_time_ms = records[-1].timestamp_ms
         yield
+
+    def _note_gap(self, record: Record) -> None:
+        """Write in front of a record that others are missing before it, where its key says where that is."""
+        try:
+            key = RawKey.parse(record.key or b"")
+        except ValueError:
+            return
+        self._before_gap = None
+        if dict(record.headers or ()).get(HEADER_MARKER) != GAP:
+            place = replace(key, position=max(key.position - 1, 1))  # no event starts there
+            words = b"raw records were deleted before they were decoded"
+            self.output.add(
+                self._form.topics.events,
+                place.encode() + b":0",
+                words,
+                record.timestamp_ms,
+                [(HEADER_MARKER, GAP)],
+            )
 
     def _begin_event(self, offset: int | None) -> None:
         """Go on to another event, of which nothing is written."""

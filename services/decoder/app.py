@@ -1,7 +1,6 @@
 """The decoder's start: topics, registry, state, and what runs the stage between raw and events."""
 
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from millrace.avro.events import EventSerializer
@@ -63,13 +62,13 @@ def run(service: Service[DecoderSettings]) -> None:
             DecoderState,
             stop=service.stop,
         )
-        state = begin(reader, started.state, skip_gap=settings.skip_gap)
+        state, skip_to = begin(reader, started.state, skip_gap=settings.skip_gap)
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:
             for record in again.records(start, stop, committer.tick):
                 yield record.value or b""
 
-        stage = make_stage(topics, started.infos, written_by, state, read_again)
+        stage = make_stage(topics, started.infos, written_by, state, read_again, skip_to=skip_to)
         DecoderMetrics(service.metrics, stage, reader.lag)
         CommitMetrics(service.metrics, "decoder", producer)
         committer = Committer(
@@ -102,25 +101,25 @@ def make_stage(
     written_by: Serializers,
     state: DecoderState,
     read_again: Reread,
+    *,
+    skip_to: int | None,
 ) -> DecoderStage:
-    """Make the stage of a decoder that stands where ``state`` says."""
+    """Make the stage of a decoder that stands where ``state`` says, but for what it is to skip."""
     event, dead_letter = written_by
     limits = infos[topics.events].record_limit, infos[topics.deadletter].record_limit
     form = Format(topics, event, dead_letter, *limits)
-    return DecoderStage(form, state, reread=read_again, write_events=event.compiled())
+    return DecoderStage(form, state, reread=read_again, write_events=event.compiled(), skip_to=skip_to)
 
 
-def begin(reader: InputReader, state: DecoderState | None, *, skip_gap: bool) -> DecoderState:
-    """Give the state with which to begin: what was deleted unread is left out where that is allowed."""
+def begin(
+    reader: InputReader, state: DecoderState | None, *, skip_gap: bool
+) -> tuple[DecoderState, int | None]:
+    """Give the state with which to begin, and where, if what was deleted unread is to be skipped."""
     first = reader.first_offset()
     if state is None:
         if first > 0:
             _LOG.warning(
                 "what the raw topic has lost is missing in the topics that are made of it", first_offset=first
             )
-        return DecoderState(first)
-    if skip_gap and first > state.place_to_read:
-        return replace(
-            state, input_offset=first, first_chunk_offset=None, sub_index=0, chunk=0, dead_letter=False
-        )
-    return state
+        return DecoderState(first), None
+    return state, first if skip_gap and first > state.place_to_read else None

@@ -285,8 +285,10 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
         ExitStack() as registered,
     ):
         reading = reader_app.make_stage(settings, parts.reader, metrics)
-        state = decoder_app.begin(raw, parts.decoder.state, skip_gap=settings.skip_gap)
-        decoding = decoder_app.make_stage(topics, parts.decoder.infos, parts.written_by, state, read_again)
+        state, skip_to = decoder_app.begin(raw, parts.decoder.state, skip_gap=settings.skip_gap)
+        decoding = decoder_app.make_stage(
+            topics, parts.decoder.infos, parts.written_by, state, read_again, skip_to=skip_to
+        )
         ports = rowmapper_app.Ports(
             Service("rowmapper", settings, service.log, stop, health, service.metrics),
             parts.admin,

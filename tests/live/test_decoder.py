@@ -14,7 +14,7 @@ from millrace.avro.registry import SchemaRegistry
 from millrace.binlog.event_codec import encode_event
 from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
-from millrace.contract import ABANDONED, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
+from millrace.contract import ABANDONED, GAP, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
@@ -271,7 +271,11 @@ def test_a_gap_stops_the_decoder_in_words(world: World, log: Path) -> None:
     keys = [message.key() for message in world.records(world.topics.events)]
     left = [key for key, _, _ in pieces[1400:1500]]
     assert keys[:1000] == [key + b":0" for key, _, _ in pieces[:1000]]
-    assert set(keys[1000:]) <= {key + b":0" for key in left}
+    marker = world.records(world.topics.events)[1000]
+    assert marker.headers() == [(HEADER_MARKER, GAP)]
+    first, after = RawKey.parse(world.records(world.topics.raw)[0].key() or b""), EventKey.parse(keys[1000])
+    assert after == EventKey(first.server_id, first.epoch, first.log_file, first.position - 1, 0)
+    assert set(keys[1001:]) <= {key + b":0" for key in left}
     assert keys[-1] == left[-1] + b":0"
 
 

@@ -36,6 +36,7 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.types import EventType
 from millrace.contract import (
     ABANDONED,
+    GAP,
     HEADER_ARTIFICIAL,
     HEADER_CHUNK,
     HEADER_MARKER,
@@ -142,6 +143,7 @@ def make(
     *,
     raw: Sequence[Record] = (),
     held_bytes: int = HELD_BYTES,
+    skip_to: int | None = None,
 ) -> DecoderStage:
     def reread(start: int, stop: int) -> Generator[bytes, None, None]:
         for record in raw[start:stop]:
@@ -156,6 +158,7 @@ def make(
         reread=reread,
         write_events=serialize.compiled(),
         held_bytes=held_bytes,
+        skip_to=skip_to,
     )
 
 
@@ -401,6 +404,55 @@ def test_headers() -> None:
     assert output[-1] == ("shop.events", b"7:0:log.000001:99:0", b"why", 1006, [(HEADER_MARKER, ABANDONED)])
     assert {topic for topic, *_ in output} == {"shop.events"}
     assert [b"artificial" in value for _, _, value, _, _ in output] == [True] + [False] * len(raw)
+
+
+@pytest.mark.parametrize("commit_every", [1, 10_000])
+@pytest.mark.parametrize("crash_after", [1, None])
+def test_records_that_were_deleted_before_they_were_read(commit_every: int, crash_after: int | None) -> None:
+    """A marker says so once, just before the first that is left; until then the state stays as it is."""
+    builder = log()
+    raw = records(builder.records)
+    ledger = Ledger(commit_every)
+    ledger.run(make(), raw[:9])
+    before, begun = ledger.state, len(ledger.written)
+    stage = make(before, skip_to=12)
+    assert stage.next_offset == 12
+    assert stage.state() == before
+    try:
+        ledger.crash_after = crash_after and ledger.commits + crash_after
+        ledger.run(stage, raw[12:], 1)
+    except CrashError:
+        assert ledger.state.place_to_read > 12
+        ledger.crash_after = None
+        ledger.run(make(ledger.state), raw[ledger.state.place_to_read :])
+    marker, first, *_ = ledger.written[begun:]
+    assert marker[3:] == (raw[12].timestamp_ms, [(HEADER_MARKER, GAP)])
+    key = RawKey.parse(raw[12].key or b"")
+    assert marker[1] == replace(key, position=key.position - 1).encode() + b":0"
+    assert first[1] == key.encode() + b":0"
+    assert sum(headers is not None for *_, headers in ledger.written) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "written"),
+    [
+        ([(HEADER_MARKER, GAP)], [(0, GAP)]),
+        ([(HEADER_MARKER, SOURCE_CHANGED)], [(1, GAP), (0, SOURCE_CHANGED)]),
+    ],
+)
+def test_a_note_of_the_readers_is_the_first_that_is_left(
+    headers: list[tuple[str, bytes]], written: list[tuple[int, bytes]]
+) -> None:
+    """A gap of the reader's says itself that records are missing before it."""
+    note = Record(12, 1006, b"0:1:log.000001:0", b"why", headers)
+    ledger = Ledger()
+    ledger.run(make(DecoderState(9), skip_to=12), [Record(11, 1005, b"no key", b"", None), note])
+    found = [
+        (key, dict(marker or ())) for topic, key, _, _, marker in ledger.written if topic == TOPICS.events
+    ]
+    assert found == [
+        (f"0:1:log.000001:{position}:0".encode(), {HEADER_MARKER: kind}) for position, kind in written
+    ]
 
 
 def test_large_records_are_chunked() -> None:
