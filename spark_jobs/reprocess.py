@@ -29,7 +29,7 @@ from millrace.avro.events import EventRecord
 from millrace.avro.schema_version import SchemaVersion
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
-from millrace.contract import SourcePosition, Topics
+from millrace.contract import HEADER_MARKER, RawKey, SourcePosition, Topics
 from millrace.ddl import State
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.definitions import DefiningStatements, read_definitions
@@ -239,7 +239,8 @@ def _history(
 ) -> list[bytes]:
     """Make the schema history again: what is given holds at the beginning, then each statement of the topic.
 
-    Of the history that is there what is older than the topic stays, but for the tables that are given.
+    Of the history that is there what no statement of the topic can lead to stays, but for the tables that are
+    given.
     """
     known = Catalog(kept=None)
     for value in catalog:
@@ -252,31 +253,29 @@ def _history(
         if (spelled(version.database), spelled(version.table)) not in tables
     ]
     ((_, end),) = one.part.offsets.values()
-    events = _events(one.source, defining_records(job.spark, job.kafka, one.part.between(one.first, end)))
-    first = next(events, None)
+    records = defining_records(job.spark, job.kafka, one.part.between(one.first, end))
     versions = [
         SchemaVersion(database, table, *_BEGINNING, state) for (database, table), state in given.items()
     ]
-    versions += [version for version in stored if first is None or _order(version) < _order(first)]
     for version in versions:
         known.restore(version)
-    statements = DefiningStatements(known)
-    for event in events if first is None else chain([first], events):
-        versions += statements.take(event)
+    statements = DefiningStatements(known, stored)
+    for event in _events(one.source, records):
+        versions += statements.gap(event) if isinstance(event, SourcePosition) else statements.take(event)
+    versions += statements.come_to(None)
     return [version.to_bytes() for version in versions]
 
 
-def _events(source: str, records: Iterable[Record]) -> Iterator[EventRecord]:
-    """Decode raw records."""
+def _events(source: str, records: Iterable[Record]) -> Iterator[EventRecord | SourcePosition]:
+    """Decode raw records; of a gap give the place."""
     decoder = RawDecoder(Decoding(source, into_rows=False, now_ms=0))
     for record in records:
+        if HEADER_MARKER in dict(record.headers or ()):
+            yield RawKey.parse(record.key or b"").place
+            continue
         for written in decoder.take([record]):
             for _, value, *_ in written.get((decoder.topics.events, 0), ()):
                 yield decoder.read_event(value or b"")
-
-
-def _order(at: SchemaVersion | EventRecord) -> tuple[int, int, int]:
-    return SourcePosition(at.epoch, at.log_file, at.position).order()
 
 
 def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Self
 
 from millrace.avro import single_object
 from millrace.binlog.table import TableDefinition
+from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, State, Unknown
 
 __all__ = ["SchemaVersion"]
@@ -16,7 +17,10 @@ __all__ = ["SchemaVersion"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """The state of a table from the statement at a place in the log on."""
+    """The state of a table from the statement at a place in the log on.
+
+    One of a table with an empty name is that of its database. Without names it is the note of a gap.
+    """
 
     database: str
     table: str
@@ -24,6 +28,16 @@ class SchemaVersion:
     log_file: str
     position: int
     state: State
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether it says that changes are missing: nothing that was known before holds from here on."""
+        return not self.database and not self.table
+
+    @property
+    def place(self) -> SourcePosition:
+        """The place from which on it holds."""
+        return SourcePosition(self.epoch, self.log_file, self.position)
 
     @property
     def key(self) -> bytes:

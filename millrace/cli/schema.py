@@ -95,12 +95,19 @@ def diff(
     "script",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.sql",
-    help="CREATE DATABASE and CREATE TABLE as of the first event, as mysqldump --no-data writes them.",
+    help="CREATE DATABASE and CREATE TABLE as of --at, as mysqldump --no-data writes them.",
+)
+@click.option(
+    "--at",
+    metavar="[EPOCH:]FILE:POSITION",
+    help="Where the definitions of --definitions hold from; the first event in the events topic by default. "
+    "After a gap that is the place that the error of the waiting rows names.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rebuild(
     *,
     script: Path | None,
+    at: str | None,
     source: str | None,
     bootstrap_servers: str | None,
     registry_url: str | None,
@@ -113,10 +120,13 @@ def rebuild(
     the dead letter topic are mapped with the new history by 'millrace deadletter redrive'.
 
     Where logs are read from files there is no catalogue: --definitions gives what the log does not tell, such
-    as the default character set of a database.
+    as the default character set of a database; and after a gap, with --at, what tables are from there on.
     """
     configure_logging("CRITICAL")
     with errors_in_words():
+        if at is not None and script is None:
+            raise UserError("--at goes with --definitions", ExitCode.SETTINGS)
+        place = None if at is None else _place(at)
         settings = load_settings(
             history.Settings,
             **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
@@ -137,7 +147,7 @@ def rebuild(
                 raise UserError(
                     f"the row mapper of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS
                 )
-            found = history.corrections(settings, registry, state.input_offset, click.echo, given)
+            found = history.corrections(settings, registry, state.input_offset, click.echo, given, at=place)
             click.echo(printable("\n".join(_summary(found)), lines=True))
             if found:
                 if not yes:
@@ -152,6 +162,9 @@ def _summary(found: Sequence[Correction]) -> Iterator[str]:
         yield "the schema history is correct"
     for each in found:
         version = each.version
+        if version.is_gap:
+            yield f"changes are missing before {version.place} of epoch {version.epoch}"
+            continue
         yield (
             f"{version.database}.{version.table} from {version.log_file}:{version.position} of epoch "
             f"{version.epoch} on:"
@@ -175,13 +188,14 @@ def _find(known: Catalog, table: str, at: str | None) -> Found | None:
     database, _, name = table.partition(".")
     if not database or not name:
         raise UserError(f"{table} is no DATABASE.TABLE", ExitCode.SETTINGS)
-    place = SourcePosition(_LAST, "", 0)
-    if at is not None:
-        match = _PLACE.fullmatch(at)
-        if match is None:
-            raise UserError(f"{at} is not a position in a log: expected FILE:POSITION", ExitCode.SETTINGS)
-        place = SourcePosition(int(match[1] or 0), match[2], int(match[3]))
-    return known.find(database, name, place)
+    return known.find(database, name, SourcePosition(_LAST, "", 0) if at is None else _place(at))
+
+
+def _place(text: str) -> SourcePosition:
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise UserError(f"{text} is not a position in a log: expected FILE:POSITION", ExitCode.SETTINGS)
+    return SourcePosition(int(match[1] or 0), match[2], int(match[3]))
 
 
 def lines_of(found: Found | None) -> Iterator[str]:

@@ -92,7 +92,7 @@ class Step:
 
     ``resume_at`` is where reading must begin again once it is done: the start of the open transaction, or the
     next record. ``cut`` counts transactions that were dropped because their end never came; they have rows of
-    ``cut_tables``.
+    ``cut_tables``. ``gap`` says that changes are missing.
     """
 
     resume_at: int
@@ -101,7 +101,7 @@ class Step:
     server_version: str | None = None
     cut: int = 0
     cut_tables: frozenset[tuple[str, str]] = frozenset()
-    gap: bool = False
+    gap: Marker | None = None
 
 
 class Assembler:
@@ -137,7 +137,7 @@ class Assembler:
             yield from self._cut("the reader says so")
             self.resume_at = incoming.next_offset
             if incoming.kind == GAP:
-                yield Step(self.resume_at, gap=True)
+                yield Step(self.resume_at, gap=incoming)
         elif self._open is not None:
             self._open.last = incoming
             self._keep(self._open, incoming)

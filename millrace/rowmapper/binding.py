@@ -311,6 +311,11 @@ class Binder:
                 )
         return versions
 
+    def gap(self, place: SourcePosition) -> SchemaVersion:
+        """Let no definition hold beyond ``place``, before which changes are missing; give the note of it."""
+        self.look_again(must=True)
+        return self._catalog.gap(place)
+
     def _look(self) -> None:
         """Take in what the catalogue topic has by now, where it may have grown."""
         if self._look_due:
@@ -326,7 +331,7 @@ class Binder:
         """Give the definition that holds; with ``trust_later`` the first one from there on that agrees."""
         if not self.trust_later:
             return self._catalog.find(table_map.database, table_map.table, place)
-        candidates = self._catalog.since(table_map.database, table_map.table, place)
+        candidates = self._catalog.since(table_map.database, table_map.table, place, unaltered=True)
         for found in candidates:
             if not isinstance(found.definition, TableDefinition):
                 continue

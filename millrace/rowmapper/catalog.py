@@ -4,13 +4,20 @@ A definition holds from the place at which it was read, or from the statement th
 one. A table of which the first thing known is a reading is taken to have been so before it, too, which is
 said of its rows; but not before the last statement that may have altered it until then, of which the reading
 tells. Of a table of which nothing is known, statements tell nothing either.
+
+Where changes are missing from the log, DDL statements may be among them. So what was known before such a gap
+does not hold after it: there a table is not known until it is read, created or given. A gap of the reader's
+begins an epoch, and the reader looks for alterations from there to its next reading; that holds from the gap
+on, as the first one does. After a gap that does not begin an epoch nobody has looked.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
@@ -63,6 +70,8 @@ class Catalog:
 
     def __init__(self, kept: int | None = _KEPT) -> None:
         self._versions: defaultdict[tuple[str, str], list[_Version]] = defaultdict(list)
+        self._gaps: list[SourcePosition] = []
+        """Where changes are missing, in the order of the log."""
         self._kept = kept
         self._reached = _BEGINNING.order()
         """How far statements were applied: the readings after it wait for the stream, and are all kept."""
@@ -101,10 +110,20 @@ class Catalog:
         self._forget(versions)
 
     def restore(self, stored: SchemaVersion) -> None:
-        """Take a version that was written by an earlier row mapper."""
-        place = SourcePosition(stored.epoch, stored.log_file, stored.position)
+        """Take a version that was written by an earlier row mapper, or the note of a gap."""
+        place = stored.place
+        if stored.is_gap:
+            self.gap(place)
+            return
         self._reached = max(self._reached, place.order())
         self._put((stored.database, stored.table), _Version(place, stored.state, "history"))
+
+    def gap(self, place: SourcePosition) -> SchemaVersion:
+        """Take note that changes are missing just before ``place``; give what is written down of it."""
+        self._reached = max(self._reached, place.order())
+        if place not in self._gaps:
+            insort(self._gaps, place, key=SourcePosition.order)
+        return SchemaVersion("", "", *place, Unknown("changes are missing from the log"))
 
     def apply(
         self, text: str, session: Session, place: SourcePosition, *, whole: bool
@@ -152,26 +171,62 @@ class Catalog:
         if not versions:
             return None
         index = bisect_right(versions, (place.order(), not before), key=_order)
-        if index == 0:
-            altered = _altered(versions, place)
-            if altered is not None:
-                return altered
-            first = versions[0]
-            return Found(first.state, later=True) if first.origin == "catalog" else None
-        return Found(versions[index - 1].state, later=False, origin=versions[index - 1].origin)
+        between = self._between_gaps(versions, place)
+        if index > between.start:
+            return Found(versions[index - 1].state, later=False, origin=versions[index - 1].origin)
+        return self._before(versions, between, place)
 
-    def since(self, database: str, table: str, place: SourcePosition) -> list[Found]:
-        """Return what :meth:`find` returns, and all definitions that came later."""
-        versions = self._versions.get(self._spelled((database, table)), ())
+    def since(
+        self, database: str, table: str, place: SourcePosition, *, unaltered: bool = False
+    ) -> list[Found]:
+        """Return what :meth:`find` returns, and all definitions that came later, up to the next gap.
+
+        Where they are to be ``unaltered``, up to the next statement that is known to have changed the table.
+        """
+        versions = self._versions.get(self._spelled((database, table)))
+        if not versions:
+            return []
+        between = self._between_gaps(versions, place)
         index = bisect_right(versions, (place.order(), True), key=_order)
-        altered = _altered(versions, place) if index == 0 else None
-        if altered is not None:
-            return [altered]
-        first = max(index - 1, 0)
+        if index <= between.start:
+            found = self._before(versions, between, place)
+            if found is not None and isinstance(found.definition, Unknown):
+                return [found]
+        first = max(index - 1, between.start)
+        later = versions[index : between.stop]
+        if unaltered:
+            later = list(takewhile(partial(_is_unaltered, place), later))
         return [
-            Found(version.state, later=at >= index, origin=version.origin)
-            for at, version in enumerate(versions[first:], first)
+            *(Found(one.state, later=False, origin=one.origin) for one in versions[first:index]),
+            *(Found(one.state, later=True, origin=one.origin) for one in later),
         ]
+
+    def last_gap(self, place: SourcePosition) -> SourcePosition | None:
+        """Give the last place up to ``place`` before which changes are missing."""
+        index = bisect_right(self._gaps, place.order(), key=SourcePosition.order)
+        return self._gaps[index - 1] if index else None
+
+    def _between_gaps(self, versions: Sequence[_Version], place: SourcePosition) -> range:
+        """Give the indexes of the versions that no gap separates from ``place``."""
+        index = bisect_right(self._gaps, place.order(), key=SourcePosition.order)
+        start, stop = 0, len(versions)
+        if index:
+            start = bisect_left(versions, (self._gaps[index - 1].order(), False), key=_order)
+        if index < len(self._gaps):
+            stop = bisect_left(versions, (self._gaps[index].order(), False), key=_order)
+        return range(start, stop)
+
+    def _before(self, versions: list[_Version], between: range, place: SourcePosition) -> Found | None:
+        """Give what holds before the first of the versions between two gaps, if there are any."""
+        if _is_forgotten(versions, between.start):
+            return Found(_FORGOTTEN, later=False, origin="history")
+        gap, here = self.last_gap(place), versions[between.start : between.stop]
+        altered = _altered(here, place, gap)
+        if altered is not None:
+            return altered
+        if here and here[0].origin == "catalog" and (gap is None or gap.position == 0):
+            return Found(here[0].state, later=True)
+        return None if gap is None else Found(_not_known_after(gap), later=False)
 
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
         """Give the tables that a database has at ``place``, as far as is known."""
@@ -189,9 +244,15 @@ class _Known:
         self._catalog, self._place = catalog, place
 
     def state(self, database: str, table: str) -> State | None:
-        """Give what is known of a table; what was read later does not count."""
+        """Give what is known of a table; what was read later does not count.
+
+        After a gap it only tells that there may have been such a table.
+        """
         found = self._catalog.find(database, table, self._place, before=True)
-        return None if found is None or found.later else found.definition
+        if found is None or not found.later:
+            return None if found is None else found.definition
+        gap = self._catalog.last_gap(self._place)
+        return None if gap is None else _not_known_after(gap)
 
     def tables(self, database: str) -> Iterator[str]:
         """Give the tables of a database that are not missing."""
@@ -203,18 +264,36 @@ def _is_forgotten(versions: list[_Version], at: int) -> bool:
     return at == 1 and len(versions) > 1 and versions[0].state is _FORGOTTEN
 
 
-def _altered(versions: Sequence[_Version], place: SourcePosition) -> Found | None:
+def _not_known_after(gap: SourcePosition) -> Unknown:
+    return Unknown(
+        f"changes are missing before {gap} of epoch {gap.epoch}, and what the table has been since is not "
+        f"known: {_give_it(gap)}"
+    )
+
+
+def _give_it(gap: SourcePosition | None) -> str:
+    """Say how a definition is given that holds from a gap on, or from the first event on."""
+    # A gap that begins no epoch is noted just before an event.
+    at = "" if gap is None else f" --at {gap.epoch}:{gap.log_file}:{gap.position + (gap.position > 0)}"
+    return f"give that with 'millrace schema rebuild --definitions FILE.sql{at}'"
+
+
+def _altered(versions: Sequence[_Version], place: SourcePosition, gap: SourcePosition | None) -> Found | None:
     """Say that nobody knows what a table was before its first version; None where it was the same."""
     at = next((v.altered for v in versions if v.altered and place.order() <= v.altered.order()), None)
     if at is None:
         return None
-    return Found(
-        Unknown(
-            f"a statement at {at} may have altered it, and what it was before is not known: give that with "
-            "'millrace schema rebuild --definitions', or begin after that place (MILLRACE_START)"
-        ),
-        later=True,
-    )
+    words = f"a statement at {at} may have altered it, and what it was before is not known: {_give_it(gap)}"
+    if gap is None:
+        words += ", or begin after that place (MILLRACE_START)"
+    return Found(Unknown(words), later=True)
+
+
+def _is_unaltered(place: SourcePosition, version: _Version) -> bool:
+    """Tell whether a later version may hold at ``place``, too."""
+    if version.origin == "history":
+        return False
+    return version.altered is None or version.altered.order() < place.order()
 
 
 def _order(version: _Version) -> tuple[tuple[int, int, int], bool]:
@@ -222,4 +301,7 @@ def _order(version: _Version) -> tuple[tuple[int, int, int], bool]:
 
 
 def _said_twice(before: _Version, between: _Version, last: _Version) -> bool:
-    return before.state is last.state and before.origin == between.origin == last.origin == "catalog"
+    if before.state is not last.state or before.place.epoch != last.place.epoch:
+        # The first one of an epoch may be the first after a gap, and says up to where it was altered.
+        return False
+    return before.origin == between.origin == last.origin == "catalog"

@@ -1,5 +1,7 @@
 """The schema history made again: of definitions in a file of SQL, and of each statement of a log."""
 
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from millrace.avro.events import EventRecord
@@ -35,14 +37,45 @@ def read_definitions(script: Path) -> dict[tuple[str, str], State]:
 
 
 class DefiningStatements:
-    """Applies the statements of a log, in their order, to what is known before them."""
+    """Applies the statements and gaps of a log, in their order, to what is known before them.
 
-    def __init__(self, catalog: Catalog) -> None:
+    Of the history that is ``stored`` only what no event can lead to again is used: what is older than the
+    first event, and what was given as of places where none starts.
+    """
+
+    def __init__(self, catalog: Catalog, stored: Iterable[SchemaVersion] = ()) -> None:
         self._catalog = catalog
+        self._coming = deque(sorted(stored, key=lambda version: version.place.order()))
+        self._last: SourcePosition | None = None
         self._server_version: str | None = None
 
+    def come_to(self, place: SourcePosition | None) -> list[SchemaVersion]:
+        """Give the stored versions that are used, of before ``place``, or all that are left."""
+        used = []
+        while self._coming and (place is None or self._coming[0].place.order() < place.order()):
+            version = self._coming.popleft()
+            if self._last is None or version.place.order() > self._last.order():
+                self._catalog.restore(version)
+                used.append(version)
+        return used
+
+    def gap(self, place: SourcePosition) -> list[SchemaVersion]:
+        """Give what is used of before a gap, and the note of it."""
+        return [*self.come_to(place), self._catalog.gap(place)]
+
     def take(self, record: EventRecord, large: LargeEvent | None = None) -> list[SchemaVersion]:
-        """Give the versions to which an event leads; none for one that is a dead letter."""
+        """Give what is used of before an event, and the versions to which it leads.
+
+        One that is a dead letter leads to none.
+        """
+        place = SourcePosition(record.epoch, record.log_file, record.position)
+        used = self.come_to(place)
+        self._last = place
+        return used + self._apply(record, place, large)
+
+    def _apply(
+        self, record: EventRecord, place: SourcePosition, large: LargeEvent | None
+    ) -> list[SchemaVersion]:
         try:
             event = record.event
             if isinstance(event, FormatDescriptionEvent):
@@ -52,7 +85,6 @@ class DefiningStatements:
                 and classify(event.query).verb in DEFINING
             ):
                 text, session, whole = defining_statement(event, self._server_version, large)
-                place = SourcePosition(record.epoch, record.log_file, record.position)
                 return self._catalog.apply(text, session, place, whole=whole)
         except BinlogError:
             pass

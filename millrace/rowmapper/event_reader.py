@@ -81,15 +81,17 @@ class Unreadable:
             key = EventKey.parse(self.key)
         except ValueError:
             return SourcePosition(0, "", 0)
-        return SourcePosition(key.epoch, key.log_file, key.position)
+        return key.raw.place
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A note of the reader's, ABANDONED or the like: what is open was cut."""
+    """A note of the reader's, ABANDONED or the like, and where it stands: what is open was cut."""
 
     next_offset: int
     kind: bytes
+    position: SourcePosition
+    timestamp_ms: int
 
 
 class EventReader:
@@ -132,7 +134,8 @@ class EventReader:
                 chunk = named.get(HEADER_CHUNK)
                 self._drop_unless_it_continues(chunk)
                 if HEADER_MARKER in named:
-                    return Marker(offset + 1, named[HEADER_MARKER])
+                    place = EventKey.parse(key).raw.place
+                    return Marker(offset + 1, named[HEADER_MARKER], place, timestamp_ms)
                 if chunk is not None:
                     begun = self._joiner.first_offset
                     first = offset if begun is None else begun

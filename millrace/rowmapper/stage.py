@@ -15,7 +15,7 @@ from millrace.binlog.transaction import TransactionEnd
 from millrace.contract import SourcePosition
 from millrace.rowmapper.assembly import Assembler, Step, Transaction
 from millrace.rowmapper.binding import Seen
-from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.event_reader import EventReader, Incoming, Marker, Unreadable
 from millrace.rowmapper.publication import Publication, Publisher
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -243,13 +243,12 @@ class RowMapperStage:
     def _do(self, step: Step) -> Iterator[None]:
         """Do what a step of the log asks for."""
         self.counters["transactions_cut"] += step.cut
-        self.counters["gaps"] += step.gap
         known = self._publisher.known
         if known is not None:
             for table in step.cut_tables:
                 known.forget(*table)
-            if step.gap:
-                known.forget_all()
+        if step.gap is not None:
+            self._pass_gap(step.gap)
         transaction = step.transaction
         if transaction is not None:
             self._stand_at(transaction.start)
@@ -264,6 +263,16 @@ class RowMapperStage:
             self._server_version = step.server_version
             self._binder.look_again(must=True)
         self._stand_at(step.resume_at)
+
+    def _pass_gap(self, gap: Marker) -> None:
+        """Let go of what may have changed where changes are missing: definitions of tables, known rows."""
+        publisher = self._publisher
+        self.counters["gaps"] += 1
+        noted = self._binder.gap(gap.position)
+        if publisher.known is not None:
+            publisher.known.forget_all()
+        if not publisher.learn_only:
+            publisher.output.add(publisher.topics.schemas, noted.key, noted.to_bytes(), gap.timestamp_ms)
 
     def _stand_at(self, offset: int) -> None:
         """Go on to where the next transaction begins, or the next record."""
@@ -334,10 +343,10 @@ class RowMapperStage:
 
 
 def _up_to_definitions(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """Divide steps after each DDL statement: it may say what the tables are that come after it."""
+    """Divide steps after each DDL statement and gap: the tables that come after it may be others."""
     begun = 0
     for at, step in enumerate(steps, 1):
-        if step.transaction is not None and step.transaction.defines:
+        if step.gap is not None or (step.transaction is not None and step.transaction.defines):
             yield steps[begun:at]
             begun = at
     yield steps[begun:]

@@ -32,6 +32,8 @@ class Alterations:
     """
 
     def __init__(self, *, any_case: bool) -> None:
+        self.bytes = 0
+        """Bytes of the events that were taken."""
         self._any_case = any_case
         self._places: dict[tuple[str, str], tuple[str, int]] = {}
         self._stream = StreamState()
@@ -39,6 +41,7 @@ class Alterations:
 
     def feed(self, log_file: str, position: int, piece: EventPiece) -> None:
         """Take the event that stands there; raises BinlogError for a damaged format description."""
+        self.bytes += piece.event_size
         if piece.data[_TYPE_AT] == _FORMAT_DESCRIPTION:
             event = decode_event(piece.data, self._stream, verify=False).event
             assert isinstance(event, FormatDescriptionEvent)
@@ -46,6 +49,11 @@ class Alterations:
         elif may_define(piece):
             for table in self._altered(piece):
                 self._places[table] = log_file, position
+
+    @property
+    def tables(self) -> int:
+        """Number of tables that statements may have altered, of a database that is dropped one."""
+        return len(self._places)
 
     def _altered(self, piece: EventPiece) -> set[tuple[str, str]]:
         known = self._stream.format

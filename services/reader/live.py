@@ -97,7 +97,8 @@ class LiveSource:
         # What was written last, with its epoch, and what is to be written with the first events.
         self._catalog: tuple[int, bytes] | None = None
         self._unwritten: CatalogReading | None = None
-        # Where a first session begins; which tables statements may have altered from there to the reading.
+        # Where a first session begins, or one after a gap; which tables statements may have altered from
+        # there to the reading.
         self._since: tuple[str, int] | None = None
         self._alterations: Alterations | None = None
         self._read_again_at: float | None = None
@@ -424,6 +425,7 @@ class LiveSource:
         oldest = binary_logs(connection)[0].name
         words = f"the server has purged logs that were not read, with the transactions {lost}"
         self._gap_allowed(connection, words, oldest)
+        self._since = oldest, _FIRST_POSITION
         onwards = behind(gtids, gone)
         self._dump_after(connection, names, onwards, words, left_out=onwards, gap=True)
 
@@ -435,6 +437,7 @@ class LiveSource:
             f"what lies between that and {oldest}, its oldest, is missing"
         )
         self._gap_allowed(connection, words, oldest)
+        self._since = oldest, _FIRST_POSITION
         self._dump_at(connection, names, oldest, _FIRST_POSITION, None, gap=words)
 
     def _gap_allowed(self, connection: MysqlConnection, words: str, oldest: str) -> None:
@@ -533,13 +536,23 @@ class LiveSource:
         self._read_again_at = None if self._unwritten.whole else time.monotonic() + _READ_AGAIN_S
         if self._since is not None:
             since, self._since = self._since, None
+            status, began = self._unwritten.status, time.monotonic()
+            logged = {"since": f"{since[0]}:{since[1]}", "until": f"{status.log_file}:{status.position}"}
+            _LOG.info("searching the log for statements that alter tables", **logged)
             self._alterations = alterations(
                 connection,
                 self._replica,
                 since,
-                self._unwritten.status,
+                status,
                 self._beat,
                 any_case=self._unwritten.lower_case_names,
+            )
+            _LOG.info(
+                "searched the log for statements that alter tables",
+                **logged,
+                tables=self._alterations.tables,
+                bytes=self._alterations.bytes,
+                seconds=round(time.monotonic() - began, 1),
             )
 
     def _read_touched(self) -> None:

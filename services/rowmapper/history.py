@@ -2,7 +2,8 @@
 
 What comes of it is compared with the schemas topic. A version that differs, or is not there, is written again
 under its key, where the last record counts. One that no statement leads to any more gets what holds at its
-place. What the events topic no longer reaches back to stays as it is.
+place. What the events topic no longer reaches back to stays as it is, and so do definitions that were given:
+those at a place where no event starts.
 """
 
 import time
@@ -15,7 +16,7 @@ from millrace.avro.registry import SchemaStore
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
-from millrace.contract import SourcePosition
+from millrace.contract import GAP, SourcePosition
 from millrace.ddl import State, Unknown
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
@@ -25,8 +26,10 @@ from millrace.kafka.search import records_between
 from millrace.kafka.state import oldest_offset
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.definitions import DefiningStatements
-from millrace.rowmapper.event_reader import EventReader, Incoming
+from millrace.rowmapper.event_reader import EventReader, Incoming, Marker
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Output
 from millrace.verify.history import read_catalog
 
@@ -51,10 +54,13 @@ def corrections(
     stop: int,
     say: Callable[[str], None],
     given: Mapping[tuple[str, str], State] | None = None,
+    *,
+    at: SourcePosition | None = None,
 ) -> list[Correction]:
     """Apply the statements before offset ``stop`` of the events topic; give the versions that differ.
 
-    ``given`` are definitions that hold before the first event.
+    ``given`` are definitions that hold before the event or after the gap ``at`` a place, that of the first
+    event where there is none. Raises UserError where the events do not reach that place.
     """
     topics = settings.names
     stored: dict[bytes, bytes] = {}
@@ -63,9 +69,8 @@ def corrections(
         if isinstance(key, bytes) and isinstance(value, bytes):
             stored[key] = value
     catalog = read_catalog(settings.kafka, topics)
-    work = _Rebuild(
-        settings, registry, catalog, {key: _version(value) for key, value in stored.items()}, given or {}
-    )
+    versions = {key: _version(value) for key, value in stored.items()}
+    work = _Rebuild(settings, registry, catalog, versions, given or {}, at=at)
     made = {version.key: version for version in work.run(stop, say)}
     found = [
         Correction(_state(work.stored.get(key)), version)
@@ -108,8 +113,8 @@ def _state(version: SchemaVersion | None) -> State | None:
     return None if version is None else version.state
 
 
-def _place(version: SchemaVersion) -> SourcePosition:
-    return SourcePosition(version.epoch, version.log_file, version.position)
+def _shown(place: SourcePosition) -> str:
+    return f"{place} of epoch {place.epoch}"
 
 
 class _Rebuild:
@@ -122,12 +127,15 @@ class _Rebuild:
         catalog: Catalog,
         stored: dict[bytes, SchemaVersion | None],
         given: Mapping[tuple[str, str], State],
+        *,
+        at: SourcePosition | None,
     ) -> None:
         self.stored = stored
         self._settings = settings
         self._registry = registry
         self._catalog = catalog
         self._given = given
+        self._at = at
         self._first: SourcePosition | None = None
         self._last: SourcePosition | None = None
 
@@ -141,36 +149,48 @@ class _Rebuild:
 
         limit = self._settings.rows.unpacked_mib << 20
         reader = EventReader(EventDeserializer(self._registry), reread, unpacked_limit=limit)
-        statements = DefiningStatements(self._catalog)
+        stored = (version for version in self.stored.values() if version is not None)
+        statements = DefiningStatements(self._catalog, stored)
         for record in records_between(kafka, topic, oldest_offset(kafka, topic), stop):
             if record.offset % _EVERY == _EVERY - 1:
                 say(f"at offset {record.offset} of {topic}")
             taken = reader.take(record)
-            if not isinstance(taken, Incoming):
-                continue
-            yield from self._reach(taken.position)
-            yield from statements.take(taken.event, taken.large)
+            if isinstance(taken, Marker) and taken.kind == GAP:
+                self._first = self._first or taken.position
+                yield from statements.gap(taken.position)
+            elif isinstance(taken, Incoming):
+                self._last = place = taken.position
+                self._first = self._first or place
+                yield from statements.come_to(place)
+                yield from self._give(place)
+                yield from statements.take(taken.event, taken.large)
+        if self._given:
+            words = "holds no event" if self._last is None else f"was read up to {_shown(self._last)} only"
+            raise UserError(f"{topic} {words}: definitions cannot be given after that", ExitCode.SETTINGS)
 
-    def _reach(self, place: SourcePosition) -> Iterator[SchemaVersion]:
-        """Take note of how far the events reach; what is older than the first stays as it is.
+    def _give(self, place: SourcePosition) -> Iterator[SchemaVersion]:
+        """Give the definitions that are given, once an event is at their place or after it.
 
-        Just before the first are the definitions that are given.
+        They hold from just before it on, where no event starts. A gap that begins an epoch is at position 0.
         """
-        self._last = place
-        if self._first is None:
-            self._first = place
-            for version in self.stored.values():
-                if version is not None and _place(version).order() < place.order():
-                    self._catalog.restore(version)
-            before = place._replace(position=place.position - 1)
-            for (database, table), state in self._given.items():
-                version = SchemaVersion(database, table, *before, state)
-                self._catalog.restore(version)
-                yield version
+        assert self._first is not None
+        at = self._at or place
+        if at.order() > place.order() or not self._given:
+            return
+        if at.order() < self._first.order():
+            raise UserError(
+                f"the events topic begins at {_shown(self._first)}, which is after {_shown(at)}",
+                ExitCode.SETTINGS,
+            )
+        for (database, table), state in self._given.items():
+            version = SchemaVersion(database, table, at.epoch, at.log_file, max(at.position - 1, 0), state)
+            self._catalog.restore(version)
+            yield version
+        self._given = {}
 
     def instead_of(self, version: SchemaVersion) -> SchemaVersion | None:
         """Give what holds at the place of a version that no statement leads to; None where it may stay."""
-        place = _place(version)
+        place = version.place
         if self._first is None or self._last is None:
             return None
         if not self._first.order() <= place.order() <= self._last.order():

@@ -25,7 +25,7 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify, xid_text
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
-from millrace.contract import HEADER_CHUNK, HEADER_MARKER
+from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER
 from millrace.rowmapper.session import DEFINING
 from millrace.stage import Record
 from spark_jobs.common.kafka import TopicSlice, headers_of, scan
@@ -158,7 +158,7 @@ def cut(  # noqa: PLR0917 - a slice, and into what
 
 
 def defining_records(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> Iterator[Record]:
-    """Give the records of the statements that define tables, in their order, and of format descriptions.
+    """Give the records of statements that define tables, in their order, of format descriptions and gaps.
 
     Among them may be statements that define none.
     """
@@ -166,7 +166,8 @@ def defining_records(spark: SparkSession, options: Mapping[str, str], part: Topi
     said = sf.col("value").cast("string").rlike(_DEFINES) | (sf.col("type") == _PACKED)
     first = headers_of(HEADER_CHUNK).rlike(f"^{_FIRST_CHUNK.pattern}$")
     begins = sf.col("type").isin(_QUERIES) & said & (sf.col("plain") | first)
-    found = heads.where(_describes() | begins).orderBy("offset").select(_record().alias("it"))
+    gap = headers_of(HEADER_MARKER).eqNullSafe(sf.lit(GAP.decode()))
+    found = heads.where(_describes() | begins | gap).orderBy("offset").select(_record().alias("it"))
     for row in found.toLocalIterator():
         record = _record_of(row["it"])
         yield record

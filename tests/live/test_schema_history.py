@@ -36,6 +36,7 @@ from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
 from tests.ddl_text import brief
 from tests.debian import perl_environment, unpacked
+from tests.service_process import wait_for as await_it
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
 
@@ -513,6 +514,83 @@ def test_rows_of_before_an_alteration_that_nobody_followed(
             {"id": 4_000_000_000, "e": "x", "p": "p", "q": "q"},
             {"id": 1, "e": "x", "p": "p1", "q": None},
         ]
+
+
+def test_alterations_in_a_gap(
+    kafka: Kafka, registry: Registry, server: MySQL | MariaDB, tmp_path: Path
+) -> None:
+    """Statements are purged unread that keep the types of all columns; another one is read after the gap."""
+    created = (
+        "CREATE TABLE ddl.{} (id INT PRIMARY KEY, n INT, e ENUM('x','y'), p VARCHAR(20), "
+        "q VARCHAR(20)) CHARACTER SET utf8mb4"
+    )
+    altered = (
+        "ALTER TABLE ddl.{} MODIFY n INT UNSIGNED, MODIFY e ENUM('y','x'), CHANGE p q VARCHAR(20), "
+        "CHANGE q p VARCHAR(20)"
+    )
+    tables = {"lost": 4_000_000_000, "kept": 7, "again": 4_000_000_000}
+    source = f"gap-{server.flavor}-{os.urandom(3).hex()}"
+    with closing(RowsWorld(kafka, registry, server, source, tmp_path)) as world, without_column_names(server):
+        world.database = "ddl"
+        server.execute(
+            "CREATE DATABASE ddl CHARACTER SET utf8mb4",
+            *map(created.format, tables),
+            "CREATE TABLE ddl.done (id INT PRIMARY KEY)",
+        )
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            server.execute(
+                *(f"INSERT INTO ddl.{table} VALUES (1, 5, 'x', 'p', 'q')" for table in tables),
+                "INSERT INTO ddl.done VALUES (1)",
+            )
+            world.wait_for_row("done")
+        server.execute(altered.format("lost"), "FLUSH BINARY LOGS")
+        server.execute(
+            *(f"INSERT INTO ddl.{table} (id, n, e, p) VALUES (2, 5, 'x', 'p')" for table in tables),
+            altered.format("again"),
+            *(
+                f"INSERT INTO ddl.{table} (id, n, e, p) VALUES (3, {n}, 'x', 'p')"
+                for table, n in tables.items()
+            ),
+            "INSERT INTO ddl.done VALUES (2)",
+        )
+        oldest = server.binlog_files[-1].name
+
+        def is_purged() -> bool:
+            server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
+            return server.binlog_files[0].name == oldest
+
+        await_it(is_purged, None, f"a log that begins at {oldest}")
+        resumed = SERVICES if isinstance(server, MySQL) else ("run",)
+        with world.services(*resumed, MILLRACE_ON_GAP="continue"):
+            world.wait_for_row("done", 2)
+            expected = {
+                table: [
+                    {"id": number, "n": value, "e": "x", "p": "p", "q": "q" if number == 1 else None}
+                    for number, value in ((1, 5), (2, 5), (3, n))
+                ]
+                for table, n in tables.items()
+            }
+            for table in ("lost", "kept"):
+                rows = world.rows(table)
+                assert [row["after"] for row in rows] == expected[table]
+                assert [row["source"]["schema_source"] for row in rows[1:]] == ["catalog_later"] * 2
+            assert [row["after"] for row in world.rows("again")] == expected["again"][:1]
+            assert len(world.messages(world.topics.deadletter)) == 2
+            world.command("deadletter", "redrive", code=7)
+            shown = schema(world, "show", "ddl.again", "--at", f"1:{oldest}:4")
+            place = re.search(r"--definitions FILE.sql --at (1:.*:0)'", shown)
+            assert place is not None, shown
+            script = tmp_path / "definitions.sql"
+            script.write_text(f"{created.format('again')};\n")
+            given = ("schema", "rebuild", "--yes", "--definitions", str(script), "--at")
+            refused = world.command(*given, "2:bin.000001:4", code=2).stderr
+            assert "only: definitions cannot be given after that" in str(refused)
+            said = str(world.command(*given, place[1]).stdout)
+            assert f"ddl.again from {oldest}:0 of epoch 1 on" in said
+            assert "the schema history is correct" in schema(world, "rebuild")
+            world.command("deadletter", "redrive")
+        assert [row["after"] for row in world.rows("again")] == expected["again"]
 
 
 def schema(world: RowsWorld, *arguments: str) -> str:

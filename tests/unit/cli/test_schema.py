@@ -54,3 +54,18 @@ def test_what_is_no_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_history", lambda *_: Catalog())
     done = CliRunner().invoke(schema, ["show", name])
     assert (done.exit_code, done.output.strip()) == (2, f"error: {name} is no DATABASE.TABLE")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--at", "1:bin.000001:0"], "--at goes with --definitions"),
+        (
+            ["--at", "here", "--definitions", __file__],
+            "here is not a position in a log: expected FILE:POSITION",
+        ),
+    ],
+)
+def test_definitions_that_are_given_nowhere(arguments: list[str], error: str) -> None:
+    done = CliRunner().invoke(schema, ["rebuild", *arguments])
+    assert (done.exit_code, done.output.strip()) == (2, f"error: {error}")

@@ -73,8 +73,8 @@ class EventsTopic:
             headers = None if chunk is None else [chunk]
             self.put(key, piece, 1000 * header.timestamp, headers)
 
-    def add_marker(self, kind):
-        self.put(b"1:0:x:4:0", b"why", 0, [("marker", kind)])
+    def add_marker(self, kind, key=b"1:0:x:4:0"):
+        self.put(key, b"why", 0, [("marker", kind)])
 
     def put(self, key, value, timestamp_ms=0, headers=None):
         """Add a record as it is."""

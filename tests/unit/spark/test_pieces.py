@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.binlog.types import EventType
-from millrace.contract import HEADER_CHUNK
+from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, SOURCE_CHANGED
 from spark_jobs.common import archive
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.pieces import Bucket, cuts_between, defining_records, is_whole
@@ -84,8 +84,14 @@ RECORDS = [
     (2010, b"cut", QUERY + b"CREATE TABLE u", b"0/9"),
     (2011, b"cut", b"(id int", b"1/9"),
     (2012, b"last", DESCRIPTION, None),
+    (2013, b"marked", b"changes are missing", GAP),
+    (2014, b"marked", b"another log follows", SOURCE_CHANGED),
 ]
-LEFT_OUT = {2, 3, 2005, 2006, 2008, 2009}
+LEFT_OUT = {2, 3, 2005, 2006, 2008, 2009, 2014}
+
+
+def _name(key: bytes) -> str:
+    return HEADER_MARKER if key == b"marked" else HEADER_CHUNK
 
 
 def test_statements_that_define_tables_are_found_with_all_of_their_chunks(
@@ -93,12 +99,12 @@ def test_statements_that_define_tables_are_found_with_all_of_their_chunks(
 ) -> None:
     """In an archive, which needs no Kafka, and in a part of it."""
     rows = [
-        (0, offset, None, key, value, None if chunk is None else [(HEADER_CHUNK, chunk), ("other", None)])
-        for offset, key, value, chunk in RECORDS
+        (0, offset, None, key, value, None if header is None else [(_name(key), header), ("other", None)])
+        for offset, key, value, header in RECORDS
     ]
     spark.createDataFrame(rows, archive._SCHEMA).write.parquet(str(tmp_path / "run"))
-    file = archive.ArchivedFile("run", 0, 2012, len(rows), 0, 0, 0)
-    whole = archive.Archive(str(tmp_path), "shop.raw", 0, 2013, [file])
+    file = archive.ArchivedFile("run", 0, 2014, len(rows), 0, 0, 0)
+    whole = archive.Archive(str(tmp_path), "shop.raw", 0, 2015, [file])
 
     def found(start: int, end: int) -> list[tuple[int, bytes | None, bytes | None]]:
         part = TopicSlice("shop.raw", {0: (start, end)}, archive=whole)
@@ -107,5 +113,5 @@ def test_statements_that_define_tables_are_found_with_all_of_their_chunks(
     expected = [(offset, key, value or b"") for offset, key, value, _ in RECORDS if offset not in LEFT_OUT]
     # The chunks of a large statement follow its first, as they would be read; so does the description after
     # one that is cut.
-    assert found(0, 2013) == expected
+    assert found(0, 2015) == expected
     assert found(1, 2000) == expected[1:4]
