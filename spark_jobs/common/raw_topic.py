@@ -450,7 +450,12 @@ def _type_of(record: Record, *, plain: bool = True) -> int | None:
 
 
 def _file_of(record: Record) -> tuple[int, int] | None:
-    """Give epoch and number of the log file that a record is of; None where its key does not say."""
+    """Give epoch and number of the log file that a record is of; None where its key does not say.
+
+    The key of garbage says nothing: what is neither an event nor has headers, as a chunk or a marker has.
+    """
+    if not is_whole(record.value) and not record.headers:
+        return None
     try:
         epoch, number, _ = RawKey.parse(record.key or b"").order
     except ValueError:

@@ -21,7 +21,7 @@ from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.job import Input, Job
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
-from spark_jobs.common.pieces import _BEGINS, Piece
+from spark_jobs.common.pieces import _BEGINS, _DESCRIBES, Piece
 from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
 from tests.stages import without_times
 from tests.unit.rowmapper.harness import SOURCE
@@ -108,6 +108,22 @@ def test_what_stretches_make_is_what_the_whole_makes(
     assert (at, prepared) == (len(records), left)
     assert sorted(map(str, made)) == sorted(map(str, whole))
     assert whole_stretch(NOWHERE, "t", (at, at), 0) is None
+
+
+def test_garbage_does_not_hide_the_format_description(records: list[Record]) -> None:
+    """Not even where its key is of another log, or of a later epoch."""
+    keys = b"1:0:x:4", b"1:99999:binlog.000001:4", b"", None
+    whole = list(records)
+    described = next(record for record in records if code_of(record) in _DESCRIBES)
+    records.clear()
+    for record in whole:
+        for key, value in zip(keys, (b"x", b"x", b"", None), strict=True):
+            records.append(Record(len(records), 0, key, value))
+        records.append(record._replace(offset=len(records)))
+    for at in range(9, len(records), 5):  # the events
+        found = described_at(NOWHERE, "t", at, 0)
+        assert found is not None
+        assert found.value == described.value
 
 
 def test_where_a_stretch_may_begin(records: list[Record]) -> None:
