@@ -33,6 +33,7 @@ from millrace.binlog.declaration import declared_fields
 from millrace.binlog.events.rows import PlainRowsEvent
 from millrace.binlog_command.row_kernel import TextKind
 from millrace.cli.job import JOBS
+from millrace.contract import OF_ALL_SOURCES
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.mysql.settings import MysqlSettings
@@ -156,7 +157,7 @@ def _setting_row(setting: Setting) -> tuple[str, ...]:
 
 def topics_table() -> str:
     """Write how topics of each kind are created."""
-    names = {"table": "{source}.{db}.{table}", "alerts": "millrace.alerts"}
+    names = {"table": "{source}.{db}.{table}", **OF_ALL_SOURCES}
     return table(
         ("topic", "holds", "partitions", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
         (

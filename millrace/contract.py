@@ -30,6 +30,7 @@ __all__ = [
     "HEADER_EXCLUDED",
     "HEADER_MARKER",
     "HEADER_REDRIVEN",
+    "OF_ALL_SOURCES",
     "RUN",
     "SERVICES",
     "SOURCE_CHANGED",
@@ -133,6 +134,9 @@ def source_problem(source: str) -> str | None:
         return f"at most {_SOURCE_LIMIT} characters"
     return None
 
+
+OF_ALL_SOURCES: Final[Mapping[str, str]] = {kind: f"millrace.{kind}" for kind in ("alerts", "analytics")}
+"""Names of the topics that all sources share, by kind."""
 
 SERVICES: Final = ("reader", "decoder", "rowmapper")
 """Those that have a state, in the order in which a change goes through them."""

@@ -3,15 +3,18 @@
 Reads ``{source}.raw`` once, in pieces that executors fetch, decode and count by themselves
 (:mod:`spark_jobs.common.statistics`); what they leave are sums in Parquet, which Spark adds up. Writes, in
 the output folder, the tables that ``docs/jobs.md`` names, the figures as ``summary.json`` and a page,
-``report.html``.
+``report.html``. With ``--follow`` it counts in windows of time, as the topic grows
+(:mod:`spark_jobs.windows.follow`).
 
     millrace job analytics --source shop
+    millrace job analytics --source shop --from 1h --follow --publish
     spark-submit --jars … spark_jobs/analytics.py --source shop --from 2026-01-31T10:00 --to 2026-01-31T11:00
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import reduce
 from typing import Any, Final
 
@@ -19,18 +22,24 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from millrace.contract import OF_ALL_SOURCES
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
 from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.job import Job, job_command, moment
+from spark_jobs.common.kafka import parse_duration
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import Piece
 from spark_jobs.common.raw_topic import cut_input, over_pieces
 from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
+from spark_jobs.windows.follow import Options, count_windows
 
 __all__ = ["count_pieces", "main"]
 
 _HOUR: Final = 3600
+_LONGEST_S: Final = 86_400
+_TOPIC: Final = OF_ALL_SOURCES["analytics"]
 _KEPT: Final = 1000
 """Rows that the tables of hot keys and of statements have at the most: those with most."""
 
@@ -359,13 +368,65 @@ def summary(results: Results) -> dict[str, Any]:
     }
 
 
+def _duration(_context: click.Context, option: click.Parameter, text: str) -> int:
+    try:
+        seconds = round(parse_duration(text).total_seconds())
+    except (ValueError, OverflowError):
+        seconds = -1
+    least = 1 if option.name == "window" else 0
+    if not least <= seconds <= _LONGEST_S:
+        raise click.BadParameter(f"{text!r}: expected a time as 30s, 1m or 2h, up to 24h")
+    return seconds
+
+
 @job_command("analytics", raw=True)
 @click.option(
     "--top", "number", type=click.IntRange(1, 1000), default=10, show_default=True,
-    help="How many of the largest, of the longest and so on to report.",
+    help="How many of the largest, of the longest and so on to report; with --follow, how many tables of a "
+    "window.",
 )  # fmt: skip
-def main(job: Job, spark: SparkSession, number: int) -> None:
+@follow_options
+@click.option(
+    "--window",
+    default="1m",
+    show_default=True,
+    callback=_duration,
+    help="With --follow, the length of a window, as 30s, 1m or 2h.",
+)
+@click.option(
+    "--lateness",
+    default="10s",
+    show_default=True,
+    callback=_duration,
+    help="With --follow, how long a window stays open after its end, by the times of records.",
+)
+@click.option("--publish", is_flag=True, help=f"With --follow, also write the windows to the topic {_TOPIC}.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="With --follow, the port on which metrics are served for Prometheus; 0 serves none. "
+    "[MILLRACE_HTTP_PORT]",
+)
+def main(
+    job: Job,
+    spark: SparkSession,
+    number: int,
+    *,
+    follow: bool,
+    every: int,
+    window: int,
+    lateness: int,
+    publish: bool,
+    metrics_port: int | None,
+) -> None:
     """Report events per type and minute, rows per table, and the largest and longest transactions."""
+    if follow:
+        check_endless()
+        check_no_archive(job)
+        port = job.settings.http_port if metrics_port is None else metrics_port
+        pace = Pace(timedelta(seconds=every))
+        count_windows(job, Options(window, lateness, number, publish, port, pace))
+        return
     results = analyse(job, spark, number)
     for line in lines(results):
         job.steps.say(line)

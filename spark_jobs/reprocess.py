@@ -38,7 +38,7 @@ from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import DEAD_LETTERS, read_each
 from spark_jobs.common.files import WrittenFile, remove_others
-from spark_jobs.common.follow import Pace, check_endless, follow_options
+from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
@@ -49,9 +49,6 @@ from spark_jobs.common.raw_topic import cut_input, described_at, over_pieces
 from spark_jobs.common.report import Bytes, Report
 
 __all__ = ["main"]
-
-_LEAST_OFFSETS: Final = 20_000
-"""Fewer, of what has arrived, are not worth a pass to cut them."""
 
 _BEGINNING: Final = SourcePosition(-1, "", 0)
 """Before all logs."""
@@ -104,7 +101,9 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     begun: Begun | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
-        pieces = _pieces(job, one, number, begun)
+        pieces = (
+            cut_input(job, one, number, within=False) if begun is None else begun.pieces(job, one, number)
+        )
     catalog = _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else []
     schemas = _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else []
     if given is not None:
@@ -168,16 +167,6 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     else:
         remove_others(folder, whole.files)
     return whole
-
-
-def _pieces(job: Job, one: Input, number: int | None, begun: Begun | None) -> list[Piece]:
-    """Cut what is read of a source."""
-    if begun is not None and one.part.count < _LEAST_OFFSETS:
-        return [begun.stretch]
-    pieces = cut_input(job, one, number, within=False)
-    if begun is not None:
-        pieces[0] = replace(begun.stretch, end=pieces[0].end)
-    return pieces
 
 
 def _deciding(
@@ -431,8 +420,7 @@ def main(  # noqa: PLR0917 - click calls it by names
         raise SettingsError(
             ["--follow goes with --format iceberg, whose tables take each addition in one step"]
         )
-    if any(one.part.archive is not None for one in job.inputs):
-        raise SettingsError(["--archive does not go with --follow, which reads the topic alone"])
+    check_no_archive(job)
     if given is not None:
         raise SettingsError(["--definitions does not go with --follow: rebuild the schema history instead"])
     where = {"into": into, "catalog": catalog or warehouse}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.contract import Topics
+from millrace.contract import OF_ALL_SOURCES, Topics
 from millrace.doctor.finding import Outcome, error, listed, ok, warning
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.kafka.topics import TOPIC_SPECS
@@ -31,7 +31,7 @@ _RIGHTS: Final = {
 }
 """What the three services do with topics of each kind; docs/topics.md says which of them does what."""
 
-_NOT_ALWAYS: Final = frozenset({"table", "snapshot", "signals", "avro", "alerts"})
+_NOT_ALWAYS: Final = frozenset({"table", "snapshot", "signals", "avro", *OF_ALL_SOURCES})
 """Kinds of topics that a source may do without."""
 
 
@@ -50,7 +50,7 @@ class Cluster:
         """Return which of TOPIC_SPECS a topic of the source is; None for none."""
         parts = topic.removeprefix(f"{self.names.source}.").split(".")
         if len(parts) == 1:
-            return parts[0] if parts[0] in TOPIC_SPECS and parts[0] != "alerts" else None
+            return parts[0] if parts[0] in TOPIC_SPECS and parts[0] not in OF_ALL_SOURCES else None
         return "table" if len(parts) == 2 else None
 
     def kinds(self) -> Iterator[tuple[str, TopicView]]:

@@ -132,6 +132,11 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
     "snapshot": TopicSpec("rows as SELECT gave them, to be merged into the row topics", chunked=True),
     "signals": TopicSpec("requests for snapshots of tables"),
     "alerts": TopicSpec("incidents that the job loop_detection has found"),
+    "analytics": TopicSpec(
+        "windows of what was written, which the job analytics counts",
+        cleanup_policy="compact",
+        accepted_cleanup_policies=frozenset({"compact", "delete", "compact,delete", "delete,compact"}),
+    ),
     "avro": TopicSpec(
         "Avro schemas, where there is no schema registry",
         cleanup_policy="compact",
@@ -152,9 +157,7 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
         max_message_bytes=_LARGE,
     ),
 }
-"""By the part of a topic's name after the source; ``table`` for ``{source}.{db}.{table}``, and ``alerts`` for
-``millrace.alerts``, which is of all sources.
-"""
+"""By the part of a topic's name after the source; ``table`` for ``{source}.{db}.{table}``."""
 
 
 @dataclass(frozen=True, slots=True)

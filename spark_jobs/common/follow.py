@@ -20,7 +20,15 @@ from spark_jobs.common.job import Job
 from spark_jobs.common.kafka import stream
 from spark_jobs.common.places import absolute
 
-__all__ = ["Arrived", "Pace", "check_endless", "checkpoint", "follow_options", "follow_topics"]
+__all__ = [
+    "Arrived",
+    "Pace",
+    "check_endless",
+    "check_no_archive",
+    "checkpoint",
+    "follow_options",
+    "follow_topics",
+]
 
 _MOST_OFFSETS: Final = 1_000_000
 """New offsets of a topic in a micro-batch, while it catches up."""
@@ -42,10 +50,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What is new in a topic: the offset after its last record, and the earliest time of its records."""
+    """What is new in a topic: the offset after its last record, and the earliest time of its records.
+
+    ``given`` is when Spark has given it out: the same when it is given again.
+    """
 
     end: int
     begun: datetime
+    given: datetime
 
 
 def checkpoint(job: Job) -> str:
@@ -76,6 +88,12 @@ def check_endless() -> None:
         raise SettingsError(["--to does not go with --follow, which has no end"])
 
 
+def check_no_archive(job: Job) -> None:
+    """Refuse an archive, which does not grow with the topic."""
+    if any(one.part.archive is not None for one in job.inputs):
+        raise SettingsError(["--archive does not go with --follow, which reads the topic alone"])
+
+
 def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace: Pace) -> None:
     """Call ``take`` with what has arrived in the topics of a job; where it was stopped, it resumes.
 
@@ -88,11 +106,12 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
         nonlocal done
         try:
             found = batch.groupBy("topic").agg(
-                (sf.max("offset") + 1).alias("end"), sf.min(sf.unix_millis("timestamp")).alias("begun")
+                (sf.max("offset") + 1).alias("end"),
+                sf.min(sf.unix_millis("timestamp")).alias("begun"),
+                sf.max(sf.unix_millis("given")).alias("given"),
             )
             arrived = {
-                row.topic: Arrived(row.end, datetime.fromtimestamp(row.begun / 1000, UTC))
-                for row in found.collect()
+                row.topic: Arrived(row.end, _moment(row.begun), _moment(row.given)) for row in found.collect()
             }
             if arrived:
                 take(arrived)
@@ -103,7 +122,9 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
 
     starts = {one.part.topic: {str(n): at for n, (at, _) in one.part.offsets.items()} for one in job.inputs}
     topics = ",".join(starts)
-    writer = stream(job.spark, job.kafka, topics, json.dumps(starts), len(starts) * _MOST_OFFSETS).writeStream
+    records = stream(job.spark, job.kafka, topics, json.dumps(starts), len(starts) * _MOST_OFFSETS)
+    # In a stream this is the time of the micro-batch, which Spark keeps with its offsets.
+    writer = records.withColumn("given", sf.current_timestamp()).writeStream
     writer = writer.foreachBatch(take_batch).option("checkpointLocation", checkpoint(job))
     if pace.once:
         writer = writer.trigger(availableNow=True)
@@ -130,3 +151,7 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
             job.discard()
     if not pace.once:
         raise RuntimeError(_STOPPED)
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

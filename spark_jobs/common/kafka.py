@@ -40,6 +40,7 @@ __all__ = [
     "headers_of",
     "kafka_options",
     "parse_bound",
+    "parse_duration",
     "read_records",
     "resolve_slice",
     "scan",
@@ -58,8 +59,8 @@ RAW_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "heade
 Bound = int | datetime | None
 """Where a slice begins or ends: an offset, a time, or None for the topic's own beginning or end."""
 
-_AGO: Final = re.compile(r"([0-9]+)([mhd])")
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
+_DURATION: Final = re.compile(r"([0-9]+)([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS_PER_PARTITION: Final = 25_000
 CHUNK: Final = "^[0-9]{1,9}/[0-9]{1,9}$"
 """The header of a chunk: its number, from 0, and how many there are."""
@@ -113,13 +114,24 @@ def parse_bound(text: str) -> Bound:
         if digits == text and _reads_as_date(text):
             raise ValueError(text)
         return int(digits)
-    if ago := _AGO.fullmatch(text):
+    if _DURATION.fullmatch(text):
         try:
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            return datetime.now(UTC) - parse_duration(text)
         except OverflowError:
             raise ValueError(text) from None
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a time as ``30s``, ``90m``, ``24h`` or ``7d``; raise ValueError where the text is none."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    try:
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError:
+        raise ValueError(text) from None
 
 
 def _reads_as_date(digits: str) -> bool:

@@ -12,6 +12,7 @@ made again, which replaces what it has made before.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from millrace.runtime.errors import SettingsError, UserError
@@ -23,23 +24,35 @@ from spark_jobs.common.kafka import resolve_slice
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import Piece
 from spark_jobs.common.places import read_text, write_text
-from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
+from spark_jobs.common.raw_topic import cut_input, described_at, first_place, whole_stretch
 
 __all__ = ["Begun", "follow_raw"]
 
 _POSITION: Final = "millrace.json"
+_LEAST_OFFSETS: Final = 20_000
+"""Fewer, of what has arrived, are not worth a pass to cut them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A stretch of a raw topic, which continues an earlier one if it is ``resumed``.
 
-    ``prepared`` are the places of XA transactions that were prepared before it, and are not decided there.
+    ``prepared`` are the places of XA transactions that were prepared before it, and are not decided there;
+    ``carried`` is what was kept for it with the results of that one. It has arrived by ``given``.
     """
 
     stretch: Piece
     prepared: Sequence[Piece]
     resumed: bool
+    given: datetime
+    carried: Any = None
+
+    def pieces(self, job: Job, one: Input, number: int | None = None) -> list[Piece]:
+        """Cut it into pieces in which no transaction is cut, by default by size."""
+        if one.part.count < _LEAST_OFFSETS:
+            return [self.stretch]
+        pieces = cut_input(job, one, number, within=False)
+        return [replace(self.stretch, end=pieces[0].end), *pieces[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,9 @@ class _Position:
     offset: int
     prepared: Sequence[tuple[int, int]] = ()
     """First and last offsets of XA transactions that are prepared and not decided."""
+
+    carried: Any = None
+    """What is kept for what follows."""
 
 
 _Run = Callable[[Job, Mapping[str, Begun]], Mapping[str, Outcome]]
@@ -67,7 +83,7 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
         for one in job.inputs:
             if one.part.topic not in arrived:
                 continue
-            found = _next(job, one, positions.get(one.source), arrived[one.part.topic].end, notes)
+            found = _next(job, one, positions.get(one.source), arrived[one.part.topic], notes)
             if found is not None:
                 part = one.part.between(found.stretch.start, found.stretch.end)
                 inputs.append(replace(one, part=part))
@@ -86,19 +102,22 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
             job.steps.say(f"{batch.faults.number} records could not be read: see the report")
         for one in inputs:
             end = begun[one.source].stretch.end
-            positions[one.source] = _Position(end, outcomes[one.source].unfinished)
+            outcome = outcomes[one.source]
+            positions[one.source] = _Position(end, outcome.unfinished, outcome.carried)
         _write(job, where, positions)
 
     follow_topics(job, take, pace)
 
 
-def _next(job: Job, one: Input, position: _Position | None, end: int, notes: list[str]) -> Begun | None:
-    """Give what is to be decoded next of a source, before an offset; None if there is nothing.
+def _next(
+    job: Job, one: Input, position: _Position | None, arrived: Arrived, notes: list[str]
+) -> Begun | None:
+    """Give what is to be decoded next of a source, of what has arrived; None if there is nothing.
 
     A prepared transaction that nobody has decided does not end the job when its records are deleted: a note
     says so. Without them its rows are missing, if it is committed after all.
     """
-    kafka, topic = job.settings.kafka, one.part.topic
+    kafka, topic, end = job.settings.kafka, one.part.topic, arrived.end
     (first, _) = resolve_slice(job.spark, job.kafka, topic).offsets[0]
     resumed = position is not None
     if position is None:
@@ -127,7 +146,7 @@ def _next(job: Job, one: Input, position: _Position | None, end: int, notes: lis
         for start, last in position.prepared
         if start >= first
     ]
-    return Begun(stretch, prepared, resumed)
+    return Begun(stretch, prepared, resumed, arrived.given, position.carried)
 
 
 def _read(job: Job, where: Mapping[str, Any]) -> dict[str, _Position]:
@@ -143,14 +162,18 @@ def _read(job: Job, where: Mapping[str, Any]) -> dict[str, _Position]:
         )
         raise SettingsError([f"{file} is of another stream ({told}; not {given}): name another --output"])
     return {
-        source: _Position(one["offset"], [tuple(span) for span in one["prepared"]])
+        source: _Position(one["offset"], [tuple(span) for span in one["prepared"]], one.get("carried"))
         for source, one in known["positions"].items()
     }
 
 
 def _write(job: Job, where: Mapping[str, Any], positions: Mapping[str, _Position]) -> None:
     told = {
-        source: {"offset": one.offset, "prepared": [list(span) for span in one.prepared]}
+        source: {
+            "offset": one.offset,
+            "prepared": [list(span) for span in one.prepared],
+            **({} if one.carried is None else {"carried": one.carried}),
+        }
         for source, one in positions.items()
     }
     text = json.dumps({"where": where, "positions": told}, indent=2)

@@ -115,12 +115,14 @@ class CarriedSettings:
         return self.kafka.model_copy(update=found)
 
 
-def read_piece(carried: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
-    """Give the committed records of a piece in batches, with their offsets in place of timestamps."""
+def read_piece(
+    carried: CarriedSettings, topic: str, piece: Piece, *, dated: bool = False
+) -> Iterator[list[Record]]:
+    """Give the committed records of a piece in batches; unless ``dated`` with offsets for timestamps."""
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         for batch in committed_batches(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
-            offsets, _, keys, values, headers = zip(*batch, strict=True)
-            yield records_of_columns(offsets, offsets, keys, values, headers)
+            offsets, timestamps, keys, values, headers = zip(*batch, strict=True)
+            yield records_of_columns(offsets, timestamps if dated else offsets, keys, values, headers)
 
 
 def read_spans(
@@ -149,16 +151,24 @@ def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bo
     return find_pieces(job.settings.kafka, one.part.topic, offsets, one.first, number, within=within)
 
 
-def over_pieces(job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin) -> DataFrame:
-    """Let executors take the records of each piece: its number, and the outcome as JSON."""
+def over_pieces(
+    job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin, *, dated: bool = False
+) -> DataFrame:
+    """Let executors take the records of each piece: its number, and the outcome as JSON.
+
+    With ``dated`` those of a topic have their timestamps, otherwise their offsets in their place.
+    """
     if one.part.archive is not None:
         records = read_pieces(job.spark, job.kafka, one.part, pieces)
         return records.mapInArrow(_archived_pieces(pieces, begin), _TOLD)
-    read = _topic_pieces(CarriedSettings.of(job.settings.kafka), one.part.topic, pieces, begin)
+    carried = CarriedSettings.of(job.settings.kafka)
+    read = _topic_pieces(carried, one.part.topic, pieces, begin, dated=dated)
     return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _TOLD)
 
 
-def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
+def _topic_pieces(
+    kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], begin: _Begin, *, dated: bool
+) -> _OfBatches:
     """Make what executors do with places in line: long pieces come first, so that none is left to the end."""
     order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
 
@@ -169,7 +179,7 @@ def _topic_pieces(kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], b
                 number = order[place]
                 piece = pieces[number]
                 taker = begin(number, piece, _prepared(kafka, topic, piece))
-                for records in read_piece(kafka, topic, piece):
+                for records in read_piece(kafka, topic, piece, dated=dated):
                     taker.take(records)
                 yield _told(number, taker)
 

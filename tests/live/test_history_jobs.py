@@ -378,8 +378,11 @@ def test_records_that_cannot_be_read_end_no_job(
         rows = pq.read_table(folder / "rows_per_table").to_pylist()
         return sorted((r["table"], r["operation"], r["rows"], r["bytes"]) for r in rows)
 
-    _, clean = jobs.run(analytics, "raw", world.source, number=10)
-    summary, folder = jobs.run(analytics, "raw", damaged.source, number=10)
+    once = {
+        "follow": False, "every": 60, "window": 60, "lateness": 10, "publish": False, "metrics_port": None
+    }  # fmt: skip
+    _, clean = jobs.run(analytics, "raw", world.source, number=10, **once)
+    summary, folder = jobs.run(analytics, "raw", damaged.source, number=10, **once)
     assert listed(summary) == damaged.offsets(topics.raw)
     assert by_table(folder) == by_table(clean)
 

@@ -76,13 +76,14 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
     "spark_jobs.common.job": ("millrace.kafka.client", "millrace.kafka.schema_topic"),
     "spark_jobs.common.decoding": ("millrace.kafka.topics",),
     "spark_jobs.loop_detection": ("millrace.kafka.alerts",),
+    "spark_jobs.windows.follow": ("millrace.kafka.job_topic",),
     "spark_jobs.common.executor": ("millrace.local.errors", "millrace.local.java"),
     "spark_jobs.common.raw_topic": ("millrace.kafka.input",),
     "spark_jobs.common.statistics": ("millrace.binlog_command.row_kernel",),
 }
 """Exceptions: the driver of a Spark job looks whether Kafka answers before it starts a JVM; rows are made for
 topics as they are specified, wherever they go; executors read the raw topic with our own client, and count
-rows as ``millrace binlog --stats`` does; what a job alerts of is written in one transaction of Kafka.
+rows as ``millrace binlog --stats`` does; alerts and windows are written in transactions of Kafka.
 """
 
 VERSION = "millrace.__version__"

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from spark_jobs import reprocess
 from spark_jobs.common import raw_stream, raw_topic
 from spark_jobs.common.archive import Archive
 from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.follow import Arrived
 from spark_jobs.common.job import Input, Job
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
@@ -27,6 +29,7 @@ from tests.stages import without_times
 from tests.unit.rowmapper.harness import SOURCE
 from tests.unit.spark.test_decoding import LOGS, code_of, log, published, raw
 
+NOW = datetime(2026, 1, 31, 10, tzinfo=UTC)
 NOWHERE = KafkaSettings(bootstrap_servers="localhost:1")
 
 
@@ -159,10 +162,12 @@ def test_records_that_were_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     one = Input("t", TopicSlice("t.raw", {0: (0, 40)}), {})
     notes: list[str] = []
-    begun = raw_stream._next(job, one, raw_stream._Position(20, [(3, 5), (9, 12)]), 40, notes)
-    assert begun == raw_stream.Begun(Piece(20, 40), [Piece(9, 13)], resumed=True)
+    arrived = Arrived(40, NOW, NOW)
+    position = raw_stream._Position(20, [(3, 5), (9, 12)], {"kept": 1})
+    begun = raw_stream._next(job, one, position, arrived, notes)
+    assert begun == raw_stream.Begun(Piece(20, 40), [Piece(9, 13)], True, NOW, {"kept": 1})
     (note,) = notes
     assert note.startswith("records 3 to 5 of t.raw, an XA transaction that is prepared and not decided")
     assert note.endswith("if it is committed, its rows are missing")
     with pytest.raises(UserError, match=r"^records 6 to 6 of t\.raw were deleted before they were read"):
-        raw_stream._next(job, one, raw_stream._Position(6), 40, notes)
+        raw_stream._next(job, one, raw_stream._Position(6), arrived, notes)

@@ -1,0 +1,286 @@
+"""Analytics as the raw topic grows, killed again and again: in the end each window is told once and right."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+
+from millrace.contract import OF_ALL_SOURCES, RawKey
+from millrace.kafka.client import connect
+from millrace.kafka.errors import FencedError
+from millrace.kafka.job_topic import JobTopic
+from millrace.kafka.read import read_topic
+from millrace.kafka.topics import TOPIC_SPECS
+from millrace.local import Kafka
+from millrace.local.processes import release_port, reserve_port
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import load_settings
+from millrace.stage import Record
+from spark_jobs.analytics import analyse
+from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.kafka import kafka_options
+from spark_jobs.common.session import Steps
+from spark_jobs.windows.statistics import WindowStatistics
+from spark_jobs.windows.window import Window, Windows
+from tests.service_process import wait_for
+from tests.shared import PROJECT, environment_with
+from tests.spark_session import SPARK, spark
+from tests.unit.spark.test_decoding import LOGS, log, raw
+
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+KILLED = """
+import functools, os, signal, sys
+from millrace.cli import main
+from millrace.kafka.job_topic import JobTopic
+from spark_jobs.common import raw_stream
+
+point = sys.argv.pop(1)
+
+def dying(of, name, *, before):
+    inner = getattr(of, name)
+
+    @functools.wraps(inner)
+    def call(*arguments):
+        if not before:
+            inner(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(of, name, call)
+
+match point:
+    case "counted":
+        dying(JobTopic, "write", before=True)
+    case "told":
+        dying(JobTopic, "write", before=False)
+    case "noted":
+        dying(raw_stream, "_write", before=False)
+main()
+"""
+"""The command, killed in a look: before windows are in the topic, after that, and when it is noted."""
+
+POINTS = ("counted", "noted", "told")
+WINDOW_S = 60
+BEGUN_MS = 1_780_000_000_000
+STEP_MS = 5000
+TABLES = 3
+FAR_AHEAD_MS = 4_102_444_800_000
+GARBAGE: Sequence[tuple[bytes | None, bytes | None]] = [(None, None), (b"1:0:x:4", b"x"), (b"", b"\xff" * 30)]
+
+
+class World:
+    """A raw topic: the logs of real servers again and again, an epoch each, and garbage dated ahead."""
+
+    def __init__(self, kafka: Kafka, source: str) -> None:
+        self.source, self.topic = source, f"{source}.raw"
+        self.environment = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
+        self.settings = load_settings(
+            RawJobSettings, source=source, kafka={"bootstrap_servers": kafka.bootstrap_servers}
+        )
+        self.admin = connect(self.settings.kafka)
+        self.number = self.garbage = 0
+        self._logs = [raw(log(name)) for name in (LOGS[1], LOGS[0])]
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        self._left: list[tuple[bytes | None, bytes | None, int]] = []
+        self._epoch = 0
+
+    def write(self, *, whole: bool = False) -> None:
+        """Write another log; unless whole its end, from somewhere on, comes with the next."""
+        records = self._left
+        for record in self._logs[self._epoch % 2]:
+            key = RawKey.parse(record.key or b"")
+            of_epoch = RawKey(key.server_id, self._epoch, key.log_file, key.position).encode()
+            records.append((of_epoch, record.value, BEGUN_MS + STEP_MS * self.number))
+            self.number += 1
+            if self.number % 7 == 0:
+                records.append((*GARBAGE[self.garbage % len(GARBAGE)], FAR_AHEAD_MS))
+                self.garbage += 1
+        self._epoch += 1
+        end = len(records) if whole else len(records) - random.randrange(1, 40)
+        for key, value, timestamp in records[:end]:
+            self._producer.produce(self.topic, value, key, 0, timestamp=timestamp)
+        assert self._producer.flush(60) == 0
+        self._left = records[end:]
+
+    def records(self) -> list[Record]:
+        return [
+            Record(message.offset() or 0, message.timestamp()[1], message.key(), message.value())  # type: ignore[arg-type]
+            for message in read_topic(self.settings.kafka, self.topic)
+        ]
+
+    def windows(self) -> dict[str, dict[str, Any]]:
+        """Read the last value of each window in the topic of all windows."""
+        found = {}
+        for message in read_topic(self.settings.kafka, OF_ALL_SOURCES["analytics"]):
+            key = str(message.key(), "ascii")  # type: ignore[arg-type]
+            if key.startswith(f"{self.source}/"):
+                found[key] = json.loads(message.value() or b"")
+        return found
+
+    def expected(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Count all in one piece, in this process."""
+        decoding = Decoding(self.source, False, 0)
+        statistics = WindowStatistics(self.source, decoding, str(folder), "0", WINDOW_S, FAR_AHEAD_MS)
+        statistics.take(self.records())
+        carried = statistics.finish().carried
+        parts = [(carried["until_ms"], [Window.from_json(one) for one in carried["windows"]])]
+        return {
+            f"{self.source}/{WINDOW_S}/{one.start}": json.loads(
+                json.dumps(one.told(self.source, WINDOW_S, TABLES, closed=closed))
+            )
+            for one, closed in Windows(WINDOW_S, 0).add(parts, FAR_AHEAD_MS).windows
+        }
+
+    def job(self, spark: SparkSession, folder: Path) -> Job:
+        options = kafka_options(self.settings.kafka)
+        inputs = list(_inputs(spark, options, {self.source: {}}, (None, None), "raw"))
+        steps = Steps(spark, "analytics")
+        return Job("analytics", str(folder), options, inputs, steps, spark, self.settings)
+
+
+@pytest.fixture
+def world(kafka: Kafka, source_name: str) -> Iterator[World]:
+    world = World(kafka, source_name)
+    config = TOPIC_SPECS["raw"].config(1)
+    world.admin.create_topics([NewTopic(world.topic, 1, 1, config=config)])[world.topic].result()
+    yield world
+    world.admin.delete_topics([world.topic])[world.topic].result()
+
+
+def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    folder, port = tmp_path / "followed", reserve_port()
+    options = [
+        "job", "analytics", "--source", world.source, "--master", "local[2]", "--output", str(folder),
+        "--follow", "--every", "1", "--window", f"{WINDOW_S}s", "--lateness", "0s", "--top", str(TABLES),
+        "--publish", "--metrics-port", str(port),
+    ]  # fmt: skip
+    position = folder / "checkpoint" / "millrace.json"
+
+    def begin(*command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *command, *options],
+            env=environment_with(world.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def offset() -> int:
+        text = position.read_text() if position.exists() else '{"positions": {}}'
+        return int(json.loads(text)["positions"].get(world.source, {"offset": 0})["offset"])
+
+    for point in POINTS:
+        world.write()
+        before = offset()
+        with begin("-c", KILLED, point) as process:
+            _, told = process.communicate(timeout=300)
+        assert process.returncode == -signal.SIGKILL, told
+        assert (offset() > before) == (point == "noted"), told
+        assert bool(world.windows()) == (point != "counted")
+    world.write(whole=True)
+    end = len(world.records())
+    release_port(port)
+    with begin("-m", "millrace.cli") as process:
+        wait_for(lambda: offset() == end, None, "the end of the topic")
+        metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        process.terminate()
+        _, told = process.communicate()
+        assert process.returncode == 128 + signal.SIGTERM, told
+
+    found = world.windows()
+    assert found == world.expected(tmp_path)
+    assert len(found) > 10
+    assert sum(one["unreadable_records"] for one in found.values()) == world.garbage > 10
+    assert not any(one["late_events"] for one in found.values())
+    assert [one["start"] for one in found.values() if not one["closed"]] == [
+        max(one["start"] for one in found.values())
+    ]
+
+    of_source = re.findall(r"^(millrace_analytics_\w+)\{source=\S+\} (\S+)$", metrics, re.MULTILINE)
+    series = {name: float(value) for name, value in of_source}
+    last = max((one for one in found.values() if one["closed"]), key=lambda one: int(one["start"]))
+    for name in ("events", "transactions", "bytes"):
+        assert series[f"millrace_analytics_window_{name}"] == last[name]
+        assert 0 < series[f"millrace_analytics_{name}_total"] <= sum(one[name] for one in found.values())
+    assert series["millrace_analytics_window_start_seconds"] == last["start"]
+    assert series["millrace_analytics_unreadable_records_total"] > 0
+    rows = re.findall(r"^millrace_analytics_window_rows\{.*\} (\S+)$", metrics, re.MULTILINE)
+    assert sum(map(float, rows)) == last["rows"]
+
+    results = analyse(world.job(spark, tmp_path / "whole"), spark, 10)
+    for name, exact in (
+        ("transactions", results.transactions),
+        ("rollbacks", results.rollbacks),
+        ("rows", results.number_of_rows),
+        ("ddl_statements", results.number_of_ddl),
+    ):
+        assert sum(one[name] for one in found.values()) == exact, name
+    types: Counter[str] = sum((Counter(one["events_by_type"]) for one in found.values()), Counter())
+    assert types == {row.type: row.events for row in results.types}
+    stored = sum(row.bytes for row in results.along) if not results.outside else None
+    assert stored in (None, sum(one["bytes"] for one in found.values()))
+    of_tables: Counter[str] = Counter()
+    for one in found.values():
+        for part in [*one["tables"], *([one["other_tables"]] if one["other_tables"] else [])]:
+            of_tables.update({name: part[name] for name in ("inserts", "updates", "deletes", "bytes")})
+    by_operation: Counter[str] = Counter()
+    for row in results.rows:
+        by_operation.update({f"{row.operation}s": row.rows, "bytes": row.bytes})
+    assert of_tables == by_operation
+
+
+def test_of_two_that_count_the_same_windows_one_is_fenced(kafka: Kafka, source_name: str) -> None:
+    settings = load_settings(
+        RawJobSettings, source=source_name, kafka={"bootstrap_servers": kafka.bootstrap_servers}
+    )
+    first, second = (
+        JobTopic(settings.kafka, settings.topics, "analytics", f"millrace-analytics-{source_name}-60")
+        for _ in range(2)
+    )
+    second.write({f"{source_name}/60/0": b"{}"})
+    with pytest.raises(FencedError, match=r"another process took over while writing to millrace\.analytics"):
+        first.write({f"{source_name}/60/0": b'{"stale": true}'})
+    values = [
+        message.value()
+        for message in read_topic(settings.kafka, "millrace.analytics")
+        if message.key() == f"{source_name}/60/0".encode()
+    ]
+    assert values == [b"{}"]
+
+
+def test_kafka_that_is_lost(source_name: str, tmp_path: Path) -> None:
+    """It is told in a line and by the code, and what was noted is continued."""
+    folder = tmp_path / "followed"
+    position = folder / "checkpoint" / "millrace.json"
+    with Kafka() as kafka:
+        world = World(kafka, source_name)
+        config = TOPIC_SPECS["raw"].config(1)
+        world.admin.create_topics([NewTopic(world.topic, 1, 1, config=config)])[world.topic].result()
+        world.write(whole=True)
+        with subprocess.Popen(
+            [
+                sys.executable, "-m", "millrace.cli", "job", "analytics", "--source", world.source,
+                "--master", "local[2]", "--output", str(folder), "--follow", "--every", "1", "--publish",
+            ],
+            env=environment_with({**world.environment, "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}),
+            cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            wait_for(position.exists, None, "a look")
+            kafka.kill()
+            _, told = process.communicate()
+    assert process.returncode == ExitCode.KAFKA, told
+    assert re.match(
+        r"error: Kafka (stopped answering while analytics ran|cannot be reached)", told.splitlines()[-1]
+    )
