@@ -315,10 +315,8 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
             for statement in log.statements
             if statement.place.order() in starts
         ]
-        if log.as_text[str(table)]:
-            outcome.notes.append(
-                f"{log.as_text[str(table)]:,} statements changed rows of {table} without rows"
-            )
+        if as_text := log.logged_as_text(str(table)):
+            outcome.notes.append(f"{table}: {as_text}")
     if frames:
         union = frames[0]
         for frame in frames[1:]:

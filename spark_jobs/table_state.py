@@ -154,8 +154,8 @@ def _doubts(log: Log, table: Table, *, has_snapshot: bool) -> Iterator[str]:
             "the log begins after the table was created, and there is no snapshot of it: rows that nothing "
             "has changed since are missing"
         )
-    if log.as_text[name]:
-        yield f"{log.as_text[name]:,} statements changed rows and were logged as text, without the rows"
+    if as_text := log.logged_as_text(name):
+        yield as_text
     if name in log.waiting:
         since = log.waiting[name]
         yield f"its rows since {since} wait in the dead letter topic: see millrace deadletter"

@@ -73,6 +73,8 @@ class Statement:
     what it is about (``TABLE``, ``DATABASE``, ``INDEX``, ``VIEW``, …), ``database`` the database of a DDL on
     databases, ``tables`` the tables whose definition it makes, changes or drops, in order, ``renames`` pairs
     of old and new name, ``source`` the table of CREATE TABLE … LIKE. An ALTER that renames names both.
+    ``changes`` is for DML: the tables whose rows it may change by its text, joined ones included; triggers
+    and functions may change others.
     """
 
     kind: StatementKind
@@ -83,6 +85,7 @@ class Statement:
     tables: tuple[TableName, ...] = ()
     renames: tuple[tuple[TableName, TableName], ...] = ()
     source: TableName | None = None
+    changes: tuple[TableName, ...] = ()
     temporary: bool = False
     one_phase: bool = False
 
@@ -197,6 +200,11 @@ _TABLE_MODIFIERS = frozenset({"TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "OR", 
 _INDEX_MODIFIERS = frozenset({"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"})
 _ROUTINES = ("VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE")
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "SELECT", "CALL", "DO", "VALUES", "TABLE"})
+_CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
+_DML_MODIFIERS = frozenset(
+    {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "FROM", "TABLE"}
+)
+_AFTER_REFERENCES = frozenset({"SET", "WHERE", "ORDER", "LIMIT", "RETURNING", ";"})
 _DDL = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
 _ACCOUNT = frozenset({"GRANT", "REVOKE"})
 
@@ -231,7 +239,7 @@ def _classify(text: str) -> Statement:
     if verb == "WITH":
         verb = _verb_behind_with(tokens)
     if verb in _DML:
-        return Statement(StatementKind.DML, verb)
+        return Statement(StatementKind.DML, verb, changes=_changes(tokens, verb))
     control = _CONTROL.get(verb)
     if control is not None:
         tokens.advance()
@@ -267,6 +275,38 @@ def _verb_behind_with(tokens: _Tokens) -> str:
             return tokens.word
         tokens.advance()
     return "SELECT"
+
+
+def _changes(tokens: _Tokens, verb: str) -> tuple[TableName, ...]:
+    """Name the tables whose rows a statement may change, which ``tokens`` stands at the verb of."""
+    if verb not in _CHANGING:
+        return ()
+    tokens.advance()
+    if verb == "LOAD" or (verb == "DELETE" and tokens.word != "FROM"):
+        # DELETE names aliases before FROM.
+        before = "TABLE" if verb == "LOAD" else "FROM"
+        while tokens.token is not None and tokens.word != before:
+            tokens.advance()
+    while tokens.word in _DML_MODIFIERS:
+        tokens.advance()
+    names = _references(tokens) if verb in ("UPDATE", "DELETE") else [tokens.table_name()]
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def _references(tokens: _Tokens) -> list[TableName | None]:
+    """Read the tables of a join, up to the clause after it."""
+    names = [tokens.table_name()]
+    depth = 0
+    while tokens.token is not None and (depth or tokens.word not in _AFTER_REFERENCES):
+        word = tokens.word
+        tokens.advance()
+        if word in ("(", ")"):
+            depth += 1 if word == "(" else -1
+        elif depth == 0 and word in (",", "JOIN", "STRAIGHT_JOIN"):
+            names.append(tokens.table_name())
+        elif depth == 0 and word == "USING" and tokens.word != "(":  # DELETE FROM aliases USING tables
+            names = [tokens.table_name()]
+    return names
 
 
 def _begin(tokens: _Tokens, verb: str) -> Statement:

@@ -978,7 +978,7 @@ def _objects(statement: Statement, database: str) -> list[str]:
     """Name what a statement is about, with the session's database where it leaves that out."""
     if statement.database is not None:
         return [statement.database]
-    return [_full_name(table, database) for table in statement.tables]
+    return [_full_name(table, database) for table in statement.tables or statement.changes]
 
 
 def _full_name(table: TableName, database: str) -> str:

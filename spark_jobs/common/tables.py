@@ -366,7 +366,7 @@ class Log:
     statements: Sequence[Statement]
     server: Server
     as_text: Mapping[str, int]
-    """How many statements changed a table's rows and were logged as text."""
+    """How many statements that changed rows were logged as text: by table, those that name none under ''."""
     waiting: Mapping[str, str]
     """The tables whose rows wait in the dead letter topic, with the key of the first."""
     selection: Selection
@@ -398,13 +398,21 @@ class Log:
             if record["kind"] == "DDL":
                 statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
             elif record["kind"] == "NON_ROW_CHANGE":
-                as_text.update(record["objects"])
+                names = record["objects"] or [""]
+                as_text.update(map(str.lower, names) if catalog.lower_case_names else names)
 
         read_each(job, topics.ddl, read)
         statements.sort(key=lambda statement: statement.place.order())
         waiting = {} if state is None else {table.name: table.key for table in state.quarantined}
         selection = Selection(settings)
         return cls(one.source, until, catalog, statements, server, as_text, waiting, selection)
+
+    def logged_as_text(self, table: str) -> str:
+        """Say which changes of a table were logged without the rows; nothing where none was."""
+        named, others = self.as_text[table], self.as_text[""]
+        told = [f"{named:,} that name it"] if named else []
+        told += [f"{others:,} that may have changed any table"] if others else []
+        return f"statements that changed rows were logged as text: {', '.join(told)}" if told else ""
 
     def table(self, database: str, name: str) -> "Table":
         """Give a table as it was at the moment; raises UserError where it was not, or is not known."""

@@ -58,6 +58,8 @@ ALTER TABLE plain DROP COLUMN gone, ADD COLUMN extra INT DEFAULT 5 FIRST, MODIFY
 DELETE FROM plain WHERE id = 2;
 ALTER TABLE plain RENAME COLUMN note TO remark;
 UPDATE plain SET n = 70000 WHERE id = 3; INSERT INTO plain (id, remark) VALUES (4, 'four');
+SET SESSION binlog_format = 'STATEMENT'; UPDATE plain SET n = n WHERE id = 99;
+SET SESSION binlog_format = 'ROW';
 TRUNCATE TABLE emptied; INSERT INTO emptied VALUES (7)
 """
 
@@ -107,6 +109,8 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
         ((reason, lost),) = zip(told["not_undone"], told["lost_columns"], strict=True)
         assert reason["reason"] == "the table was emptied, or created, after the change"
         assert (lost["column"], lost["rows"]) == ("gone", 1)
+        (note,) = told["notes_of_tables"]
+        assert note.endswith(".plain: statements that changed rows were logged as text: 1 that name it")
         _load(world.server, sql)
         after = rows_now(world)
         assert after["kinds"] == before["kinds"]

@@ -118,6 +118,31 @@ def test_renames(sql: str, renames: list[tuple[str, str]]) -> None:
     assert classify(sql).renames == tuple((table(old), table(new)) for old, new in renames)
 
 
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("INSERT LOW_PRIORITY IGNORE INTO `d`.`t 1` (a) SELECT a FROM u", ["d/t 1"]),
+        ("INSERT t SET a = 1", ["t"]),
+        ("/* it's */ REPLACE DELAYED INTO t VALUES (1)", ["t"]),
+        ("UPDATE LOW_PRIORITY d.t AS x JOIN u USING (id), v SET x.a = 1, y = 2", ["d/t", "u", "v"]),
+        ("UPDATE t LEFT JOIN (SELECT 1 AS a FROM z, y) AS q ON t.a = q.a SET t.b = 2", ["t"]),
+        ("WITH c AS (SELECT * FROM u) DELETE QUICK FROM t WHERE a IN (SELECT a FROM c)", ["t"]),
+        ("DELETE x.*, y FROM t AS x JOIN u AS y USING (id) JOIN v WHERE 1", ["t", "u", "v"]),
+        ("DELETE FROM x, y USING t AS x, u AS y", ["t", "u"]),
+        ("DELETE FROM t; ", ["t"]),
+        ("LOAD DATA INFILE 'INTO TABLE u' REPLACE INTO TABLE d.t (a)", ["d/t"]),
+        ("CALL p()", []),
+        ("SELECT f()", []),
+        ("UPDATE", []),
+        ("DELETE", []),
+    ],
+)
+def test_tables_of_changes(sql: str, tables: list[str]) -> None:
+    statement = classify(sql)
+    assert statement.changes == tuple(map(table, tables))
+    assert statement.tables == ()
+
+
 def test_like() -> None:
     assert classify("CREATE TABLE a LIKE d.b").source == TableName("d", "b")
     assert classify("CREATE TABLE a (LIKE b)").source == TableName(None, "b")

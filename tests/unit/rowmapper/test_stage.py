@@ -204,7 +204,7 @@ def test_statements():
     assert found == [
         ("DDL", "CREATE TABLE", ["shop.a"], "CREATE TABL"),
         ("DDL", "ALTER TABLE", ["other.b"], "ALTER TABLE"),
-        ("NON_ROW_CHANGE", "INSERT", [], "INSERT INTO"),
+        ("NON_ROW_CHANGE", "INSERT", ["shop.a"], "INSERT INTO"),
         ("DDL", "DROP DATABASE", ["x"], "DROP DATABA"),
     ]
     end = result.read("t.transactions")[-1][1]
