@@ -1,9 +1,18 @@
 """What the envelope says beside the row, and the records that options add."""
 
+from functools import partial
+
 import pytest
 
 from millrace.avro.service_state import RowsContext
-from millrace.binlog.events import GtidLogEvent, QueryEvent, StatusVariables
+from millrace.binlog.events import (
+    AnnotateRowsEvent,
+    GtidLogEvent,
+    QueryEvent,
+    RowsQueryLogEvent,
+    StatusVariables,
+    WriteRowsEvent,
+)
 from millrace.rowmapper.binding import TableRefusedError
 from tests.stages import CrashError
 
@@ -161,6 +170,17 @@ def times_of(log):
 def test_when_the_change_was_made(immediate, original, us):
     log = Log(EventsTopic()).event(GtidLogEvent(1, SID, 1, 2, 6, 7, immediate, original, None))
     assert times_of(log.query("BEGIN").insert("a", (1, "x")).commit()) == times(us)
+
+
+@pytest.mark.parametrize("kind", [partial(RowsQueryLogEvent, 0), AnnotateRowsEvent])
+def test_the_statement_is_that_of_its_rows(kind):
+    """It stands before the table maps of all its tables, and holds up to the end of the statement."""
+    log = Log(EventsTopic()).begin().event(kind(b"UPDATE a, b")).table_map("a").table_map("b")
+    log.rows("a", WriteRowsEvent, (None, (1, "x")), end=False).rows("b", WriteRowsEvent, (None, (2, "x")))
+    log.insert("a", (3, "x")).event(kind(b"again")).insert("b", (4, "x")).commit()
+    found = world(log, include_query=True)
+    queries = [[value["source"]["query"] for _, value in found.read(f"t.shop.{table}")] for table in "ab"]
+    assert queries == [["UPDATE a, b", None], ["UPDATE a, b", "again"]]
 
 
 def test_a_redriven_row_says_when_it_was_made():

@@ -14,7 +14,8 @@ from millrace.avro.records import deserialize
 from millrace.avro.registry import split_wire_format
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import Progress, RowsContext
-from millrace.binlog.events import FormatDescriptionEvent
+from millrace.binlog.events import FormatDescriptionEvent, QueryEvent, StatusVariables
+from millrace.binlog.events.query import SessionCharset
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED
 from millrace.kafka.chunks import ChunkJoiner
@@ -564,6 +565,29 @@ def test_names_that_a_statement_has_changed():
     stored = SchemaVersion.from_bytes(result.ledger.topics["t.schemas"][-1][2])
     assert (stored.database, stored.table, stored.position) == ("shop", "a", where)
     assert [column.name for column in stored.state.columns] == ["id", "text"]
+
+
+@pytest.mark.parametrize(
+    ("client", "raw", "name"),
+    [
+        (8, "nöte".encode("latin1"), "nöte"),
+        (13, "表".encode("shift_jis"), "表"),  # its second byte is a backslash
+        (255, "日本".encode(), "日本"),
+        (255, "nöte".encode("latin1"), None),
+    ],
+)
+def test_a_statement_is_in_the_character_set_of_its_client(client, raw, name):
+    query = b"ALTER TABLE a RENAME COLUMN note TO `%b`" % raw
+    made = log(named=False).begin().insert("a", (1, "x")).commit()
+    variables = StatusVariables(charset=SessionCharset(client, client, 255))
+    insert_again(made.event(QueryEvent(9, 0, 0, variables, "shop", query)), 2)
+    result = world(made, catalog=[definition("a", "id", "note")])
+    stored = SchemaVersion.from_bytes(result.ledger.topics["t.schemas"][-1][2])
+    if name:
+        assert [column.name for column in stored.state.columns] == ["id", name]
+        assert len(names(result)) == 2
+    else:
+        assert [table.name for table in result.state.quarantined] == ["shop.a"]
 
 
 @pytest.mark.parametrize("named", [True, False])
