@@ -35,6 +35,19 @@ def test_definition_of_the_position():
     assert catalog.find("d", "other", SourcePosition(0, "bin.000001", 4)) is None
 
 
+def test_names_do_not_differ_by_case_where_the_server_says_so():
+    """Servers with lower_case_table_names log names of tables in lower case, and statements as they are."""
+    catalog = Catalog()
+    catalog.add(replace(entry("t", 0, "bin.000001", 4, "InnoDB"), lower_case_names=True))
+    place = SourcePosition(0, "bin.000001", 90)
+    versions = catalog.apply("ALTER TABLE D.T ADD a INT", Session("D"), place, whole=True)
+    assert [(version.database, version.table) for version in versions] == [("d", "t")]
+    assert list(catalog.tables("d", place)) == ["t"]
+    for names in (("d", "t"), ("D", "T")):
+        found = catalog.find(*names, place)
+        assert [column.name for column in found.definition.columns] == ["a"]
+
+
 def test_a_definition_does_not_hold_before_what_may_have_altered_it():
     read = replace(
         entry("t", 0, "bin.000003", 4, "InnoDB"), altered_log_file="bin.000002", altered_position=700
