@@ -1,18 +1,28 @@
 """The commands ``millrace pause`` and ``millrace resume``."""
 
+from typing import Final
+
 import click
 
 from millrace.cli.deadletter import redrive_in_words, stopped_by_signals
 from millrace.cli.frame import check_topics, errors_in_words, setting_values, source_option, topic_options
+from millrace.contract import SourcePosition
+from millrace.ddl import MISSING
 from millrace.kafka.client import connect
+from millrace.kafka.continuity import topic_ids
 from millrace.kafka.pause import pause_source, paused_since, resume_source
+from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.selection import Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import load_settings
 from millrace.text import printable
+from millrace.verify.history import read_schema_history
 from services.rowmapper.pause import pause as pause_tables
 
 __all__ = ["pause", "resume"]
+
+_NOW: Final = SourcePosition(1 << 62, "", 0)
 
 
 def _settings(
@@ -42,7 +52,8 @@ def pause(
 
     Without a name it takes over from all services of the source: those that run end with code 6, and wait
     when they are started again. The rows of tables wait in the dead letter topic; for that it takes over from
-    the row mapper alone. Both last over restarts. It needs the row mapper's own settings.
+    the row mapper alone. Both last over restarts. A table may be paused before it exists. It needs the row
+    mapper's own settings.
     """
     configure_logging("ERROR")
     with errors_in_words():
@@ -51,10 +62,29 @@ def pause(
             pause_source(settings)
             click.echo(f"{settings.source}: paused; services that still run end with code 6")
             return
+        history = read_schema_history(settings.kafka, settings.names)
+        if history.lower_case_names:
+            tables = tuple(map(str.lower, tables))
         already = pause_tables(settings, tables, click.echo, stopped_by_signals())
         for name in tables:
             note = "was quarantined or paused already" if name in already else "paused"
             click.echo(f"{printable(name)}: {note}")
+            if not _is_known(settings, history, name):
+                click.echo(
+                    f"warning: {printable(name)}: neither the schema history nor a topic has a table of this "
+                    "name; its rows wait if there are any. If the name is wrong, 'millrace resume' it",
+                    err=True,
+                )
+
+
+def _is_known(settings: RowMapperSettings, history: Catalog, name: str) -> bool:
+    """Say whether there is a table of a name, or was one of which rows may come."""
+    database, _, table = name.partition(".")
+    found = history.find(database, table, _NOW)
+    topic = settings.names.table(*Selection(settings).topic_of(database, table))
+    return (found is not None and found.definition is not MISSING) or bool(
+        topic_ids(connect(settings.kafka), [topic])
+    )
 
 
 @click.command("resume")

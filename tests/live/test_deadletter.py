@@ -144,7 +144,11 @@ def assert_the_source_is_held(world):
 def assert_paused_and_resumed(world):
     """A table's rows wait in their order, over restarts, until it is resumed."""
     table = f"{world.database}.plain"
-    assert f"{table}: paused" in world.command("pause", table).stdout
+    paused = world.command("pause", table, "no.table")
+    assert f"{table}: paused" in paused.stdout
+    assert "no.table: paused" in paused.stdout
+    (warning,) = paused.stderr.splitlines()
+    assert warning.startswith("warning: no.table: neither the schema history nor a topic has a table")
     with world.services(*SERVICES):
         run(world, "INSERT INTO plain (id, note) VALUES (60, 'waits'); INSERT INTO done VALUES (4)")
         world.wait_for_row("done", 4)
@@ -155,7 +159,8 @@ def assert_paused_and_resumed(world):
     assert 60 not in [(row["after"] or {}).get("id") for row in world.rows("plain")]
     assert f"{table} is paused, 2 dead letters wait" in deadletter(world, "list").stdout
     assert deadletter(world, "redrive").stdout == f"no table of {world.source} is quarantined\n"
-    assert f"{table}: 2 dead letters mapped, 2 rows" in world.command("resume", table).stdout
+    resumed = world.command("resume", table, "no.table").stdout
+    assert f"{table}: 2 dead letters mapped, 2 rows" in resumed
     assert [row["after"]["note"] for row in world.rows("plain")[-2:]] == ["waits", "comes"]
 
 
