@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from millrace.local import Component, Kafka, MariaDB, MissingLibraryError, MySQL, Registry
 from millrace.local.errors import ComponentDiedError
-from millrace.mysql.catalog import SYSTEM_DATABASES
+from millrace.selection.tables import SYSTEM_DATABASES
 
 # How long an example takes says how busy the machine is, no more.
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -23,7 +23,6 @@ from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
-from millrace.mysql.catalog import SYSTEM_DATABASES
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.server_log import ServerAddress, ServerLog, is_server
 from millrace.mysql.settings import MysqlSettings
@@ -34,6 +33,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.selection.rows import kind_of
+from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import printable
 from millrace.verify.history import History
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces

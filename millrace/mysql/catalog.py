@@ -65,9 +65,6 @@ _SKIPPED = 1684
 _HOLD_A_LOCK = "SELECT GET_LOCK(CONCAT('millrace-', CONNECTION_ID()), 0)"
 _LET_IT_GO = "SELECT RELEASE_LOCK(CONCAT('millrace-', CONNECTION_ID()))"
 
-SYSTEM_DATABASES: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
-"""Databases of the server itself: nothing in them is a user's."""
-
 # Databases that the server makes up; no change in them is ever logged.
 _NOT_LOGGED = "('information_schema', 'performance_schema', 'sys')"
 

@@ -80,7 +80,9 @@ class ReplicateSettings(SettingsGroup):
     """Which tables have row topics: ``MILLRACE_REPLICATE_…``."""
 
     do_db: Annotated[str, _NAME] = Field(
-        "", description="databases whose tables have row topics, separated by commas; all without it"
+        "",
+        description="databases whose tables have row topics, separated by commas; all but the server's own "
+        "(mysql, sys) without it",
     )
     ignore_db: Annotated[str, _NAME] = Field(
         "", description="databases whose tables have none, separated by commas; not looked at with a do_db"

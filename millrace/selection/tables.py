@@ -9,6 +9,9 @@ this order (``Rpl_filter::tables_ok`` in ``sql/rpl_filter.cc``), and the first r
     do-table → ignore-table → wild-do-table → wild-ignore-table
     no match                                ignored if there is a do-table or wild-do-table, else replicated
 
+A server's own databases are an exception: without a rule that names them they are left out, as nothing in
+them is a user's (heartbeats of a hosted server, accounts).
+
 Names compare as on a server with ``lower_case_table_names=0``: exactly, in patterns too.
 """
 
@@ -16,8 +19,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from typing import Final
 
-__all__ = ["TableRules", "is_excluded", "is_plain", "wild"]
+__all__ = ["SYSTEM_DATABASES", "TableRules", "is_excluded", "is_plain", "wild"]
+
+SYSTEM_DATABASES: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
+"""Databases of the server itself: nothing in them is a user's."""
 
 
 @cache
@@ -92,6 +99,8 @@ class TableRules:
             return False
         if _matches(self.wild_do_table, name):
             return True
+        if database in SYSTEM_DATABASES and not self.do_db:
+            return False
         return not (_matches(self.wild_ignore_table, name) or self.do_table or self.wild_do_table)
 
 

@@ -35,7 +35,7 @@ from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
-from millrace.mysql.catalog import SYSTEM_DATABASES, read_definition, read_definitions
+from millrace.mysql.catalog import read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError
 from millrace.rowmapper.json_format import envelope_of
@@ -43,7 +43,7 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
 from millrace.runtime.settings import parts_of
-from millrace.selection.tables import is_excluded
+from millrace.selection.tables import SYSTEM_DATABASES, is_excluded
 from millrace.snapshot.images import SESSION
 from millrace.snapshot.tables import Chunk, TableGoneError, TableRows, key_columns, split_key
 from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, Within, choose_method

@@ -36,13 +36,21 @@ CASES = [
     ({"rewrite_db": "shop->eu", "do_db": "shop"}, ()),
     ({"rewrite_db": "hr->shop", "do_table": "shop.people"}, ("hr.people",)),
 ]
+OWN = "mysql.rds_heartbeat2"
+"""A table of the server's own, which a replica would get."""
+CASES_OF_OWN = [
+    ({"do_db": "hr,mysql"}, ("hr.people", OWN)),
+    ({"do_table": OWN}, (OWN,)),
+    ({"wild_do_table": "mysql.%"}, (OWN,)),
+    ({"rewrite_db": "mysql->hr"}, (*TABLES, OWN)),
+]
 
 
-@pytest.mark.parametrize(("rules", "expected"), CASES, ids=lambda case: str(case)[:60])
+@pytest.mark.parametrize(("rules", "expected"), [*CASES, *CASES_OF_OWN], ids=lambda case: str(case)[:60])
 def test_what_a_replica_gets(rules: dict[str, str], expected: tuple[str, ...]) -> None:
     tables = ReplicateSettings(**rules).tables
     assert bool(tables) == bool(rules)
-    assert tuple(name for name in TABLES if tables.selects(*name.split("."))) == expected
+    assert tuple(name for name in (*TABLES, OWN) if tables.selects(*name.split("."))) == expected
 
 
 @pytest.mark.parametrize(
