@@ -1,6 +1,7 @@
 """What the schemas of tables have of NOT NULL, DEFAULT and SQL types, and that no value changes by them."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -12,34 +13,20 @@ from millrace.avro.columnar import arrow_type
 from millrace.avro.connect import connect_schema
 from millrace.avro.row_records import table_schemas
 from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
-from millrace.binlog.columns.column import (
-    BitMetadata,
-    BlobMetadata,
-    DecimalMetadata,
-    FractionMetadata,
-    LengthMetadata,
-    Metadata,
-    NoMetadata,
-    PackMetadata,
-    RealMetadata,
-)
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.table import ResolvedTable
 from millrace.selection.columns import ColumnAction, ColumnRule
+from tests import columns
 from tests.unit.kernel.both_rows import everything, ways
 
 T = ColumnType
-NONE = NoMetadata()
 DEBEZIUM = AvroOptions(column_attributes="debezium")
 SOURCE_TYPES = AvroOptions(propagate_source_type=True)
 LIKE_DEBEZIUM = AvroOptions(
     "long", "decimal", "decimal", "debezium", "debezium", column_attributes="debezium"
 )
 UTF8 = {"charset": "utf8mb4"}
-
-
-def column(type_: ColumnType, metadata: Metadata = NONE, **more: Any) -> Column:
-    return Column(0, type_, metadata, **{"name": "c", **more})
+column = partial(columns.column, name="c")
 
 
 @pytest.mark.parametrize(
@@ -49,29 +36,24 @@ def column(type_: ColumnType, metadata: Metadata = NONE, **more: Any) -> Column:
         (column(T.LONG), "7.0", "7", 7),
         (column(T.INT24, unsigned=True), "16777215", "16777215", 16_777_215),
         (column(T.LONGLONG, unsigned=True), "18446744073709551615", "18446744073709551615", "\x00" + 8 * "ÿ"),
-        (column(T.NEWDECIMAL, DecimalMetadata(10, 2)), "1.5", "1.50", "\x00\x96"),
-        (column(T.NEWDECIMAL, DecimalMetadata(10, 2)), "-.500", "-0.50", "Î"),
-        (column(T.FLOAT, RealMetadata(4)), "1.1", "1.1", 1.1),
-        (column(T.DOUBLE, RealMetadata(8)), "1e-5", "0.00001", 1e-5),
-        (column(T.BIT, BitMetadata(12)), "b'101'", "0x0005", "\x00\x05"),
+        (column(T.NEWDECIMAL, 10, 2), "1.5", "1.50", "\x00\x96"),
+        (column(T.NEWDECIMAL, 10, 2), "-.500", "-0.50", "Î"),
+        (column(T.FLOAT, 4), "1.1", "1.1", 1.1),
+        (column(T.DOUBLE, 8), "1e-5", "0.00001", 1e-5),
+        (column(T.BIT, 12), "b'101'", "0x0005", "\x00\x05"),
         (column(T.YEAR), "2026", "2026", 2026),
         (column(T.DATE), "1970-01-31", "1970-01-31", 30),
-        (
-            column(T.DATETIME2, FractionMetadata(3)),
-            "1970-01-02 00:00:00.5",
-            "1970-01-02 00:00:00.500",
-            86_400_500_000,
-        ),
-        (column(T.DATETIME2, FractionMetadata(0)), "1970-01-02", "1970-01-02 00:00:00", 86_400_000_000),
-        (column(T.TIME2, FractionMetadata(0)), "-838:59:59", "-838:59:59", -3_020_399_000_000),
-        (column(T.VARCHAR, LengthMetadata(80), **UTF8), "", "", ""),
-        (column(T.VARCHAR, LengthMetadata(80), **UTF8), "it's 日本", "it's 日本", "it's 日本"),
-        (column(T.VARCHAR, LengthMetadata(20), charset="latin1"), "é€", "é€", "é€"),
-        (column(T.BLOB, BlobMetadata(2), **UTF8), "text", "text", "text"),
-        (column(T.ENUM, PackMetadata(1), members=("a", "b,c")), "b,c", "b,c", "b,c"),
-        (column(T.SET, PackMetadata(1), members=("x", "y", "z")), "z,x", "x,z", "x,z"),
-        (column(T.SET, PackMetadata(1), members=("x", "y")), "", "", ""),
-        (column(T.STRING, LengthMetadata(4), sql_type="inet4"), "10.0.0.1", "10.0.0.1", "10.0.0.1"),
+        (column(T.DATETIME2, 3), "1970-01-02 00:00:00.5", "1970-01-02 00:00:00.500", 86_400_500_000),
+        (column(T.DATETIME2, 0), "1970-01-02", "1970-01-02 00:00:00", 86_400_000_000),
+        (column(T.TIME2, 0), "-838:59:59", "-838:59:59", -3_020_399_000_000),
+        (column(T.VARCHAR, 80, **UTF8), "", "", ""),
+        (column(T.VARCHAR, 80, **UTF8), "it's 日本", "it's 日本", "it's 日本"),
+        (column(T.VARCHAR, 20, charset="latin1"), "é€", "é€", "é€"),
+        (column(T.BLOB, 2, **UTF8), "text", "text", "text"),
+        (column(T.ENUM, 1, members=("a", "b,c")), "b,c", "b,c", "b,c"),
+        (column(T.SET, 1, members=("x", "y", "z")), "z,x", "x,z", "x,z"),
+        (column(T.SET, 1, members=("x", "y")), "", "", ""),
+        (column(T.STRING, 4, sql_type="inet4"), "10.0.0.1", "10.0.0.1", "10.0.0.1"),
     ],
     ids=lambda each: each.type.name if isinstance(each, Column) else None,
 )
@@ -92,30 +74,30 @@ def test_literals(one: Column, literal: str, text: str, value: object) -> None:
         (column(T.LONG), "1_0"),
         (column(T.LONG), "\u0667"),
         (column(T.LONG), "9" * 100_000),
-        (column(T.NEWDECIMAL, DecimalMetadata(4, 2)), "1.005"),
-        (column(T.NEWDECIMAL, DecimalMetadata(4, 2)), "100.00"),
-        (column(T.NEWDECIMAL, DecimalMetadata(4, 2)), "1e999999999"),
-        (column(T.NEWDECIMAL, DecimalMetadata(4, 2)), "."),
-        (column(T.FLOAT, RealMetadata(4), sql_type="float(5,2)"), "1.234"),
-        (column(T.DOUBLE, RealMetadata(8)), "1e999"),
-        (column(T.FLOAT, RealMetadata(4)), "1e300"),
-        (column(T.BIT, BitMetadata(2)), "b'101'"),
+        (column(T.NEWDECIMAL, 4, 2), "1.005"),
+        (column(T.NEWDECIMAL, 4, 2), "100.00"),
+        (column(T.NEWDECIMAL, 4, 2), "1e999999999"),
+        (column(T.NEWDECIMAL, 4, 2), "."),
+        (column(T.FLOAT, 4, sql_type="float(5,2)"), "1.234"),
+        (column(T.DOUBLE, 8), "1e999"),
+        (column(T.FLOAT, 4), "1e300"),
+        (column(T.BIT, 2), "b'101'"),
         (column(T.YEAR), "70"),
         (column(T.YEAR), "1800"),
         (column(T.DATE), "0000-00-00"),
         (column(T.DATE), "2026-02-31"),
         (column(T.DATE), "2026-02-01 10:00:00"),
-        (column(T.DATETIME2, FractionMetadata(0)), "CURRENT_TIMESTAMP"),
-        (column(T.DATETIME2, FractionMetadata(1)), "2026-01-01 00:00:00.05"),
-        (column(T.TIMESTAMP2, FractionMetadata(0)), "2026-01-01 00:00:00"),
-        (column(T.TIME2, FractionMetadata(0)), "99:99:99"),
-        (column(T.VARCHAR, LengthMetadata(20), charset="latin1"), "日本"),
-        (column(T.VARCHAR, LengthMetadata(20), charset="binary"), "ab"),
-        (column(T.ENUM, PackMetadata(1), members=("a", "b")), "A"),
-        (column(T.ENUM, PackMetadata(1)), "a"),
-        (column(T.SET, PackMetadata(1), members=("x", "y")), "x,w"),
-        (column(T.JSON, BlobMetadata(4)), "{}"),
-        (column(T.STRING, LengthMetadata(4), sql_type="inet4"), "ten"),
+        (column(T.DATETIME2, 0), "CURRENT_TIMESTAMP"),
+        (column(T.DATETIME2, 1), "2026-01-01 00:00:00.05"),
+        (column(T.TIMESTAMP2, 0), "2026-01-01 00:00:00"),
+        (column(T.TIME2, 0), "99:99:99"),
+        (column(T.VARCHAR, 20, charset="latin1"), "日本"),
+        (column(T.VARCHAR, 20, charset="binary"), "ab"),
+        (column(T.ENUM, 1, members=("a", "b")), "A"),
+        (column(T.ENUM, 1), "a"),
+        (column(T.SET, 1, members=("x", "y")), "x,w"),
+        (column(T.JSON, 4), "{}"),
+        (column(T.STRING, 4, sql_type="inet4"), "ten"),
     ],
     ids=lambda each: each.type.name if isinstance(each, Column) else None,
 )
@@ -128,9 +110,9 @@ def test_forms_by_the_other_options() -> None:
     found = {
         name: with_attributes(codec_of(one).avro_type(LIKE_DEBEZIUM), one, LIKE_DEBEZIUM)["connect.default"]  # type: ignore[index]  # a dict
         for name, one in {
-            "bit": column(T.BIT, BitMetadata(1), default="b'1'"),
-            "bits": column(T.BIT, BitMetadata(12), default="b'101'"),
-            "datetime": column(T.DATETIME2, FractionMetadata(0), default="1970-01-02 00:00:00"),
+            "bit": column(T.BIT, 1, default="b'1'"),
+            "bits": column(T.BIT, 12, default="b'101'"),
+            "datetime": column(T.DATETIME2, 0, default="1970-01-02 00:00:00"),
             "unsigned": column(T.LONGLONG, unsigned=True, default="5"),
         }.items()
     }
@@ -147,41 +129,21 @@ def test_forms_by_the_other_options() -> None:
             column(T.LONG, unsigned=True, sql_type="int(10) unsigned zerofill"),
             ("INT UNSIGNED ZEROFILL", "10", None),
         ),
+        (column(T.NEWDECIMAL, 10, 2, sql_type="decimal(10,2) unsigned"), ("DECIMAL UNSIGNED", "10", "2")),
+        (column(T.FLOAT, 4, sql_type="float(7,3)"), ("FLOAT", "7", "3")),
+        (column(T.BIT, 1, sql_type="bit(1)"), ("BIT", "1", None)),
+        (column(T.DATETIME2, 3, sql_type="datetime(3)"), ("DATETIME", "3", None)),
+        (column(T.TIMESTAMP2, 0, sql_type="timestamp"), ("TIMESTAMP", None, None)),
+        (column(T.VARCHAR, 1020, sql_type="varchar(255)", **UTF8), ("VARCHAR", "255", None)),
+        (column(T.BLOB, 3, sql_type="mediumblob", charset="binary"), ("MEDIUMBLOB", None, None)),
+        (column(T.BLOB_COMPRESSED, 2, sql_type="text /*M!100301 COMPRESSED*/", **UTF8), ("TEXT", None, None)),
         (
-            column(T.NEWDECIMAL, DecimalMetadata(10, 2), sql_type="decimal(10,2) unsigned"),
-            ("DECIMAL UNSIGNED", "10", "2"),
-        ),
-        (column(T.FLOAT, RealMetadata(4), sql_type="float(7,3)"), ("FLOAT", "7", "3")),
-        (column(T.BIT, BitMetadata(1), sql_type="bit(1)"), ("BIT", "1", None)),
-        (column(T.DATETIME2, FractionMetadata(3), sql_type="datetime(3)"), ("DATETIME", "3", None)),
-        (column(T.TIMESTAMP2, FractionMetadata(0), sql_type="timestamp"), ("TIMESTAMP", None, None)),
-        (
-            column(T.VARCHAR, LengthMetadata(1020), sql_type="varchar(255)", **UTF8),
-            ("VARCHAR", "255", None),
-        ),
-        (
-            column(T.BLOB, BlobMetadata(3), sql_type="mediumblob", charset="binary"),
-            ("MEDIUMBLOB", None, None),
-        ),
-        (
-            column(T.BLOB_COMPRESSED, BlobMetadata(2), sql_type="text /*M!100301 COMPRESSED*/", **UTF8),
-            ("TEXT", None, None),
-        ),
-        (
-            column(
-                T.ENUM,
-                PackMetadata(1),
-                members=("a unsigned b", "(7)"),
-                sql_type="enum('a unsigned b','(7)')",
-            ),
+            column(T.ENUM, 1, members=("a unsigned b", "(7)"), sql_type="enum('a unsigned b','(7)')"),
             ("ENUM", "1", None),
         ),
-        (
-            column(T.SET, PackMetadata(1), members=("x", "y", "z"), sql_type="set('x','y','z')"),
-            ("SET", "5", None),
-        ),
-        (column(T.JSON, BlobMetadata(4), sql_type="json"), ("JSON", None, None)),
-        (column(T.VECTOR, BlobMetadata(4), sql_type="vector(3)", dimensions=3), ("VECTOR", "3", None)),
+        (column(T.SET, 1, members=("x", "y", "z"), sql_type="set('x','y','z')"), ("SET", "5", None)),
+        (column(T.JSON, 4, sql_type="json"), ("JSON", None, None)),
+        (column(T.VECTOR, 4, sql_type="vector(3)", dimensions=3), ("VECTOR", "3", None)),
     ],
     ids=lambda each: each.sql_type if isinstance(each, Column) else None,
 )
@@ -207,16 +169,16 @@ def test_no_source_type_without_the_history() -> None:
         assert with_attributes(avro, one, SOURCE_TYPES) == avro
 
 
-SHAPE = column(T.GEOMETRY, BlobMetadata(4), nullable=False)
+SHAPE = column(T.GEOMETRY, 4, nullable=False)
 COLUMNS = (
     column(T.LONG, name="id", nullable=False, default="5", key_position=0),
     column(T.TINY, name="tiny", nullable=False),
-    column(T.NEWDECIMAL, DecimalMetadata(10, 2), name="price", default="1.50"),
-    column(T.ENUM, PackMetadata(1), name="state", members=("a", "b"), nullable=False, default="b"),
+    column(T.NEWDECIMAL, 10, 2, name="price", default="1.50"),
+    column(T.ENUM, 1, name="state", members=("a", "b"), nullable=False, default="b"),
     column(T.DATE, name="day", nullable=False, default="0000-00-00"),
     replace(SHAPE, name="one"),
     replace(SHAPE, name="two"),
-    column(T.VARCHAR, LengthMetadata(80), name="secret", nullable=False, default="x", **UTF8),
+    column(T.VARCHAR, 80, name="secret", nullable=False, default="x", **UTF8),
 )
 ORDERS = ResolvedTable(
     "shop",

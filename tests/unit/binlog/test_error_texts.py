@@ -49,12 +49,7 @@ from millrace.binlog.events.gtid import (
     read_varint,
 )
 from millrace.binlog.events.transaction import unpack_payload
-from millrace.binlog.fields import (
-    _fixed_bytes_type,
-    _read_nul_text,
-    _write_nul_text,
-    read_lenenc,
-)
+from millrace.binlog.fields import _fixed_bytes_type, _read_nul_text, _write_nul_text, read_lenenc
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.types import EventType
@@ -181,18 +176,9 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
         lambda: read(GtidTaggedLogEvent, tagged(last=50)),
         "a GTID with field 50, which may not be ignored and is not known",
     ),
-    (
-        lambda: read(GtidTaggedLogEvent, tagged(NUMBER, SID)),
-        "field 1 of a GTID comes after field 2",
-    ),
-    (
-        lambda: read(GtidTaggedLogEvent, tagged(NUMBER)),
-        "a GTID has fields [2], and not all of [0, 1, 2, 3]",
-    ),
-    (
-        lambda: _read_tagged_field(1, pack_varint(256) + b"\0" * 16, 0, 18),
-        "256 in place of a byte of a sid",
-    ),
+    (lambda: read(GtidTaggedLogEvent, tagged(NUMBER, SID)), "field 1 of a GTID comes after field 2"),
+    (lambda: read(GtidTaggedLogEvent, tagged(NUMBER)), "a GTID has fields [2], and not all of [0, 1, 2, 3]"),
+    (lambda: _read_tagged_field(1, pack_varint(256) + b"\0" * 16, 0, 18), "256 in place of a byte of a sid"),
     (
         lambda: _read_tagged_field(3, pack_varint(5) + b"abc", 0, 4),
         "tag needs 5 bytes at offset 1, 3 are left",
@@ -260,10 +246,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
         lambda: real(TransactionPayloadEvent, field_order=(2,), compression_type=None).encode_fields(0),
         "field 2 is announced in field_order and is None",
     ),
-    (
-        lambda: list(unpack_payload([b"ab"], 5, 255)),
-        "a payload of 5 bytes ends 3 bytes before that",
-    ),
+    (lambda: list(unpack_payload([b"ab"], 5, 255)), "a payload of 5 bytes ends 3 bytes before that"),
     (
         lambda: read(TransactionPayloadEvent, b"\x01\x01\x02\x01\x01\x02\x00"),
         "field 1 in the head of a payload: repeated or out of range",
@@ -286,10 +269,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
         lambda: EventHeader(0, 0, 0, 0, 0, 0, b"ab").encode(20),
         "2 bytes of extra headers do not make a header of 20",
     ),
-    (
-        lambda: Cursor(b"\xff", 0, 1).lenenc("a length"),
-        "a length: 255 does not start one (offset 0)",
-    ),
+    (lambda: Cursor(b"\xff", 0, 1).lenenc("a length"), "a length: 255 does not start one (offset 0)"),
 ]
 
 

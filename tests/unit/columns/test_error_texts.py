@@ -4,19 +4,13 @@ import datetime as dt
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
+from millrace.binlog.columns import AvroOptions, Column, codec_of
+from millrace.binlog.columns import ColumnType as T
 from millrace.binlog.columns.charsets import charset
-from millrace.binlog.columns.column import (
-    BitMetadata,
-    BlobMetadata,
-    FractionMetadata,
-    LengthMetadata,
-    NoMetadata,
-    PackMetadata,
-)
 from millrace.binlog.columns.json_binary import decode_json
 from millrace.binlog.columns.json_diffs import JsonDiffs, _legs
 from millrace.binlog.columns.metadata import _lists, columns_of
@@ -27,14 +21,12 @@ from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.row_images import RowImages, present_ordinals
+from tests import columns
 
-INT = Column(0, ColumnType.LONG, NoMetadata(), name="n")
-TEXT = Column(0, ColumnType.VARCHAR, LengthMetadata(80), name="t", charset="latin1")
-JSON = Column(0, ColumnType.JSON, BlobMetadata(4), name="j")
-
-
-def column(kind: ColumnType, metadata: object = NoMetadata()) -> Column:
-    return Column(0, kind, metadata, name="c")  # type: ignore[arg-type]
+column = partial(columns.column, name="c")
+INT = column(T.LONG, name="n")
+TEXT = column(T.VARCHAR, 80, name="t", charset="latin1")
+JSON = column(T.JSON, 4, name="j")
 
 
 def encoded(made: Column, value: object) -> object:
@@ -48,7 +40,7 @@ def avro(made: Column, payload: object) -> object:
 
 
 def table_map(**fields: object) -> TableMapEvent:
-    made = TableMapEvent(7, 1, "shop", "t", bytes((ColumnType.LONG, ColumnType.LONG)), b"", b"\x00")
+    made = TableMapEvent(7, 1, "shop", "t", bytes((T.LONG, T.LONG)), b"", b"\x00")
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
@@ -69,61 +61,34 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
     (lambda: decode_json(SHARED), "the JSON document is deeper or larger than its bytes allow"),
     (lambda: _legs("$.a b"), "'$.a b' is no JSON path"),
     (lambda: JsonDiffs(b"").applied_text(None), "the document that was changed is not in the event"),
+    (lambda: codec_of(column(T.ENUM, 9)), "ENUM values of 9 bytes do not exist"),
     (
-        lambda: codec_of(column(ColumnType.ENUM, PackMetadata(9))),
-        "ENUM values of 9 bytes do not exist",
-    ),
-    (
-        lambda: codec_of(column(ColumnType.SET, PackMetadata(8))).avro_decoder(AvroOptions())(1 << 63),
+        lambda: codec_of(column(T.SET, 8)).avro_decoder(AvroOptions())(1 << 63),
         f"{1 << 63} is too large for a long",
     ),
     (lambda: _lists(Cursor(b"\x09ab", 0, 3)), "9 members do not fit the 2 bytes that are left"),
-    (
-        lambda: columns_of(table_map(null_bits=b"\x00\x00")),
-        "2 bytes of NULL bits for 2 columns",
-    ),
-    (
-        lambda: columns_of(table_map(optional_metadata=b"\x08\x01\x05")),
-        "column 6 of 2 is in the primary key",
-    ),
-    (lambda: encoded(column(ColumnType.BIT, BitMetadata(4)), 300), "300 is out of range for bit(4)"),
-    (lambda: encoded(column(ColumnType.YEAR), 1900), "1900 is no YEAR"),
-    (lambda: encoded(column(ColumnType.VECTOR, BlobMetadata(4)), (1e300,)), "(1e+300,) is no VECTOR"),
+    (lambda: columns_of(table_map(null_bits=b"\x00\x00")), "2 bytes of NULL bits for 2 columns"),
+    (lambda: columns_of(table_map(optional_metadata=b"\x08\x01\x05")), "column 6 of 2 is in the primary key"),
+    (lambda: encoded(column(T.BIT, 4), 300), "300 is out of range for bit(4)"),
+    (lambda: encoded(column(T.YEAR), 1900), "1900 is no YEAR"),
+    (lambda: encoded(column(T.VECTOR, 4), (1e300,)), "(1e+300,) is no VECTOR"),
     (lambda: SqlType.parse("("), "the catalog calls a column's type '('"),
-    (
-        lambda: encoded(replace(TEXT, charset="binary"), "a"),
-        "column t holds bytes, not text",
-    ),
+    (lambda: encoded(replace(TEXT, charset="binary"), "a"), "column t holds bytes, not text"),
     (lambda: encoded(TEXT, "\u2603"), "'\u2603' is no text in latin1"),
+    (lambda: codec_of(column(T.DATETIME2, 7)), "a second's fraction has 0-6 digits, not 7"),
+    (lambda: encoded(column(T.DATE), Date(1, 16, 1)), "0001-16-01 is no DATE"),
+    (lambda: encoded(column(T.TIME2, 0), dt.timedelta(hours=1024)), "42 days, 16:00:00 is no TIME"),
+    (lambda: encoded(column(T.TIME, 0), dt.timedelta(hours=900)), "37 days, 12:00:00 is no TIME"),
     (
-        lambda: codec_of(column(ColumnType.DATETIME2, FractionMetadata(7))),
-        "a second's fraction has 0-6 digits, not 7",
-    ),
-    (lambda: encoded(column(ColumnType.DATE), Date(1, 16, 1)), "0001-16-01 is no DATE"),
-    (
-        lambda: encoded(column(ColumnType.TIME2, FractionMetadata(0)), dt.timedelta(hours=1024)),
-        "42 days, 16:00:00 is no TIME",
-    ),
-    (
-        lambda: encoded(column(ColumnType.TIME, FractionMetadata(0)), dt.timedelta(hours=900)),
-        "37 days, 12:00:00 is no TIME",
-    ),
-    (
-        lambda: encoded(column(ColumnType.DATETIME2, FractionMetadata(0)), DateTime(2020, 13, 1, 0, 0, 0, 0)),
+        lambda: encoded(column(T.DATETIME2, 0), DateTime(2020, 13, 1, 0, 0, 0, 0)),
         "2020-13-01 00:00:00 is no DATETIME",
     ),
     (
-        lambda: encoded(column(ColumnType.DATETIME2, FractionMetadata(0)), DateTime(99999, 1, 1, 0, 0, 0, 0)),
+        lambda: encoded(column(T.DATETIME2, 0), DateTime(99999, 1, 1, 0, 0, 0, 0)),
         "99999-01-01 00:00:00 is no DATETIME",
     ),
-    (
-        lambda: avro(replace(column(ColumnType.ENUM, PackMetadata(1)), members=(b"\xe9",)), 1),
-        "a member is known as bytes alone: e9",
-    ),
-    (
-        lambda: Uuid(column(ColumnType.STRING, LengthMetadata(16))).encode("nonsense"),
-        "'nonsense' is no uuid",
-    ),
+    (lambda: avro(replace(column(T.ENUM, 1), members=(b"\xe9",)), 1), "a member is known as bytes alone: e9"),
+    (lambda: Uuid(column(T.STRING, 16)).encode("nonsense"), "'nonsense' is no uuid"),
     (lambda: present_ordinals(b"", 2), "a bitmap of 0 bytes does not fit 2 columns"),
     (lambda: ROW.encode([(None, (1, 2))]), "2 values for 1 columns"),
     (lambda: ROW.encode([((1,), None)]), "a row has other images than its event"),
@@ -137,10 +102,7 @@ CAUSES: list[tuple[Callable[[], object], str]] = [
         lambda: PARTIAL.decode(b"\x00\x04\x00\x00\x00\x00\x00\x00\x00"),
         "the options of a partial row image are missing",
     ),
-    (
-        lambda: PARTIAL.decode(b"\x00\x00\x00\x00\x00\x07"),
-        "options 0x7 of a partial row image are not known",
-    ),
+    (lambda: PARTIAL.decode(b"\x00\x00\x00\x00\x00\x07"), "options 0x7 of a partial row image are not known"),
     (lambda: PARTIAL.decode(b"\x00\x00\x00\x00\x00\x01"), "a bitmap of partial columns needs 1 bytes"),
     (
         lambda: RowImages([JSON], None, b"\x01", partial_json=True).decode(b"\x00"),

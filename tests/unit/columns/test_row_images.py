@@ -27,10 +27,11 @@ from millrace.binlog.errors import (
     TruncatedError,
 )
 from millrace.binlog.row_images import RowImages, present_ordinals
+from tests.columns import column
 
 
 def tiny_columns(count: int) -> list[Column]:
-    return [Column(ordinal, ColumnType.TINY, NoMetadata()) for ordinal in range(count)]
+    return [column(ColumnType.TINY, ordinal=ordinal) for ordinal in range(count)]
 
 
 def all_present(count: int) -> bytes:
@@ -130,7 +131,7 @@ def test_values_must_fit_their_columns() -> None:
 
 
 def test_a_string_that_reaches_past_the_end_is_truncated() -> None:
-    columns = [Column(0, ColumnType.VARCHAR, LengthMetadata(300), charset="utf8mb4")]
+    columns = [column(ColumnType.VARCHAR, 300, charset="utf8mb4")]
     images = RowImages(columns, None, b"\x01")
     good = images.encode([(None, ("日本",)), (None, ("x" * 290,))])
     assert images.decode(good) == [(None, ("日本",)), (None, ("x" * 290,))]
@@ -144,13 +145,13 @@ def test_a_string_that_reaches_past_the_end_is_truncated() -> None:
 
 def test_what_avro_cannot_hold_is_listed_and_the_rest_is_read() -> None:
     columns = [
-        Column(0, ColumnType.LONG, NoMetadata()),
-        Column(1, ColumnType.DATE, NoMetadata()),
-        Column(2, ColumnType.VARCHAR, LengthMetadata(40), charset="utf8mb4"),
-        Column(3, ColumnType.DATETIME2, FractionMetadata(3)),
-        Column(4, ColumnType.ENUM, PackMetadata(1), members=("a",)),
-        Column(5, ColumnType.JSON, BlobMetadata(4)),
-        Column(6, ColumnType.NEWDECIMAL, DecimalMetadata(9, 0)),
+        column(ColumnType.LONG),
+        column(ColumnType.DATE, ordinal=1),
+        column(ColumnType.VARCHAR, 40, ordinal=2, charset="utf8mb4"),
+        column(ColumnType.DATETIME2, 3, ordinal=3),
+        column(ColumnType.ENUM, 1, ordinal=4, members=("a",)),
+        column(ColumnType.JSON, 4, ordinal=5),
+        column(ColumnType.NEWDECIMAL, 9, 0, ordinal=6),
     ]
     images = RowImages(columns, b"\x7f", b"\x7f")
     good = bytes.fromhex("000100000021d00701618cb242000000000102000000040080000001")
@@ -172,8 +173,8 @@ def test_what_avro_cannot_hold_is_listed_and_the_rest_is_read() -> None:
 
 
 def test_options_of_avro() -> None:
-    big = Column(0, ColumnType.LONGLONG, NoMetadata(), unsigned=True)
-    wide = Column(1, ColumnType.NEWDECIMAL, DecimalMetadata(39, 0))
+    big = column(ColumnType.LONGLONG, unsigned=True)
+    wide = column(ColumnType.NEWDECIMAL, 39, 0, ordinal=1)
     data = RowImages([big, wide], None, b"\x03").encode([(None, (2**63, Decimal(10**38)))])
 
     def read(options: AvroOptions) -> tuple[object, ...]:

@@ -8,30 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
-from millrace.binlog.columns.column import (
-    BitMetadata,
-    BlobMetadata,
-    DecimalMetadata,
-    FractionMetadata,
-    LengthMetadata,
-    Metadata,
-    NoMetadata,
-    PackMetadata,
-    RealMetadata,
-)
+from millrace.binlog.columns import AvroOptions, ColumnType, codec_of
 from millrace.binlog.columns.declaration import ColumnCodec, quoted
 from millrace.binlog.columns.numbers import DecimalFormat, signed_bytes
 from millrace.binlog.columns.strings import CompressedValue
 from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
 from millrace.binlog.errors import EncodeError, InvalidValueError, UnrepresentableError, UnsupportedError
+from tests.columns import column
 
 T = ColumnType
-NONE = NoMetadata()
 
 
-def codec(column_type: ColumnType, metadata: Metadata = NONE, **more: object) -> ColumnCodec:
-    return codec_of(Column(0, column_type, metadata, **more))  # type: ignore[arg-type]
+def codec(column_type: ColumnType, *numbers: int, **more: object) -> ColumnCodec:
+    return codec_of(column(column_type, *numbers, **more))
 
 
 def avro(one: ColumnCodec, value: object, options: AvroOptions | None = None) -> object:
@@ -53,7 +42,7 @@ def avro(one: ColumnCodec, value: object, options: AvroOptions | None = None) ->
     ],
 )
 def test_moments_that_no_calendar_has(column_type: ColumnType, value: DateTime) -> None:
-    one = codec(column_type, FractionMetadata(0))
+    one = codec(column_type, 0)
     assert one.decode(one.encode(value)) == value
     with pytest.raises(UnrepresentableError):
         avro(one, value)
@@ -68,7 +57,7 @@ def test_datetimes_are_those_of_the_calendar(
     unit = 10 ** (6 - digits)
     moment = moment.replace(microsecond=moment.microsecond // unit * unit)
     value = DateTime(*moment.timetuple()[:6], moment.microsecond)
-    one = codec(column_type, FractionMetadata(digits))
+    one = codec(column_type, digits)
     assert one.decode(one.encode(value)) == value
     assert avro(one, value) == (moment - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
     assert one.text(value) == moment.isoformat(" ", "microseconds")[: 20 + digits if digits else 19]
@@ -83,7 +72,7 @@ def test_times_are_signed(column_type: ColumnType, digits: int, micros: int) -> 
     if abs(micros) > 3020399999999 or (not digits and abs(micros) > 3020399000000):
         micros = -3020399000000
     value = dt.timedelta(microseconds=micros)
-    one = codec(column_type, FractionMetadata(digits))
+    one = codec(column_type, digits)
     assert one.decode(one.encode(value)) == value
     assert avro(one, value) == micros
     text = one.text(value)
@@ -94,7 +83,7 @@ def test_times_are_signed(column_type: ColumnType, digits: int, micros: int) -> 
 @pytest.mark.parametrize("digits", range(7))
 @pytest.mark.parametrize("column_type", [T.TIMESTAMP, T.TIMESTAMP2])
 def test_timestamps(column_type: ColumnType, digits: int) -> None:
-    one = codec(column_type, FractionMetadata(digits))
+    one = codec(column_type, digits)
     fraction = 123456 // 10 ** (6 - digits) * 10 ** (6 - digits)
     for seconds in (1, 2**31 - 1, 2**31, 2**32 - 1):
         value = Timestamp(seconds, fraction)
@@ -117,7 +106,7 @@ def test_a_fraction_finer_than_the_column_is_refused(digits: int) -> None:
         (T.TIMESTAMP, Timestamp(1, 1)),
     ):
         with pytest.raises(EncodeError):
-            codec(column_type, FractionMetadata(digits)).encode(value)
+            codec(column_type, digits).encode(value)
     if digits < 5:
         for column_type, value in (
             (T.TIME2, dt.timedelta(microseconds=1)),
@@ -125,11 +114,11 @@ def test_a_fraction_finer_than_the_column_is_refused(digits: int) -> None:
             (T.TIMESTAMP2, Timestamp(1, 1)),
         ):
             with pytest.raises(EncodeError):
-                codec(column_type, FractionMetadata(digits)).encode(value)
+                codec(column_type, digits).encode(value)
 
 
 def test_temporals_out_of_range_are_refused() -> None:
-    date, datetime = codec(T.DATE), codec(T.DATETIME2, FractionMetadata(0))
+    date, datetime = codec(T.DATE), codec(T.DATETIME2, 0)
     for value in (Date(1 << 15, 1, 1), Date(2024, 16, 1), Date(2024, 1, 32), Date(-1, 1, 1)):
         with pytest.raises(EncodeError):
             date.encode(value)
@@ -142,11 +131,11 @@ def test_temporals_out_of_range_are_refused() -> None:
             datetime.encode(moment)
     for column_type, digits in ((T.TIME, 0), (T.TIME2, 0), (T.TIME2, 6)):
         with pytest.raises(EncodeError):
-            codec(column_type, FractionMetadata(digits)).encode(dt.timedelta(hours=9000))
+            codec(column_type, digits).encode(dt.timedelta(hours=9000))
     with pytest.raises(InvalidValueError):
-        codec(T.TIME2, FractionMetadata(7))
+        codec(T.TIME2, 7)
     with pytest.raises(InvalidValueError):
-        codec(T.TIME2, FractionMetadata(0)).decode(bytes.fromhex("80003c"))
+        codec(T.TIME2, 0).decode(bytes.fromhex("80003c"))
     with pytest.raises(InvalidValueError):
         datetime.decode(bytes(5))
 
@@ -253,7 +242,7 @@ def test_decimals_that_do_not_exist() -> None:
 
 def test_wide_decimals() -> None:
     options = AvroOptions(wide_decimal="decimal")
-    one = codec(T.NEWDECIMAL, DecimalMetadata(39, 2))
+    one = codec(T.NEWDECIMAL, 39, 2)
     assert one.avro_type(AvroOptions()) == "string"
     assert one.avro_type(options) == {"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 2}
     assert avro(one, Decimal("-1.50")) == "-1.50"
@@ -262,7 +251,7 @@ def test_wide_decimals() -> None:
 
 
 def test_reals() -> None:
-    single, double = codec(T.FLOAT, RealMetadata(4)), codec(T.DOUBLE, RealMetadata(8), unsigned=True)
+    single, double = codec(T.FLOAT, 4), codec(T.DOUBLE, 8, unsigned=True)
     assert single.text(1.100000023841858) == "1.1"
     assert single.sql_literal(1.100000023841858) == "1.10000002"
     assert single.text(3.4028234663852886e38) == "3.40282e38"
@@ -270,12 +259,12 @@ def test_reals() -> None:
     assert double.text(1e15) == "1e15"
     assert double.sql_literal(0.1) == "0.1"
     assert double.sql_type() == "double unsigned"
-    assert codec(T.DOUBLE, RealMetadata(8), sql_type="double(10,2)").text(1.005) == "1.00"
+    assert codec(T.DOUBLE, 8, sql_type="double(10,2)").text(1.005) == "1.00"
     assert [single.avro_type(AvroOptions()), double.avro_type(AvroOptions())] == ["float", "double"]
 
 
 def test_bits() -> None:
-    one = codec(T.BIT, BitMetadata(10))
+    one = codec(T.BIT, 10)
     assert one.encode(513) == b"\x02\x01"
     assert one.sql_literal(513) == "b'1000000001'"
     assert one.sql_type() == "bit(10)"
@@ -295,14 +284,14 @@ def test_years() -> None:
 
 def test_enum_members() -> None:
     members = ("", "a,b", "it's", "back\\slash", "ü")
-    one = codec(T.ENUM, PackMetadata(1), members=members)
+    one = codec(T.ENUM, 1, members=members)
     assert [one.text(value) for value in range(6)] == ["", *members]
     assert [avro(one, value) for value in range(6)] == ["", *members]
     assert one.text(6) == "6"
     assert one.sql_type() == r"enum('','a,b','it\'s','back\\slash','ü')"
     with pytest.raises(UnrepresentableError):
         avro(one, 6)
-    nameless = codec(T.ENUM, PackMetadata(2))
+    nameless = codec(T.ENUM, 2)
     assert avro(nameless, 300) == 300
     assert nameless.avro_type(AvroOptions()) == "int"
     assert nameless.text(300) == "300"
@@ -310,25 +299,25 @@ def test_enum_members() -> None:
 
 def test_set_members() -> None:
     members = tuple(f"m{number}" for number in range(64))
-    one = codec(T.SET, PackMetadata(8), members=members)
+    one = codec(T.SET, 8, members=members)
     assert one.text(0) == ""
     assert avro(one, 1 << 63 | 1) == "m0,m63"
     assert one.text(2**64 - 1) == ",".join(members)
-    few = codec(T.SET, PackMetadata(1), members=("a", "b"))
+    few = codec(T.SET, 1, members=("a", "b"))
     assert few.text(4) == "4"
     with pytest.raises(UnrepresentableError):
         avro(few, 4)
-    nameless = codec(T.SET, PackMetadata(8))
+    nameless = codec(T.SET, 8)
     assert avro(nameless, 7) == 7
     with pytest.raises(UnrepresentableError):
         avro(nameless, 1 << 63)
-    assert codec(T.SET, PackMetadata(3)).encode(0x010203) == b"\x03\x02\x01"
+    assert codec(T.SET, 3).encode(0x010203) == b"\x03\x02\x01"
     with pytest.raises(InvalidValueError):
-        codec(T.SET, PackMetadata(5))
+        codec(T.SET, 5)
 
 
 def test_text_that_does_not_come_back_stays_bytes() -> None:
-    one = codec(T.VARCHAR, LengthMetadata(20), charset="sjis")
+    one = codec(T.VARCHAR, 20, charset="sjis")
     assert one.decode(b"\x5c") == "\\"
     assert one.decode(b"\x81\x5f") == b"\x81\x5f"  # the same character, another code
     assert avro(one, b"\x81\x5f") == "\\"
@@ -341,8 +330,8 @@ def test_text_that_does_not_come_back_stays_bytes() -> None:
 
 
 def test_bytes_and_text() -> None:
-    binary = codec(T.STRING, LengthMetadata(4), charset="binary")
-    unknown = codec(T.STRING, LengthMetadata(4))
+    binary = codec(T.STRING, 4, charset="binary")
+    unknown = codec(T.STRING, 4)
     assert avro(binary, b"a") == b"a\0\0\0"
     assert binary.text(b"a") == b"a\0\0\0"
     assert avro(unknown, b"a") == b"a"
@@ -354,7 +343,7 @@ def test_bytes_and_text() -> None:
 
 
 def test_compressed_columns() -> None:
-    one = codec(T.BLOB_COMPRESSED, BlobMetadata(2), charset="utf8mb4")
+    one = codec(T.BLOB_COMPRESSED, 2, charset="utf8mb4")
     assert one.encode("é") == b"\0\xc3\xa9"
     assert one.encode("") == b""
     assert CompressedValue(b"").content == b""
@@ -372,15 +361,15 @@ def test_compressed_columns() -> None:
 
 
 def test_addresses_of_mariadb() -> None:
-    inet6 = codec(T.STRING, LengthMetadata(16), charset="binary", sql_type="inet6")
+    inet6 = codec(T.STRING, 16, charset="binary", sql_type="inet6")
     for text in ("::", "::1", "2001:db8::ff00:42:8329", "::ffff:192.0.2.128", "::192.0.2.128", "ff02::"):
         payload = inet6.encode(text)
         assert not payload.endswith(b"\0")
         assert inet6.decode(payload) == text
         assert avro(inet6, text) == text
-    inet4 = codec(T.STRING, LengthMetadata(4), sql_type="inet4")
+    inet4 = codec(T.STRING, 4, sql_type="inet4")
     assert inet4.decode(b"\x01") == "1.0.0.0"
-    uuid = codec(T.STRING, LengthMetadata(16), sql_type="uuid")
+    uuid = codec(T.STRING, 16, sql_type="uuid")
     assert (
         uuid.decode(bytes.fromhex("123e4567e89b12d3a45642665544")) == "123e4567-e89b-12d3-a456-426655440000"
     )
@@ -396,7 +385,7 @@ def test_addresses_of_mariadb() -> None:
 
 
 def test_damaged_geometries_and_vectors_stay_bytes() -> None:
-    geometry, vector = codec(T.GEOMETRY, BlobMetadata(4)), codec(T.VECTOR, BlobMetadata(4))
+    geometry, vector = codec(T.GEOMETRY, 4), codec(T.VECTOR, 4)
     for one in (geometry, vector):
         assert one.decode(b"abc") == b"abc"
         assert one.encode(b"abc") == b"abc"
@@ -406,29 +395,26 @@ def test_damaged_geometries_and_vectors_stay_bytes() -> None:
     with pytest.raises(EncodeError):
         vector.encode((1e300,))
     assert vector.sql_type() == "vector"
-    assert codec(T.VECTOR, BlobMetadata(4), dimensions=3).sql_type() == "vector(3)"
-    assert codec(T.GEOMETRY, BlobMetadata(4), geometry_type=1).sql_type() == "point"
+    assert codec(T.VECTOR, 4, dimensions=3).sql_type() == "vector(3)"
+    assert codec(T.GEOMETRY, 4, geometry_type=1).sql_type() == "point"
 
 
 @pytest.mark.parametrize(
     ("one", "sql_type"),
     [
-        (codec(T.STRING, LengthMetadata(40), charset="utf8mb4"), "char(10) character set utf8mb4"),
-        (codec(T.STRING, LengthMetadata(10), charset="binary"), "binary(10)"),
-        (codec(T.VARCHAR, LengthMetadata(300), charset="latin1"), "varchar(300) character set latin1"),
-        (codec(T.VARCHAR, LengthMetadata(300)), "varbinary(300)"),
-        (codec(T.BLOB, BlobMetadata(1)), "tinyblob"),
-        (codec(T.BLOB, BlobMetadata(2), charset="utf8mb4"), "text character set utf8mb4"),
-        (codec(T.BLOB, BlobMetadata(4), charset="binary"), "longblob"),
-        (codec(T.BLOB_COMPRESSED, BlobMetadata(3)), "mediumblob compressed"),
-        (
-            codec(T.VARCHAR_COMPRESSED, LengthMetadata(81), charset="utf8mb4"),
-            "varchar(20) character set utf8mb4 compressed",
-        ),
-        (codec(T.TIME2, FractionMetadata(3)), "time(3)"),
+        (codec(T.STRING, 40, charset="utf8mb4"), "char(10) character set utf8mb4"),
+        (codec(T.STRING, 10, charset="binary"), "binary(10)"),
+        (codec(T.VARCHAR, 300, charset="latin1"), "varchar(300) character set latin1"),
+        (codec(T.VARCHAR, 300), "varbinary(300)"),
+        (codec(T.BLOB, 1), "tinyblob"),
+        (codec(T.BLOB, 2, charset="utf8mb4"), "text character set utf8mb4"),
+        (codec(T.BLOB, 4, charset="binary"), "longblob"),
+        (codec(T.BLOB_COMPRESSED, 3), "mediumblob compressed"),
+        (codec(T.VARCHAR_COMPRESSED, 81, charset="utf8mb4"), "varchar(20) character set utf8mb4 compressed"),
+        (codec(T.TIME2, 3), "time(3)"),
         (codec(T.DATETIME), "datetime"),
-        (codec(T.JSON, BlobMetadata(4)), "json"),
-        (codec(T.VARCHAR, LengthMetadata(12), sql_type="vector(3)"), "vector(3)"),
+        (codec(T.JSON, 4), "json"),
+        (codec(T.VARCHAR, 12, sql_type="vector(3)"), "vector(3)"),
     ],
 )
 def test_types_in_sql(one: ColumnCodec, sql_type: str) -> None:
@@ -439,8 +425,8 @@ def test_literals_are_quoted() -> None:
     assert quoted("it's \\ \0\n\r\x1a") == "'it\\'s \\\\ \\0\\n\\r\\Z'"
     assert codec(T.DATE).sql_literal(Date(2024, 0, 0)) == "'2024-00-00'"
     assert codec(T.YEAR).sql_literal(0) == "'0000'"
-    assert codec(T.BLOB, BlobMetadata(1)).sql_literal(b"\x00\xff") == "X'00ff'"
-    assert codec(T.ENUM, PackMetadata(1), members=("a",)).sql_literal(1) == "1"
+    assert codec(T.BLOB, 1).sql_literal(b"\x00\xff") == "X'00ff'"
+    assert codec(T.ENUM, 1, members=("a",)).sql_literal(1) == "1"
 
 
 @pytest.mark.parametrize("column_type", [T.NULL, T.TYPED_ARRAY, T.INVALID, T.BOOL, T.DECIMAL])

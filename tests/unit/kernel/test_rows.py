@@ -14,22 +14,12 @@ from hypothesis import strategies as st
 from millrace.avro import binary
 from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
 from millrace.binlog.columns.charsets import charset
-from millrace.binlog.columns.column import (
-    BitMetadata,
-    BlobMetadata,
-    DecimalMetadata,
-    FractionMetadata,
-    LengthMetadata,
-    Metadata,
-    NoMetadata,
-    PackMetadata,
-    RealMetadata,
-)
 from millrace.binlog.columns.declaration import NativeKind
 from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
 from millrace.binlog.errors import UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.table import ResolvedTable
+from tests.columns import column
 from tests.unit.columns.test_vectors import VECTORS, Vector, image_of
 from tests.unit.kernel.both_rows import NOT_BUILT, Way, ways
 from tests.unit.kernel.json_documents import DOCUMENTS, binary_json
@@ -44,10 +34,6 @@ OPTIONS = [
     AvroOptions(decimal="string", temporal="debezium", bit="debezium", binary="base64"),
     AvroOptions(decimal="double", temporal="connect", binary="hex"),
 ]
-
-
-def column(column_type: ColumnType, metadata: Metadata | None = None, **more: Any) -> Column:
-    return Column(0, column_type, metadata or NoMetadata(), **more)
 
 
 def table(columns: Sequence[Column], key: Sequence[int] = ()) -> ResolvedTable:
@@ -139,7 +125,7 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
     *((column(one), st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)) for one, bits in INTEGERS.items()),
     *((column(one, unsigned=True), st.integers(0, (1 << bits) - 1)) for one, bits in INTEGERS.items()),
     *(
-        (column(ColumnType.NEWDECIMAL, DecimalMetadata(*form)), decimals(*form))
+        (column(ColumnType.NEWDECIMAL, *form), decimals(*form))
         for form in (
             (1, 0),
             (1, 1),
@@ -153,21 +139,18 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
             (65, 30),
         )
     ),
-    (column(ColumnType.FLOAT, RealMetadata(4)), st.floats(width=32)),
-    (column(ColumnType.DOUBLE, RealMetadata(8)), st.floats()),
+    (column(ColumnType.FLOAT, 4), st.floats(width=32)),
+    (column(ColumnType.DOUBLE, 8), st.floats()),
     (column(ColumnType.YEAR), st.just(0) | st.integers(1901, 2155)),
     (column(ColumnType.DATE), DAYS),
-    *((column(ColumnType.TIME2, FractionMetadata(digits)), times(digits)) for digits in (0, 2, 4, 6)),
-    *((column(ColumnType.DATETIME2, FractionMetadata(digits)), datetimes(digits)) for digits in (0, 2, 4, 6)),
+    *((column(ColumnType.TIME2, digits), times(digits)) for digits in (0, 2, 4, 6)),
+    *((column(ColumnType.DATETIME2, digits), datetimes(digits)) for digits in (0, 2, 4, 6)),
+    *((column(ColumnType.TIMESTAMP2, digits), timestamps(digits)) for digits in (0, 2, 4, 6)),
+    (column(ColumnType.TIME, 0), times(0)),
+    (column(ColumnType.BIT, 1), st.integers(0, 1)),
+    (column(ColumnType.BIT, 61), st.integers(0, 2**61 - 1)),
     *(
-        (column(ColumnType.TIMESTAMP2, FractionMetadata(digits)), timestamps(digits))
-        for digits in (0, 2, 4, 6)
-    ),
-    (column(ColumnType.TIME, FractionMetadata(0)), times(0)),
-    (column(ColumnType.BIT, BitMetadata(1)), st.integers(0, 1)),
-    (column(ColumnType.BIT, BitMetadata(61)), st.integers(0, 2**61 - 1)),
-    *(
-        (column(ColumnType.VARCHAR, LengthMetadata(length), charset=name), texts(name))
+        (column(ColumnType.VARCHAR, length, charset=name), texts(name))
         for name in (
             "utf8mb4",
             "utf8mb3",
@@ -182,18 +165,18 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
         )
         for length in (255, 256)
     ),
-    (column(ColumnType.STRING, LengthMetadata(16), charset="binary"), st.binary(max_size=16)),
-    (column(ColumnType.STRING, LengthMetadata(40), charset="utf8mb4"), texts("utf8mb4")),
+    (column(ColumnType.STRING, 16, charset="binary"), st.binary(max_size=16)),
+    (column(ColumnType.STRING, 40, charset="utf8mb4"), texts("utf8mb4")),
     *(
-        (column(ColumnType.BLOB, BlobMetadata(size), charset=name), texts("utf8mb4"))
+        (column(ColumnType.BLOB, size, charset=name), texts("utf8mb4"))
         for size in (1, 2, 3, 4)
         for name in ("binary", "utf8mb4")
     ),
-    (column(ColumnType.ENUM, PackMetadata(1), members=MEMBERS), st.integers(0, 6)),
-    (column(ColumnType.ENUM, PackMetadata(2), members=MEMBERS), st.integers(0, 6)),
-    (column(ColumnType.ENUM, PackMetadata(1)), st.integers(0, 255)),
+    (column(ColumnType.ENUM, 1, members=MEMBERS), st.integers(0, 6)),
+    (column(ColumnType.ENUM, 2, members=MEMBERS), st.integers(0, 6)),
+    (column(ColumnType.ENUM, 1), st.integers(0, 255)),
     *(
-        (column(ColumnType.SET, PackMetadata(size), members=members), st.integers(0, (1 << bits) - 1))
+        (column(ColumnType.SET, size, members=members), st.integers(0, (1 << bits) - 1))
         for size, members, bits in (
             (1, MEMBERS, 5),
             (3, MEMBERS, 4),
@@ -201,9 +184,9 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
             (8, None, 64),
         )
     ),
-    (column(ColumnType.JSON, BlobMetadata(4)), st.binary(max_size=3) | DOCUMENTS),
-    (column(ColumnType.JSON, BlobMetadata(2), whole_doubles=True), DOCUMENTS),
-    (column(ColumnType.GEOMETRY, BlobMetadata(4)), st.binary(max_size=9)),
+    (column(ColumnType.JSON, 4), st.binary(max_size=3) | DOCUMENTS),
+    (column(ColumnType.JSON, 2, whole_doubles=True), DOCUMENTS),
+    (column(ColumnType.GEOMETRY, 4), st.binary(max_size=9)),
 ]
 
 
@@ -286,7 +269,7 @@ def test_damaged_images(operation: RowsOperation) -> None:
 
 @pytest.mark.parametrize("name", ["utf8mb3", "utf8mb4", "latin1", "ascii", "koi8r", "tis620"])
 def test_every_code(name: str) -> None:
-    one = column(ColumnType.VARCHAR, LengthMetadata(255), charset=name)
+    one = column(ColumnType.VARCHAR, 255, charset=name)
     compiled, reference = ways(table([one]), RowsOperation.WRITE)
     codes = [bytes((first,)) for first in range(256)]
     if name.startswith("utf8"):
@@ -364,7 +347,7 @@ def test_key_columns_that_an_image_lacks() -> None:
 
 def test_the_largest_records() -> None:
     """Up to the limit natively; beyond it the largest column becomes a reference, or the row is refused."""
-    resolved = table([column(ColumnType.BLOB, BlobMetadata(2), charset="binary"), column(ColumnType.TINY)])
+    resolved = table([column(ColumnType.BLOB, 2, charset="binary"), column(ColumnType.TINY)])
     for limit in (5, 200, 250):
         compiled, reference = ways(resolved, RowsOperation.WRITE, limit=limit)
         outcomes = [
@@ -387,8 +370,8 @@ def test_what_is_no_bytes_is_refused() -> None:
             native.write(b"\x00\x01", [], (frame,), 1, 1, None)
 
 
-JSON_TABLE = table([column(ColumnType.JSON, BlobMetadata(4))])
-JSON_TABLE_OF_57 = table([column(ColumnType.JSON, BlobMetadata(4), whole_doubles=True)])
+JSON_TABLE = table([column(ColumnType.JSON, 4)])
+JSON_TABLE_OF_57 = table([column(ColumnType.JSON, 4, whole_doubles=True)])
 
 
 def json_rows(*documents: bytes) -> bytes:
@@ -449,9 +432,7 @@ def test_documents_as_deep_as_may_be() -> None:
 
 
 def test_large_values() -> None:
-    columns = [
-        column(ColumnType.BLOB, BlobMetadata(4), charset=name) for name in ("binary", "utf8mb4", "latin1")
-    ]
+    columns = [column(ColumnType.BLOB, 4, charset=name) for name in ("binary", "utf8mb4", "latin1")]
     compiled, reference = ways(table(columns), RowsOperation.WRITE, limit=1 << 26)
     row = b"\0" + raw_value(columns[0], bytes(3_000_000)) + raw_value(columns[1], "€".encode() * 700_000)
     rows = (row + raw_value(columns[2], b"\xe9" * 900_000)) * 2
