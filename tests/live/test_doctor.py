@@ -134,11 +134,6 @@ def test_the_server_waits_for_the_reader(database):
     assert (outcome.level, outcome.text) == (Level.OK, "600 s for the reader, 5 s for others")
 
 
-def test_statements_that_are_allowed_are_a_warning(mariadb):
-    with set_global(mariadb, "binlog_format", "'STATEMENT'"):
-        assert only(mariadb, log_checks.binlog_format, allow_statements=True).level is Level.WARNING
-
-
 def test_gtid_mode(mysql):
     assert only(mysql, log_checks.gtids).level is Level.OK
     mysql.execute("SET GLOBAL gtid_mode = ON_PERMISSIVE")
@@ -342,19 +337,6 @@ def log_status_of(server: MySQL | MariaDB) -> tuple[str, int]:
     return status.log_file, status.position
 
 
-def test_versions(mysql):
-    with looking_at(mysql) as server:
-        for text, level in (
-            ("5.1.73-log", Level.ERROR),
-            ("5.7.22", Level.OK),
-            ("9.7.4", Level.OK),
-            ("26.7.0", Level.WARNING),
-        ):
-            server.connection.version = text
-            (outcome,) = access_checks.version(server)
-            assert outcome.level is level, text
-
-
 # -- tables --------------------------------------------------------------------------------------------
 
 
@@ -468,53 +450,6 @@ def test_topics_that_break_promises(kafka, source_name):
     assert f"{events}: max.message.bytes is 100000, must be 1048588 or more" in broken
     assert "retention.ms=3600000" in by_level(cluster, kafka_checks.retention)[Level.WARNING].text
     assert list(kafka_checks.rights(cluster)) == []
-
-
-def test_a_large_cluster_set_up_wrongly(kafka, source_name):
-    """What one broker cannot show: its answer, told as if there were three of them."""
-    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-    raw = f"{source_name}.raw"
-    ensure_topics(connect(settings), TopicsSettings(), {raw: "raw"})
-    seen = cluster_of(kafka, source_name)
-    topic = seen.view.topics[raw]
-    config = dict(seen.view.broker_configs[next(iter(seen.view.broker_configs))])
-
-    def altered(brokers: dict[str, str], topic_config: dict[str, str], **changes: Any) -> Cluster:
-        wrong = replace(topic, config={**topic.config, **topic_config}, **changes)
-        view = replace(
-            seen.view,
-            brokers=3,
-            broker_configs={1: {**config, **brokers}},
-            topics={raw: wrong},
-            operations=frozenset(),
-        )
-        return Cluster(Topics(source_name), view, TopicsSettings())
-
-    short = altered({"transaction.max.timeout.ms": "10000"}, {})
-    assert "no service can start" in by_level(short, kafka_checks.transactions)[Level.ERROR].text
-    assert by_level(short, kafka_checks.missing_topics)[Level.WARNING].text.endswith(
-        "create topics everywhere"
-    )
-    few = altered({"auto.create.topics.enable": "true"}, {})
-    texts = [outcome.text for outcome in kafka_checks.replication(few)]
-    assert texts[:2] == ["new topics get 1 replicas", f"fewer than three replicas: {raw}"]
-    assert by_level(few, kafka_checks.automatic_topics).keys() == {Level.WARNING}
-    weak = altered({}, {"min.insync.replicas": "1"}, replicas=3, in_sync=2)
-    assert any("min.insync.replicas is 1" in outcome.text for outcome in kafka_checks.replication(weak))
-    assert by_level(weak, kafka_checks.in_sync).keys() == {Level.WARNING}
-    stiff = altered({}, {"min.insync.replicas": "3"}, replicas=3, in_sync=3)
-    assert any("one broker down stops" in outcome.text for outcome in kafka_checks.replication(stiff))
-    semi_sync = replace(weak, semi_sync=True)
-    assert "lost with one broker" in by_level(semi_sync, kafka_checks.semi_sync)[Level.ERROR].text
-    assert by_level(replace(stiff, semi_sync=True), kafka_checks.semi_sync).keys() == {Level.OK}
-    unclean = altered({}, {"unclean.leader.election.enable": "true"}, replicas=3)
-    assert by_level(unclean, kafka_checks.unclean_elections).keys() == {Level.ERROR}
-    reader = altered({}, {}, operations=frozenset({"READ", "DESCRIBE"}))
-    assert by_level(reader, kafka_checks.rights)[Level.WARNING].items == (f"{raw} (WRITE)",)
-    old = replace(seen.view, broker_configs={1: {"log.retention.ms": "1"}})
-    assert by_level(
-        Cluster(Topics(source_name), old, TopicsSettings()), kafka_checks.kafka_version
-    ).keys() == {Level.ERROR}
 
 
 # -- the command ---------------------------------------------------------------------------------------
