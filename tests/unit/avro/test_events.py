@@ -5,7 +5,6 @@ from typing import Any
 import fastavro
 import pytest
 
-from millrace import kernel
 from millrace.avro.events import EventDeserializer, EventSerializer, binlog_event_schema
 from millrace.avro.schemas import load_schema, schema_folder
 from millrace.binlog.errors import BinlogError
@@ -14,12 +13,7 @@ from millrace.binlog.events import IntvarEvent, QueryEvent, StatusVariables, Tab
 from millrace.binlog.header import EventHeader
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
 
-
-@pytest.fixture(params=[False, True], ids=["reference", "kernel"], autouse=True)
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param and not kernel.built("events"):
-        pytest.skip("the kernel for events is not built (make kernel): the reference is tested alone")
-    monkeypatch.setattr("millrace.kernel._enabled", request.param)
+pytestmark = pytest.mark.usefixtures("either_codec")
 
 
 SCHEMA = fastavro.parse_schema(binlog_event_schema())

@@ -13,11 +13,7 @@ from millrace.runtime.errors import UserError
 LOG = Path(__file__).parent / "logs" / "mysql.000001"
 
 
-@pytest.fixture(autouse=True)
-def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("USER", "PASSWORD", "PORT", "SSL_CA", "SSL_MODE"):
-        monkeypatch.delenv(f"MILLRACE_MYSQL_{name}", raising=False)
-    monkeypatch.delenv("MILLRACE_CONFIG", raising=False)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def test_an_address_is_taken_apart() -> None:

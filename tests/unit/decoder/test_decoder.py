@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from millrace import kernel
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.service_state import DecoderState
 from millrace.binlog.declaration import EVENTS, Event
@@ -108,11 +107,7 @@ def transaction(number: int, rows: int = 1) -> list[Event]:
     ]
 
 
-@pytest.fixture(params=[False, True], ids=["reference", "kernel"], autouse=True)
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param and not kernel.built("events"):
-        pytest.skip("the kernel for events is not built (make kernel): the reference is tested alone")
-    monkeypatch.setattr("millrace.kernel._enabled", request.param)
+pytestmark = pytest.mark.usefixtures("either_codec")
 
 
 def describe(value: bytes) -> bytes:

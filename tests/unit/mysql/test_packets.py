@@ -1,25 +1,18 @@
 """Events cut out of packets: whole, byte by byte, beyond the buffer, beyond a packet; errors in between."""
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace import kernel
 from millrace.mysql.errors import ProtocolError
 from millrace.mysql.packets import HEAD_SIZE, DumpEnd, EventPiece, EventSplitter, ServerError
 
 MAX_PAYLOAD = 0xFFFFFF
 
 
-@pytest.fixture(scope="module", params=["kernel", "reference"], autouse=True)
-def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Both cut packets; where the kernel is not built, the reference is tested twice."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "_enabled", request.param == "kernel")
-        yield request.param
+pytestmark = pytest.mark.usefixtures("either_codec")
 
 
 def event(size: int, fill: bytes = b"x") -> bytes:

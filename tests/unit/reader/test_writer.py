@@ -2,15 +2,12 @@
 
 import struct
 import time
-from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace import kernel
 from millrace.avro.service_state import ReaderState
 from millrace.contract import (
     ABANDONED,
@@ -30,13 +27,7 @@ from services.reader.stage import BadChecksumError
 
 from .logs import GTID_PREFIX, LIMIT, Log, Recorder, event, make, parts, resume, whole
 
-
-@pytest.fixture(params=[False, True], ids=["reference", "kernel"], autouse=True, scope="module")
-def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param and not kernel.built("events"):
-        pytest.skip("the kernel for events is not built (make kernel): the reference is tested alone")
-    with patch.object(kernel, "_enabled", request.param):
-        yield
+pytestmark = pytest.mark.usefixtures("either_codec")
 
 
 def sample() -> Log:

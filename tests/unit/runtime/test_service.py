@@ -41,11 +41,7 @@ def run(error: Exception | None) -> int:
     return run_service("example", ServiceSettings, app, **VALUES)
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("MILLRACE_"):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def test_stopped_as_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Settings: environment, file, and one line for each that is missing or wrong."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,7 @@ GOOD = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("MILLRACE_"):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **environment: str) -> ExampleSettings:

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from millrace import kernel
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.mysql.address import MysqlAddress
 from millrace.mysql.connection import MysqlConnection
@@ -18,11 +17,8 @@ ROWS = [(b"%d" % number, None if number % 7 == 0 else b"v" * (number % 500)) for
 ROWS[1234] = (b"1234", b"x" * 200_000)
 
 
-@pytest.fixture(params=["kernel", "reference"])
-def selected(request, monkeypatch):
-    if request.param == "kernel" and not kernel.built("selected"):
-        pytest.skip("the kernel for snapshots is not built (make kernel)")
-    monkeypatch.setattr(kernel, "_enabled", request.param == "kernel")
+@pytest.fixture
+def selected(either_codec):
     return SelectedTable(TableDefinition("shop", "t", COLUMNS), mariadb=False)
 
 
