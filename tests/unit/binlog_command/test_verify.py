@@ -1,6 +1,5 @@
 """``--verify``: sound logs are sound, and each kind of damage is found where it is."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,15 +14,20 @@ from millrace.cli import main
 LOGS = Path(__file__).parent / "logs"
 MYSQL = LOGS / "mysql.000001"
 MARIADB = LOGS / "mariadb.000001"
+SOUND = MYSQL.read_bytes()
 
 
 def verify(*paths: Path) -> Result:
     return CliRunner().invoke(main, ["binlog", "--verify", *map(str, paths)], catch_exceptions=False)
 
 
-def changed(tmp_path: Path, change: Callable[[bytearray], None]) -> Path:
-    data = bytearray(MYSQL.read_bytes())
-    change(data)
+def findings(*paths: Path) -> list[str]:
+    outcome = verify(*paths)
+    assert outcome.exit_code == 1
+    return outcome.stdout.splitlines()
+
+
+def written(tmp_path: Path, data: bytes) -> Path:
     path = tmp_path / "log.000001"
     path.write_bytes(data)
     return path
@@ -52,62 +56,47 @@ def test_a_log_that_does_not_go_on_is_noted() -> None:
 
 
 def test_a_wrong_checksum(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        data[1880] ^= 1
-
-    path = changed(tmp_path, change)
-    outcome = verify(path)
-    assert outcome.exit_code == 1
-    first, *_ = outcome.stdout.splitlines()
+    data = bytearray(SOUND)
+    data[1880] ^= 1
+    path = written(tmp_path, data)
+    first, *_ = findings(path)
     assert first.startswith(f"{path}:1859: checksum ")
 
 
 def test_a_wrong_position(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        data[1859 + 13] ^= 1
-        reseal(data, 1859)
-
-    path = changed(tmp_path, change)
-    assert verify(path).stdout.splitlines() == [
+    data = bytearray(SOUND)
+    data[1859 + 13] ^= 1
+    reseal(data, 1859)
+    path = written(tmp_path, data)
+    assert findings(path) == [
         f"{path}:1859: next_position is 1891, not 1890",
         "1 finding: 58 events, 4731 bytes in 1 log",
     ]
 
 
 def test_a_transaction_that_does_not_end(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        del data[1859:1890]
-
-    path = changed(tmp_path, change)
-    findings = verify(path).stdout.splitlines()
-    assert f"{path}:1859: next_position is 1969, not 1938" in findings
-    assert any(f"{path}:1859: the transaction " in line and " is cut off here" in line for line in findings)
+    data = bytearray(SOUND)
+    del data[1859:1890]
+    path = written(tmp_path, data)
+    found = findings(path)
+    assert f"{path}:1859: next_position is 1969, not 1938" in found
+    assert any(f"{path}:1859: the transaction " in line and " is cut off here" in line for line in found)
 
 
 def test_a_log_that_ends_in_a_transaction(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        del data[1859:]
+    path = written(tmp_path, SOUND[:1859])
+    assert findings(path)[0].startswith(f"{path}:1793: the log ends within the transaction ")
 
-    path = changed(tmp_path, change)
-    outcome = verify(path)
-    assert outcome.exit_code == 1
-    assert outcome.stdout.splitlines()[0].startswith(f"{path}:1793: the log ends within the transaction ")
-
-    def change_in_use(data: bytearray) -> None:
-        change(data)
-        data[21] |= 1
-        reseal(data, 4)
-
-    outcome = verify(changed(tmp_path, change_in_use))
+    data = bytearray(SOUND[:1859])
+    data[21] |= 1
+    reseal(data, 4)
+    outcome = verify(written(tmp_path, data))
     assert outcome.exit_code == 0
     assert ": note: the log ends within the transaction " in outcome.stdout
 
 
 def test_a_cut_event(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        del data[-3:]
-
-    path = changed(tmp_path, change)
+    path = written(tmp_path, SOUND[:-3])
     outcome = verify(path)
     assert outcome.exit_code == 1
     assert (
@@ -117,25 +106,23 @@ def test_a_cut_event(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_not_what_they_say(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        del data[1635 + 40]
-        data[1635 + 9] -= 1
-        reseal(data, 1635)
-
-    path = changed(tmp_path, change)
+    data = bytearray(SOUND)
+    del data[1635 + 40]
+    data[1635 + 9] -= 1
+    reseal(data, 1635)
+    path = written(tmp_path, data)
     assert f"{path}:1635: the rows cannot be read: " in verify(path).stdout
 
 
 def test_bits_that_mean_nothing(tmp_path: Path) -> None:
     """A bit after the bitmap of NULL columns is set in the second row, not in the first."""
 
-    def change(data: bytearray) -> None:
-        event = bytes(data[1635:1692])
-        nulls = event.index(b"\x3e\x02\0\0\0")
-        data[1635 + nulls] |= 0x80
-        reseal(data, 1635)
-
-    path = changed(tmp_path, change)
+    data = bytearray(SOUND)
+    event = bytes(data[1635:1692])
+    nulls = event.index(b"\x3e\x02\0\0\0")
+    data[1635 + nulls] |= 0x80
+    reseal(data, 1635)
+    path = written(tmp_path, data)
     assert (
         verify(path)
         .stdout.splitlines()[0]
@@ -144,11 +131,10 @@ def test_bits_that_mean_nothing(tmp_path: Path) -> None:
 
 
 def test_types_that_are_not_known_are_noted(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        data[1859 + 4] = 99
-        reseal(data, 1859)
-
-    path = changed(tmp_path, change)
+    data = bytearray(SOUND)
+    data[1859 + 4] = 99
+    reseal(data, 1859)
+    path = written(tmp_path, data)
     assert (
         f"{path}:1859: note: event type 99 is not known; such events are kept as they are"
         in verify(path).stdout.splitlines()
@@ -186,13 +172,10 @@ DESCRIPTION_END = 124
 def test_a_log_without_its_format_description(tmp_path: Path) -> None:
     """One finding, with the number of the events; the log is not taken for one of MySQL 4."""
 
-    def change(data: bytearray) -> None:
-        del data[4:DESCRIPTION_END]
-
-    path = changed(tmp_path, change)
-    outcome = verify(path)
-    assert outcome.exit_code == 1
-    finding, last = outcome.stdout.splitlines()
+    data = bytearray(SOUND)
+    del data[4:DESCRIPTION_END]
+    path = written(tmp_path, data)
+    finding, last = findings(path)
     assert finding == (
         f"{path}:4: the log has no format description, with which each log since MySQL 5.0 begins: "
         "events cannot be read (56 times)"
@@ -205,10 +188,9 @@ def test_a_log_without_its_format_description(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_code", [0, 7, 14, 99])
 def test_a_format_description_of_another_type(type_code: int, tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        data[8] = type_code
-
-    outcome = verify(changed(tmp_path, change))
+    data = bytearray(SOUND)
+    data[8] = type_code
+    outcome = verify(written(tmp_path, data))
     assert outcome.exit_code == 1
     assert "the log has no format description" in outcome.stdout
     assert outcome.stdout.splitlines()[-1].startswith("1 finding: ")
@@ -226,13 +208,10 @@ def test_logs_of_mysql_4_need_no_format_description(tmp_path: Path) -> None:
 
 
 def test_a_wrong_checksum_of_the_format_description_is_one_finding(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        data[30] ^= 1
-
-    path = changed(tmp_path, change)
-    outcome = verify(path)
-    assert outcome.exit_code == 1
-    first, last = outcome.stdout.splitlines()
+    data = bytearray(SOUND)
+    data[30] ^= 1
+    path = written(tmp_path, data)
+    first, last = findings(path)
     assert first.startswith(f"{path}:4: checksum ")
     assert last == "1 finding: 57 events, 4731 bytes in 1 log"
     forced = CliRunner().invoke(main, ["binlog", "--force-read", "--json", str(path)])
@@ -240,10 +219,9 @@ def test_a_wrong_checksum_of_the_format_description_is_one_finding(tmp_path: Pat
 
 
 def test_a_format_description_that_does_not_serve_is_one_finding_more(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        data[DESCRIPTION_END - 5] = 0  # the algorithm: no event has a checksum then
-
-    path = changed(tmp_path, change)
+    data = bytearray(SOUND)
+    data[DESCRIPTION_END - 5] = 0  # the algorithm: no event has a checksum then
+    path = written(tmp_path, data)
     first, second, last = verify(path).stdout.splitlines()
     assert first.startswith(f"{path}:4: checksum ")
     assert "the format description is damaged, and what follows does not fit it: " in second
@@ -253,36 +231,25 @@ def test_a_format_description_that_does_not_serve_is_one_finding_more(tmp_path: 
 
 def test_an_encrypted_log_without_its_key_is_one_finding() -> None:
     log = LOGS.parent.parent / "binlog" / "encrypted" / "mariadb-ctr256.000001"
-    outcome = verify(log)
-    assert outcome.exit_code == 1
-    assert outcome.stdout.splitlines()[0] == (
+    assert findings(log)[0] == (
         f"{log}:296: the log is encrypted from the START_ENCRYPTION event on; its key is needed (20 times)"
     )
 
 
 @pytest.mark.parametrize("cut", [4688, 1890, DESCRIPTION_END])
 def test_a_log_that_is_cut_at_the_end_of_an_event(cut: int, tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        del data[cut:]
-
-    path = changed(tmp_path, change)
+    path = written(tmp_path, SOUND[:cut])
     outcome = verify(path)
     assert outcome.exit_code == 1
     assert ": the log ends without ROTATE or STOP, and is not marked as in use: what " in outcome.stdout
     assert "1 finding" in outcome.stdout
-
-    def change_in_use(data: bytearray) -> None:
-        change(data)
-        data[21] |= 1
-
-    assert verify(changed(tmp_path, change_in_use)).exit_code == 0
+    data = bytearray(SOUND[:cut])
+    data[21] |= 1
+    assert verify(written(tmp_path, data)).exit_code == 0
 
 
 def test_a_log_in_the_middle_that_is_cut(tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        del data[4688:]
-
-    path = changed(tmp_path, change)
+    path = written(tmp_path, SOUND[:4688])
     lines = verify(path, MARIADB).stdout.splitlines()
     assert lines[0].startswith(f"{path}:4597: the log ends without ROTATE or STOP")
     assert lines[-1].startswith("1 finding")
@@ -291,11 +258,7 @@ def test_a_log_in_the_middle_that_is_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [4735, 4688])
 @pytest.mark.parametrize("magic", [True, False])
 def test_two_logs_that_were_joined(end: int, magic: bool, tmp_path: Path) -> None:
-    def change(data: bytearray) -> None:
-        whole = bytes(data)
-        data[:] = whole[:end] + whole[0 if magic else 4 :]
-
-    path = changed(tmp_path, change)
+    path = written(tmp_path, SOUND[:end] + SOUND[0 if magic else 4 :])
     outcome = verify(path)
     assert outcome.exit_code == 1
     assert f"{path}:{end}: another log begins here, " in outcome.stdout

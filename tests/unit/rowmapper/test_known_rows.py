@@ -57,8 +57,8 @@ def definition(*, generated=None, key=True, position=0):
 class MinimalLog(Log):
     """A server that logs what it likes of the columns of its table m."""
 
-    def __init__(self, topic, version="8.0.34"):
-        super().__init__(topic)
+    def __init__(self, version="8.0.34"):
+        super().__init__(EventsTopic())
         self.described(version)
 
     def described(self, version):
@@ -96,6 +96,13 @@ def world(log, tmp_path, *, entry=None, **options):
     return World(log.topic, catalog=catalog, store=tmp_path / "t.rows", **options)
 
 
+def mapped(log, tmp_path, **options):
+    """Give the world after a row mapper has read the log to its end."""
+    made = world(log, tmp_path, **options)
+    made.run()
+    return made
+
+
 def changes(made, topic=TOPIC):
     """Give op, images and what they lack of all rows."""
     return [
@@ -115,12 +122,10 @@ def whole(op, before, after):
 
 
 def test_what_is_known_completes_an_image(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 10), (2, "b", 20)).update_m(((1, "a", 10), (1, "c", 10))).commit()
     log.begin().update_m(((2, "b", 20), (2, "b", 21)), after=MORE).delete_m((1, "c", 10)).commit()
-    made = world(log, tmp_path)
-    made.run()
-    assert changes(made) == [
+    assert changes(mapped(log, tmp_path)) == [
         whole("c", None, (1, "a", 10)),
         whole("c", None, (2, "b", 20)),
         whole("u", (1, "a", 10), (1, "c", 10)),
@@ -142,10 +147,8 @@ def updated(log):
 
 
 def test_updates_of_servers_that_do_not_tell_of_defaults(tmp_path):
-    log = updated(MinimalLog(EventsTopic(), "11.4.5-MariaDB"))
-    made = world(log, tmp_path)
-    made.run()
-    assert changes(made)[2:] == [
+    log = updated(MinimalLog("11.4.5-MariaDB"))
+    assert changes(mapped(log, tmp_path))[2:] == [
         whole("u", (1, "a", 1), (1, "c", 1)),
         ("u", (2, "b", 2), (2, "d", None), None, ["more"]),
         whole("d", (1, "c", 1), None),
@@ -156,12 +159,11 @@ def test_updates_of_servers_that_do_not_tell_of_defaults(tmp_path):
 
 
 def test_what_is_not_known_stays_missing(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().update_m(((1, "a", 10), (1, "c", 10)), ((2, "b", 20), (2, "d", 20))).commit()
     log.begin().insert_m((3, None, 7), bits=ID | MORE).update_m(((3, None, 7), (3, "x", 7))).commit()
     log.begin().update_m(((1, "c", 10), (1, "e", 10)), ((3, "x", 7), (3, "y", 7))).commit()
-    made = world(log, tmp_path)
-    made.run()
+    made = mapped(log, tmp_path)
     assert changes(made) == [
         ("u", (1, None, None), (1, "c", None), ["note", "more"], ["more"]),
         ("u", (2, None, None), (2, "d", None), ["note", "more"], ["more"]),
@@ -174,13 +176,11 @@ def test_what_is_not_known_stays_missing(tmp_path):
 
 
 def test_keys_that_move_take_their_rows_with_them(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1), (2, "b", 2)).commit()
     log.begin().update_m(((2, "b", 2), (3, "b", 2)), ((1, "a", 1), (2, "a", 1)), after=ID).commit()
     log.begin().update_m(((2, "a", 1), (2, "z", 1)), ((3, "b", 2), (3, "z", 2))).commit()
-    made = world(log, tmp_path)
-    made.run()
-    assert changes(made)[2:] == [
+    assert changes(mapped(log, tmp_path))[2:] == [
         whole("d", (2, "b", 2), None),
         whole("c", None, (3, "b", 2)),
         whole("d", (1, "a", 1), None),
@@ -190,24 +190,30 @@ def test_keys_that_move_take_their_rows_with_them(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "TRUNCATE TABLE M",
-        "ALTER TABLE m COMMENT 'x'",
-        "RENAME TABLE n TO o, o TO m",
-        "DROP DATABASE shop",
-        "UPDATE other, m SET m.more = 0",
-        "CALL p()",
-        "REPAIR TABLE m",
-    ],
-)
-def test_statements_make_it_forget(tmp_path, statement):
-    log = MinimalLog(EventsTopic())
-    log.begin().insert_m((1, "a", 1)).commit().gtid().query(statement)
+FORGETTING = [
+    "TRUNCATE TABLE M",
+    "ALTER TABLE m COMMENT 'x'",
+    "RENAME TABLE n TO o, o TO m",
+    "DROP DATABASE shop",
+    "UPDATE other, m SET m.more = 0",
+    "CALL p()",
+    "REPAIR TABLE m",
+]
+"""Statements; and what loses events."""
+
+
+@pytest.mark.parametrize("what", [*FORGETTING, b"gap", IncidentEvent(1, b"lost")])
+def test_what_makes_it_forget(tmp_path, what):
+    log = MinimalLog()
+    log.begin().insert_m((1, "a", 1)).commit()
+    if isinstance(what, bytes):
+        log.topic.add_marker(what)
+    elif isinstance(what, str):
+        log.gtid().query(what)
+    else:
+        log.gtid().event(what)
     log.begin().update_m(((1, "a", 1), (1, "b", 1))).commit()
-    made = world(log, tmp_path)
-    made.run()
+    made = mapped(log, tmp_path)
     assert [row[3] for row in changes(made) if row[0] == "u"] == [["note", "more"]]
 
 
@@ -215,39 +221,17 @@ def test_statements_make_it_forget(tmp_path, statement):
     "statement", ["ANALYZE TABLE m", "GRANT SELECT ON shop.m TO u", "CREATE INDEX i ON m (more)"]
 )
 def test_others_do_not(tmp_path, statement):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).commit().gtid().query(statement)
     log.begin().update_m(((1, "a", 1), (1, "b", 1))).commit()
-    made = world(log, tmp_path)
-    made.run()
-    assert changes(made)[-1] == whole("u", (1, "a", 1), (1, "b", 1))
-
-
-def test_a_gap_makes_it_forget_all(tmp_path):
-    log = MinimalLog(EventsTopic())
-    log.begin().insert_m((1, "a", 1)).commit()
-    log.topic.add_marker(b"gap")
-    log.begin().update_m(((1, "a", 1), (1, "b", 1))).commit()
-    made = world(log, tmp_path)
-    made.run()
-    assert changes(made)[-1][3:] == (["note", "more"], ["more"])
-
-
-def test_an_incident_makes_it_forget_all(tmp_path):
-    log = MinimalLog(EventsTopic())
-    log.begin().insert_m((1, "a", 1)).commit().gtid().event(IncidentEvent(1, b"lost"))
-    log.begin().update_m(((1, "a", 1), (1, "b", 1))).commit()
-    made = world(log, tmp_path)
-    made.run()
-    assert changes(made)[-1][3:] == (["note", "more"], ["more"])
+    assert changes(mapped(log, tmp_path))[-1] == whole("u", (1, "a", 1), (1, "b", 1))
 
 
 def test_tables_of_a_transaction_that_was_cut_are_forgotten(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).commit().begin().update_m(((1, "a", 1), (1, "lost", 1)))
     log.begin().update_m(((1, "lost", 1), (1, "lost", 2)), after=MORE).commit()
-    made = world(log, tmp_path)
-    made.run()
+    made = mapped(log, tmp_path)
     assert changes(made)[-1] == ("u", (1, None, None), (1, None, 2), ["note", "more"], ["note"])
 
 
@@ -265,7 +249,7 @@ def chunk_of(selected, *rows, low=0):
 
 @pytest.mark.parametrize("statement", [None, "shop.m", ""])
 def test_a_snapshot_teaches_rows(tmp_path, statement):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().commit()
     made = world(log, tmp_path)
     stage = made.run()
@@ -328,7 +312,7 @@ def selected():
 
 def test_rows_that_change_while_a_snapshot_reads_them_are_completed(tmp_path):
     """Before and after they are read; not where the row of the chunk may be another's."""
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().update_m(((9, "z", 9), (9, "y", 9))).commit()
     low = log.position
     log.begin().update_m(((1, "a", 1), (1, "b", 1))).update_m(((2, "a", 2), (2, "a", 3)), after=MORE).commit()
@@ -348,18 +332,16 @@ def test_rows_that_change_while_a_snapshot_reads_them_are_completed(tmp_path):
 
 
 def test_generated_columns_are_never_taken_from_before(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).update_m(((1, "a", 1), (1, "b", 2))).delete_m((1, "b", 2)).commit()
-    made = world(log, tmp_path, entry=definition(generated="VIRTUAL"))
-    made.run()
-    assert changes(made)[1:] == [
+    assert changes(mapped(log, tmp_path, entry=definition(generated="VIRTUAL")))[1:] == [
         ("u", (1, "a", 1), (1, "b", None), None, ["more"]),
         ("d", (1, "b", None), None, ["more"], None),
     ]
 
 
 def test_an_image_that_contradicts_what_is_known_wins(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).commit()
     log.begin().update_m(((1, "other", 2), (1, "b", 2)), before=ID | NOTE).commit()
     made = world(log, tmp_path)
@@ -372,20 +354,18 @@ def test_an_image_that_contradicts_what_is_known_wins(tmp_path):
     "options", [{"entry": definition(key=False)}, {"entry": definition(position=10**6)}, {"complete": "o.%"}]
 )
 def test_tables_that_are_left_alone(tmp_path, options):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.named = options.get("complete") is not None
     log.begin().insert_m((1, "a", 1)).update_m(((1, "a", 1), (1, "b", 1)), before=WHOLE).commit()
-    made = world(log, tmp_path, **options)
-    made.run()
+    made = mapped(log, tmp_path, **options)
     assert changes(made)[-1] == ("u", (1, "a", 1), (None, "b", None), None, ["id", "more"])
     assert list(SqliteRowStore(made.store).names()) == []
 
 
 def test_a_table_that_is_not_followed_for_a_while_is_forgotten(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).commit()
-    made = world(log, tmp_path)
-    made.run()
+    made = mapped(log, tmp_path)
     log.begin().update_m(((1, "a", 1), (1, "a", 2)), after=MORE).commit()
     every, others = made.settings, made.settings.rows.model_copy(update={"complete": "shop.other"})
     made.settings = every.model_copy(update={"rows": others})
@@ -397,39 +377,37 @@ def test_a_table_that_is_not_followed_for_a_while_is_forgotten(tmp_path):
 
 
 def test_rows_that_are_not_published_are_known(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1), (2, "b", 2)).commit()
     log.begin().update_m(((1, "a", 1), (1, "c", 1))).delete_m((2, "b", 2)).commit()
-    made = world(log, tmp_path, selection={"replicate": {"ignore_operations": "shop.m=cd"}})
-    made.run()
+    made = mapped(log, tmp_path, selection={"replicate": {"ignore_operations": "shop.m=cd"}})
     assert changes(made) == [whole("u", (1, "a", 1), (1, "c", 1))]
     assert SqliteRowStore(made.store).get(("shop", "m"), b"\x02\x00\x00\x00") is None
 
 
 def test_conditions_see_completed_rows(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1), (2, "b", 2)).commit()
     log.begin().update_m(((1, "a", 1), (1, "c", 1)), ((2, "b", 2), (2, "d", 2))).commit()
-    made = world(log, tmp_path, filter="shop.m: more = 2")
-    made.run()
-    assert changes(made) == [whole("c", None, (2, "b", 2)), whole("u", (2, "b", 2), (2, "d", 2))]
+    assert changes(mapped(log, tmp_path, filter="shop.m: more = 2")) == [
+        whole("c", None, (2, "b", 2)),
+        whole("u", (2, "b", 2), (2, "d", 2)),
+    ]
 
 
 def test_a_completed_row_that_is_too_large_is_published_as_it_is(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a" * 300, 1), (2, "b", 2)).commit()
     log.begin().update_m(((1, "a" * 300, 1), (1, "a" * 300, 3)), after=MORE).commit()
-    made = world(log, tmp_path, limit=560)
-    made.run()
+    made = mapped(log, tmp_path, limit=560)
     assert changes(made)[-1] == ("u", (1, None, None), (None, None, 3), ["note", "more"], ["id", "note"])
 
 
 def test_a_quarantined_table_is_forgotten(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).commit()
     log.begin().change(UpdateRowsEvent, NOTE, NOTE, ((1, "a", 1), (1, "b", 1))).commit()
-    made = world(log, tmp_path)
-    made.run()
+    made = mapped(log, tmp_path)
     assert [table.name for table in made.state.quarantined] == ["shop.m"]
     assert list(SqliteRowStore(made.store).names()) == []
 
@@ -480,10 +458,9 @@ def test_a_damaged_store_is_told_of(tmp_path, damage):
 
 
 def test_events_that_are_gone_leave_nothing_known(tmp_path):
-    log = MinimalLog(EventsTopic())
+    log = MinimalLog()
     log.begin().insert_m((1, "a", 1)).commit()
-    made = world(log, tmp_path)
-    made.run()
+    made = mapped(log, tmp_path)
     log.begin().insert_m((2, "b", 2)).commit()
     made.ledger.companion = None
     made.ledger.run(World.start(made), made.events.since(made.state.input_offset))
@@ -501,7 +478,7 @@ class Server(MinimalLog):
     """Changes rows at random, and keeps what they truly are: ``truth`` has both images of each record."""
 
     def __init__(self, random):
-        super().__init__(EventsTopic())
+        super().__init__()
         self.random = random
         self.named = random.random() < 0.5
         self.table = {}
