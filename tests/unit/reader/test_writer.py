@@ -2,6 +2,7 @@
 
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from millrace.mysql.position import PositionTracker
 from services.reader.event_cutter import OtherBytesError
 from services.reader.stage import BadChecksumError
 
-from .logs import GTID_PREFIX, LIMIT, Log, Recorder, event, make, parts, resume, whole
+from .logs import GTID_PREFIX, LIMIT, Log, Recorder, Writer, event, make, parts, resume, whole
 
 pytestmark = pytest.mark.usefixtures("either_codec")
 
@@ -57,15 +58,23 @@ def records_of(kafka: Recorder) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
     return [(key, value, headers) for key, value, _, headers in kafka.committed]
 
 
+def feed(writer: Writer, events: Iterable[bytes]) -> None:
+    for data in events:
+        writer.write(whole(data))
+
+
+def state_of(writer: Writer) -> ReaderState:
+    assert writer.state is not None
+    return writer.state
+
+
 def test_records_of_a_log() -> None:
     log, kafka = sample(), Recorder()
     writer = make(kafka)
-    for data in resume(writer, log):
-        writer.write(whole(data))
+    feed(writer, resume(writer, log))
     writer.commit()
     assert records_of(kafka) == expected(log)
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert (state.log_file, state.position, state.chunk) == (log.name, log.end, 0)
     assert state.gtid_set == f"{GTID_PREFIX}:1-3"
     assert state.identity is not None
@@ -96,8 +105,7 @@ def test_wherever_it_stops_nothing_is_missing_and_nothing_twice(
         writer.write(parts(data, piece_size))
     writer.checkpoint()
     assert records_of(kafka) == expected(log)
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert (state.position, state.gtid_set, state.open_gtid) == (log.end, f"{GTID_PREFIX}:1-3", None)
 
 
@@ -119,16 +127,14 @@ def test_a_start_in_the_middle_has_the_head_of_the_file_once() -> None:
     position = 4 + sum(map(len, log.events[:2]))
     writer = make(kafka)
     writer.begin_session(PositionTracker(log.name, position))
-    for data in log.dump(position):
-        writer.write(whole(data))
+    feed(writer, log.dump(position))
     writer.commit()
     key, value, _, headers = kafka.committed[0]
     assert (key, headers) == (RawKey(7, 0, log.name, 4).encode(), {HEADER_ARTIFICIAL: b"1"})
     assert value == log.start_of_dump(position)[1]
     count = len(kafka.committed)
     writer = make(kafka)
-    for data in resume(writer, log):
-        writer.write(whole(data))
+    feed(writer, resume(writer, log))
     writer.checkpoint()
     assert len(kafka.committed) == count
 
@@ -137,8 +143,7 @@ def test_the_place_is_not_recorded_before_the_source_confirms_it() -> None:
     log, kafka = sample(), Recorder()
     writer = make(kafka)
     writer.begin_session(PositionTracker(log.name, 700))
-    for data in log.start_of_dump(700):
-        writer.write(whole(data))
+    feed(writer, log.start_of_dump(700))
     writer.pause()
     assert writer.state is None
     assert kafka.committed == []
@@ -154,8 +159,7 @@ def test_timestamps_neither_go_back_nor_ahead_of_the_clock() -> None:
         log.add(3, b"", timestamp=timestamp)
     writer = make(kafka)
     before = int(time.time() * 1000)
-    for data in resume(writer, log):
-        writer.write(whole(data))
+    feed(writer, resume(writer, log))
     writer.commit()
     stamps = [stamp for _, _, stamp, _ in kafka.committed]
     assert stamps[:4] == [1_000_000_000_000, 1_000_000_100_000, 1_000_000_100_000, 1_000_000_100_000]
@@ -173,8 +177,7 @@ def test_a_bad_checksum_is_asked_for_again_and_then_marked(size: int, piece_size
     with pytest.raises(BadChecksumError, match=f"log.000001 at {position}"):
         writer.write([piece for data in resume(writer, log) for piece in parts(data, piece_size)])
     writer.commit()
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert state.position == position
     writer.write([piece for data in resume(writer, log) for piece in parts(data, piece_size)])
     writer.commit()
@@ -190,11 +193,9 @@ def test_another_log_opens_an_epoch() -> None:
     writer = make(kafka)
     stream = resume(writer, first)
     cut = len(stream) - 2
-    for data in stream[:cut]:
-        writer.write(whole(data))
+    feed(writer, stream[:cut])
     writer.commit()
-    before = writer.state
-    assert before is not None
+    before = state_of(writer)
     assert before.open_gtid == f"{GTID_PREFIX}:3"
     writer.begin_session(
         PositionTracker("", 4, skips=True),
@@ -205,8 +206,7 @@ def test_another_log_opens_an_epoch() -> None:
     assert writer.state == before, "until the other log is seen"
     assert writer.stage.session_epoch == 1
     count = len(kafka.committed)
-    for data in second.dump():
-        writer.write(whole(data))
+    feed(writer, second.dump())
     writer.commit()
     abandoned, changed, head, *_ = kafka.committed[count:]
     assert abandoned[0] == RawKey(0, 0, first.name, before.position).encode()
@@ -214,8 +214,7 @@ def test_another_log_opens_an_epoch() -> None:
     assert changed[0] == RawKey(0, 1, second.name, 0).encode()
     assert changed[3] == {HEADER_MARKER: SOURCE_CHANGED}
     assert head[0] == RawKey(7, 1, second.name, 4).encode()
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert (state.epoch, state.log_file, state.position) == (1, second.name, second.end)
     assert state.gtid_set == f"{GTID_PREFIX}:1-2:4", "the cut transaction counts once it is whole"
     assert (before.left_out, state.left_out) == ("", f"{GTID_PREFIX}:1-2")
@@ -227,13 +226,11 @@ def test_an_epoch_that_was_begun_by_gtid_resumes_by_gtid() -> None:
     writer = make(kafka)
     stream = log.dump()
     writer.begin_session(PositionTracker("", 4, skips=True), gtid_set="", left_out="")
-    for data in stream[:10]:
-        writer.write(whole(data))
+    feed(writer, stream[:10])
     writer.commit()
     writer = make(kafka)
     writer.begin_session(PositionTracker("", 4, skips=True))
-    for data in stream:
-        writer.write(whole(data))
+    feed(writer, stream)
     writer.checkpoint()
     assert records_of(kafka) == expected(log)
 
@@ -263,11 +260,9 @@ def test_a_gap_is_written_where_it_is() -> None:
     second.transaction(9, 10)
     writer = make(kafka)
     stream = resume(writer, first)
-    for data in stream[: len(stream) - 2]:
-        writer.write(whole(data))
+    feed(writer, stream[: len(stream) - 2])
     writer.commit()
-    before = writer.state
-    assert before is not None
+    before = state_of(writer)
     count = len(kafka.committed)
     writer.begin_session(
         PositionTracker("", 4, skips=True),
@@ -276,8 +271,7 @@ def test_a_gap_is_written_where_it_is() -> None:
         changed="transactions 3-8 are missing",
         gap=True,
     )
-    for data in second.dump():
-        writer.write(whole(data))
+    feed(writer, second.dump())
     writer.commit()
     abandoned, gap, *_ = kafka.committed[count:]
     assert abandoned[0] == RawKey(0, 0, first.name, before.position).encode()
@@ -287,8 +281,7 @@ def test_a_gap_is_written_where_it_is() -> None:
     assert gap[1] == b"transactions 3-8 are missing"
     assert gap[3] == {HEADER_MARKER: GAP}
     assert SOURCE_CHANGED not in [headers.get(HEADER_MARKER) for *_, headers in kafka.committed]
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert (state.epoch, state.gtid_set, state.open_gtid) == (1, f"{GTID_PREFIX}:1-9", None)
 
 
@@ -303,20 +296,16 @@ def test_a_session_that_never_began_leaves_nothing_behind(never_began: dict[str,
     """The server was lost before its dump began; the next one is read where the records end."""
     log, kafka = sample(), Recorder()
     writer = make(kafka)
-    for data in resume(writer, log)[:5]:
-        writer.write(whole(data))
+    feed(writer, resume(writer, log)[:5])
     writer.commit()
-    before = writer.state
-    assert before is not None
+    before = state_of(writer)
     writer.begin_session(PositionTracker("", 4, skips=True), server_uuid="u2", **never_began)
     stream = resume(writer, log)
     assert writer.state == before
-    for data in stream:
-        writer.write(whole(data))
+    feed(writer, stream)
     writer.commit()
     assert records_of(kafka) == expected(log)
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert (state.gtid_set, state.left_out) == (f"{GTID_PREFIX}:1-3", "")
 
 
@@ -331,11 +320,9 @@ def test_events_that_are_not_as_long_as_they_say() -> None:
 def test_an_altered_head_of_a_known_file_is_not_written_again() -> None:
     log, kafka = sample(), Recorder()
     writer = make(kafka)
-    for data in resume(writer, log)[:6]:
-        writer.write(whole(data))
+    feed(writer, resume(writer, log)[:6])
     writer.commit()
-    for data in resume(writer, log):
-        writer.write(whole(data))
+    feed(writer, resume(writer, log))
     writer.commit()
     assert records_of(kafka) == expected(log)
 
@@ -343,8 +330,7 @@ def test_an_altered_head_of_a_known_file_is_not_written_again() -> None:
 def test_a_piece_without_its_beginning() -> None:
     log, kafka = sample(), Recorder()
     writer = make(kafka)
-    for data in resume(writer, log)[:3]:
-        writer.write(whole(data))
+    feed(writer, resume(writer, log)[:3])
     with pytest.raises(GapError, match=r"^a piece of an event came without its beginning$"):
         writer.write(parts(log.events[-1], 9)[1:2])
 
@@ -368,8 +354,7 @@ def test_chunks_that_are_not_those_of_the_event(piece_size: int) -> None:
     cut = next(number for number, piece in enumerate(pieces) if piece.event_size > 3000) + 12
     writer.write(pieces[:cut])
     writer.commit()
-    state = writer.state
-    assert state is not None
+    state = state_of(writer)
     assert state.chunk == 2
     at = next(number for number, data in enumerate(log.events) if len(data) > 3000)
     log.events[at] = event(30, b"\1" * 3000, state.position, log.timestamp)
