@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -74,20 +74,25 @@ class LogBuilder:
         self.records.append((RawKey(7, self.epoch, self.log_file, self.position).encode(), data))
         self.position += len(data)
 
-    def transaction(self, number: int, rows: int = 1) -> None:
+    def transaction(self, number: int, rows: int = 1) -> Self:
         for event in transaction(number, rows):
             self.add(event)
+        return self
 
     def payload(self, number: int, rows: int) -> None:
         """Add a transaction whose events are packed in a payload."""
         gtid, *inside = transaction(number, rows)
         self.add(gtid)
+        self.pack(inside)
+
+    def pack(self, events: Sequence[Event], cut: int | None = None) -> None:
+        """Add a payload of events, whole or cut."""
         state = self.state.for_payload()
         content = b"".join(
             seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
-            for event in inside
+            for event in events
         )
-        self.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content))
+        self.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content[:cut]))
 
 
 def transaction(number: int, rows: int = 1) -> list[Event]:
@@ -200,8 +205,7 @@ def described(output: list[Written]) -> list[tuple[Any, ...]]:
 
 
 def log() -> LogBuilder:
-    builder = LogBuilder()
-    builder.transaction(1)
+    builder = LogBuilder().transaction(1)
     builder.transaction(2, rows=3)
     builder.payload(3, rows=4)
     builder.transaction(4, rows=2)
@@ -209,8 +213,7 @@ def log() -> LogBuilder:
 
 
 def test_one_record_per_event() -> None:
-    builder = LogBuilder()
-    builder.transaction(1, rows=2)
+    builder = LogBuilder().transaction(1, rows=2)
     output = described(run(records(builder.records)))
     assert [key for _, key, _, _, _ in output] == [key + b":0" for key, _ in builder.records]
     assert {topic for topic, *_ in output} == {"shop.events"}
@@ -361,8 +364,7 @@ def test_a_record_that_does_not_continue_the_log_ends_nothing(whole: bool, batch
 
 
 def test_events_of_several_servers_in_one_file() -> None:
-    builder = LogBuilder()
-    builder.transaction(1)
+    builder = LogBuilder().transaction(1)
     raw = [
         (key.replace(b"7:", b"8:", 1) if n % 2 else key, value)
         for n, (key, value) in enumerate(builder.records)
@@ -372,8 +374,7 @@ def test_events_of_several_servers_in_one_file() -> None:
 
 def test_missing_chunks() -> None:
     """What is left of an event whose last chunks are missing is a dead letter; the next event is read."""
-    builder = LogBuilder()
-    builder.transaction(1)
+    builder = LogBuilder().transaction(1)
     raw = records(builder.records, 50)
     chunked = [record for record in raw if record.key == builder.records[1][0]]
     assert len(chunked) == 2
@@ -389,8 +390,7 @@ def test_missing_chunks() -> None:
 
 def test_headers() -> None:
     """An artificial event is decoded like others; a marker goes through as it is."""
-    builder = LogBuilder()
-    builder.transaction(1)
+    builder = LogBuilder().transaction(1)
     raw = records(builder.records)
     raw[0] = raw[0]._replace(headers=[(HEADER_ARTIFICIAL, b"1")])
     marker = Record(len(raw), 1006, b"7:0:log.000001:99", b"why", [(HEADER_MARKER, ABANDONED)])
@@ -451,8 +451,7 @@ def test_a_note_of_the_readers_is_the_first_that_is_left(
 
 
 def test_large_records_are_chunked() -> None:
-    builder = LogBuilder()
-    builder.transaction(1)
+    builder = LogBuilder().transaction(1)
     output = run(records([*builder.records, (b"bad", b"x")]), 30)
     by_key: dict[bytes, list[tuple[bytes, Any]]] = {}
     for _, key, value, _, headers in output:
@@ -496,12 +495,7 @@ def test_a_large_payload_that_is_damaged_inside() -> None:
     builder = log()
     gtid, *inside = transaction(6, rows=3)
     builder.add(gtid)
-    state = builder.state.for_payload()
-    content = b"".join(
-        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
-        for event in inside
-    )
-    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content[:-5]))
+    builder.pack(inside, -5)
     raw = records(builder.records, 50)
     whole, piecewise = run(raw), run(raw, held_bytes=0)
     events = [record for record in whole if record[0] == "shop.events"]
@@ -546,14 +540,9 @@ def with_large_inner_events() -> LogBuilder:
     builder = LogBuilder()
     gtid, begin, table_map, rows, xid = transaction(8)
     builder.add(gtid)
-    state = builder.state.for_payload()
     long = WriteRowsEvent(108, 0, b"", 1, b"", b"\xff", LONG)
     inside = [begin, *LARGE_EVENTS[2:], table_map, long, rows, xid]
-    content = b"".join(
-        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
-        for event in inside
-    )
-    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content))
+    builder.pack(inside)
     builder.transaction(9)
     return builder
 
@@ -579,12 +568,7 @@ def test_a_payload_that_ends_within_a_large_event(limit: int, monkeypatch: pytes
     builder = LogBuilder()
     gtid, begin, *_ = transaction(8)
     builder.add(gtid)
-    state = builder.state.for_payload()
-    content = b"".join(
-        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
-        for event in (begin, LARGE_EVENTS[0])
-    )
-    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content[:-200]))
+    builder.pack([begin, LARGE_EVENTS[0]], -200)
     builder.transaction(9)
     raw = records(builder.records, limit)
     output = run(raw, 200, held_bytes=300)
@@ -604,12 +588,7 @@ def test_a_large_event_inside_a_payload_that_cannot_be_taken_in_pieces(
     builder = LogBuilder()
     gtid, begin, *_, xid = transaction(8)
     builder.add(gtid)
-    state = builder.state.for_payload()
-    content = b"".join(
-        seal(BinlogEvent(EventHeader(1_700_000_000, event.event_type, 7, 0), event), state)
-        for event in (begin, UserVarEvent("v", 0, 0, 8, LONG, 0), xid)
-    )
-    builder.add(TransactionPayloadEvent(NO_COMPRESSION, len(content), content))
+    builder.pack([begin, UserVarEvent("v", 0, 0, 8, LONG, 0), xid])
     builder.transaction(9)
     raw = records(builder.records)
     whole = run(raw)

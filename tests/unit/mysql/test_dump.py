@@ -19,6 +19,8 @@ from millrace.mysql.packets import DumpEnd
 from millrace.mysql.server_log import ServerLog
 from millrace.mysql.wire import Wire
 
+Sockets = tuple[socket.socket, socket.socket]
+
 
 def event(size: int) -> bytes:
     return struct.pack("<IBIIIH", 1, 30, 1, size, 0, 0) + b"x" * (size - 19)
@@ -28,12 +30,22 @@ def packet(sequence: int, payload: bytes) -> bytes:
     return struct.pack("<I", len(payload) | sequence << 24) + payload
 
 
+def dump_of(ours: socket.socket, silence_s: float = 60, capacity: int = 4096, **options: bool) -> Dump:
+    connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db", user="reader"))
+    return Dump(cast("MysqlConnection", connection), silence_s, capacity, **options)
+
+
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, Dump]]:
+def sockets() -> Iterator[Sockets]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db", user="reader"))
-        yield theirs, Dump(cast("MysqlConnection", connection), 60, 4096)
+        yield ours, theirs
+
+
+@pytest.fixture
+def pair(sockets: Sockets) -> tuple[socket.socket, Dump]:
+    ours, theirs = sockets
+    return theirs, dump_of(ours)
 
 
 def test_events_come_byte_by_byte(pair: tuple[socket.socket, Dump]) -> None:
@@ -50,8 +62,7 @@ def test_what_lies_in_records_of_tls_is_read_at_once() -> None:
     """A read gives one record at most, as of a socket that keeps messages apart."""
     ours, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, server:
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
-        dump = Dump(cast("MysqlConnection", connection), 60, 100)
+        dump = dump_of(ours, 60, 100)
         for sequence in (1, 2):
             server.sendall(packet(sequence, b"\0" + event(30)))
         rest = packet(3, b"\0" + event(40))
@@ -82,14 +93,12 @@ def test_what_was_sent_before_an_error_is_read_before_it(pair: tuple[socket.sock
     ("wait", "error", "words"),
     [(False, DumpEnd, "^$"), (True, LinkLostError, r"^db:3306: the server ended the dump$")],
 )
-def test_the_end_of_a_dump(wait: bool, error: type[Exception], words: str) -> None:
-    ours, server = socket.socketpair()
-    with ours, server:
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
-        dump = Dump(cast("MysqlConnection", connection), 60, 4096, wait=wait)
-        server.sendall(packet(1, b"\xfe\0\0\2\0"))
-        with pytest.raises(error, match=words):
-            dump.read(1)
+def test_the_end_of_a_dump(wait: bool, error: type[Exception], words: str, sockets: Sockets) -> None:
+    ours, server = sockets
+    dump = dump_of(ours, wait=wait)
+    server.sendall(packet(1, b"\xfe\0\0\2\0"))
+    with pytest.raises(error, match=words):
+        dump.read(1)
 
 
 def test_a_closed_connection(pair: tuple[socket.socket, Dump]) -> None:
@@ -101,54 +110,44 @@ def test_a_closed_connection(pair: tuple[socket.socket, Dump]) -> None:
         dump.read(1)
 
 
-def test_silence_is_a_dead_link() -> None:
-    ours, server = socket.socketpair()
-    with ours, server:
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
-        dump = Dump(cast("MysqlConnection", connection), 0.05, 4096)
-        server.sendall(packet(1, b"\0" + event(30)))
-        assert len(dump.read(1)) == 1
-        with pytest.raises(LinkLostError, match=r"^db:3306: nothing came for \d+ s, not even a heartbeat$"):
-            [dump.read(0.05) for _ in range(100)]
+def test_silence_is_a_dead_link(sockets: Sockets) -> None:
+    ours, server = sockets
+    dump = dump_of(ours, 0.05)
+    server.sendall(packet(1, b"\0" + event(30)))
+    assert len(dump.read(1)) == 1
+    with pytest.raises(LinkLostError, match=r"^db:3306: nothing came for \d+ s, not even a heartbeat$"):
+        [dump.read(0.05) for _ in range(100)]
 
 
-def test_only_a_search_for_gtids_may_begin_with_silence() -> None:
-    ours, server = socket.socketpair()
-    with ours, server:
-        connection = cast(
-            "MysqlConnection", SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
-        )
-        searched = Dump(connection, 0.05, 4096, seeks=True)
-        assert [searched.read(0.05) for _ in range(10)] == [[]] * 10
-        placed = Dump(connection, 0.05, 4096)
-        with pytest.raises(LinkLostError, match="not even a heartbeat"):
-            [placed.read(0.05) for _ in range(100)]
+def test_only_a_search_for_gtids_may_begin_with_silence(sockets: Sockets) -> None:
+    ours, _ = sockets
+    searched = dump_of(ours, 0.05, seeks=True)
+    assert [searched.read(0.05) for _ in range(10)] == [[]] * 10
+    placed = dump_of(ours, 0.05)
+    with pytest.raises(LinkLostError, match="not even a heartbeat"):
+        [placed.read(0.05) for _ in range(100)]
 
 
-def test_bytes_that_drip_are_no_sign_of_life() -> None:
+def test_bytes_that_drip_are_no_sign_of_life(sockets: Sockets) -> None:
     """A part of an event that never becomes one; a heartbeat's worth of bytes at a time."""
-    ours, server = socket.socketpair()
-    with ours, server:
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
-        dump = Dump(cast("MysqlConnection", connection), 0.05, 1 << 20)
-        server.sendall(packet(1, b"\0" + event(50_000))[:100])
-        with pytest.raises(LinkLostError, match="not even a heartbeat"):
-            [dump.read(0.05) for _ in range(100) if server.send(b"x")]
+    ours, server = sockets
+    dump = dump_of(ours, 0.05, 1 << 20)
+    server.sendall(packet(1, b"\0" + event(50_000))[:100])
+    with pytest.raises(LinkLostError, match="not even a heartbeat"):
+        [dump.read(0.05) for _ in range(100) if server.send(b"x")]
 
 
-def test_a_server_is_not_silent_while_nobody_listens() -> None:
+def test_a_server_is_not_silent_while_nobody_listens(sockets: Sockets) -> None:
     """Kafka may make us wait for minutes; what comes first then may be a part of an event."""
-    ours, server = socket.socketpair()
-    with ours, server:
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
-        dump = Dump(cast("MysqlConnection", connection), 0.05, 4096)
-        whole = packet(1, b"\0" + event(30))
-        server.sendall(whole[:10])
-        assert dump.read(0) == []
-        time.sleep(0.5)
-        assert dump.read(0) == []
-        server.sendall(whole[10:])
-        assert [piece.data for piece in dump.read(1)] == [event(30)]
+    ours, server = sockets
+    dump = dump_of(ours, 0.05)
+    whole = packet(1, b"\0" + event(30))
+    server.sendall(whole[:10])
+    assert dump.read(0) == []
+    time.sleep(0.5)
+    assert dump.read(0) == []
+    server.sendall(whole[10:])
+    assert [piece.data for piece in dump.read(1)] == [event(30)]
 
 
 def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
@@ -162,9 +161,8 @@ def test_a_connection_that_is_reset(pair: tuple[socket.socket, Dump]) -> None:
         theirs, _ = listener.accept()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.close()
-        connection = SimpleNamespace(wire=Wire(ours, "db:3306"), address=MysqlAddress("db"))
         with pytest.raises(LinkLostError) as caught:
-            Dump(cast("MysqlConnection", connection), 0.05, 4096).read(1)
+            dump_of(ours, 0.05).read(1)
     assert str(caught.value) == "db:3306: the connection was lost (Connection reset by peer)"
 
 
