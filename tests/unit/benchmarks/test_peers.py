@@ -58,18 +58,6 @@ def test_debezium_starts_where_the_input_does(worker: Worker) -> None:
     assert moved == {"offsets": [{"partition": {"server": "p"}, "offset": offset}]}
 
 
-def test_debezium_has_the_settings_that_were_best(worker: Worker) -> None:
-    config = worker.asked[0][2]["config"]
-    assert {name: value for name, value in config.items() if name.startswith(("max.", "producer."))} == {
-        "max.batch.size": "8192",
-        "max.queue.size": "32768",
-        "producer.override.linger.ms": "20",
-        "producer.override.batch.size": "524288",
-        "producer.override.buffer.memory": "134217728",
-        "producer.override.compression.type": "lz4",
-    }
-
-
 def test_a_snapshot_by_debezium_belongs_to_its_place_in_the_log(worker: Worker) -> None:
     database = Database()
     database.ports = [3306]

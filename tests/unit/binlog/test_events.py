@@ -380,13 +380,6 @@ def test_batch_leaves_errors_in_place() -> None:
     assert [type(result) for result in results] == [BinlogEvent, TruncatedError, BinlogEvent]
 
 
-def test_encrypted_log_says_so() -> None:
-    state = state_of("11.8.6-MariaDB-0+deb13u1 from Debian-log")
-    decode_event(make_event(164, bytes(17)), state)
-    with pytest.raises(UnsupportedError, match="encrypted from the START_ENCRYPTION event on"):
-        decode_event(make_event(16, bytes(8)), state)
-
-
 def test_compressed_rows_unpack() -> None:
     case = next(case for case in CASES if isinstance(case.event, WriteRowsCompressedEvent))
     assert isinstance(case.event, RowsEvent)

@@ -70,34 +70,34 @@ def whole(transaction: str, size: int, end: TransactionEnd) -> list[object]:
     return [(transaction, index, index == 0, end if index == size - 1 else None) for index in range(size)]
 
 
-def test_gtid_begin_rows_xid() -> None:
-    steps = feed(GTID, query("BEGIN"), MAP, ROWS, LAST_ROWS, XID)
-    assert summary(steps) == whole(ID, 6, TransactionEnd.COMMIT)
+CREATE_FILE = CreateFileEvent(1, 0, 0, b"", b"", b"", b"", b"", 0, (), "t", "d", "f", b"block", 1)
+"""Of MySQL 4.0 to 5.0.2: the event with the first block belongs to the statement."""
 
 
-def test_without_gtid() -> None:
-    steps = feed(query("BEGIN"), MAP, LAST_ROWS, query("COMMIT"))
-    assert summary(steps) == whole("log.1:100", 4, TransactionEnd.COMMIT)
-    steps = feed(AnonymousGtidLogEvent(0, bytes(16), 0), query("BEGIN"), query("ROLLBACK"))
-    assert summary(steps) == whole("log.1:100", 3, TransactionEnd.ROLLBACK)
-
-
-def test_tagged_gtid() -> None:
-    steps = feed(GtidTaggedLogEvent(0, SID, 7, "tag"), query("CREATE TABLE t (a INT)"))
-    assert summary(steps) == whole(ID.replace(":7", ":tag:7"), 2, TransactionEnd.COMMIT)
-
-
-def test_ddl_commits_itself() -> None:
-    assert summary(feed(GTID, query("DROP TABLE t"))) == whole(ID, 2, TransactionEnd.COMMIT)
-    assert summary(feed(query("DROP TABLE t"))) == whole("log.1:100", 1, TransactionEnd.COMMIT)
-    steps = feed(IntvarEvent(2, 1), query("INSERT INTO t VALUES (NULL)"))
-    assert summary(steps) == whole("log.1:100", 2, TransactionEnd.COMMIT)
-
-
-def test_ddl_within_a_transaction() -> None:
-    """CREATE TABLE … SELECT is one transaction since MySQL 8.0.21."""
-    steps = feed(GTID, query("BEGIN"), query("CREATE TABLE t (a INT) START TRANSACTION"), MAP, LAST_ROWS, XID)
-    assert summary(steps) == whole(ID, 6, TransactionEnd.COMMIT)
+@pytest.mark.parametrize(
+    ("transaction", "end", "events"),
+    [
+        (ID, "COMMIT", [GTID, "BEGIN", MAP, ROWS, LAST_ROWS, XID]),
+        ("log.1:100", "COMMIT", ["BEGIN", MAP, LAST_ROWS, "COMMIT"]),
+        ("log.1:100", "ROLLBACK", [AnonymousGtidLogEvent(0, bytes(16), 0), "BEGIN", "ROLLBACK"]),
+        (f"{ID[:-1]}tag:7", "COMMIT", [GtidTaggedLogEvent(0, SID, 7, "tag"), "CREATE TABLE t (a INT)"]),
+        (ID, "COMMIT", [GTID, "DROP TABLE t"]),
+        ("log.1:100", "COMMIT", ["DROP TABLE t"]),
+        ("log.1:100", "COMMIT", [IntvarEvent(2, 1), "INSERT INTO t VALUES (NULL)"]),
+        # CREATE TABLE … SELECT is one transaction since MySQL 8.0.21.
+        (ID, "COMMIT", [GTID, "BEGIN", "CREATE TABLE t (a INT) START TRANSACTION", MAP, LAST_ROWS, XID]),
+        ("1-3-5", "COMMIT", [MariadbGtidEvent(5, 1, 4), MAP, LAST_ROWS, XID]),
+        ("1-3-6", "COMMIT", [MariadbGtidEvent(6, 1, 1), "CREATE TABLE t (a INT)"]),
+        ("1-3-7", "COMMIT", [MariadbGtidEvent(7, 1, 4), "BEGIN", "UPDATE t SET a = 1", "COMMIT"]),
+        (ID, "COMMIT", [GTID, "XA START 'x'", "XA END 'x'", XaPrepareLogEvent(1, 1, b"x", b"")]),
+        (ID, "COMMIT", [GTID, TransactionPayloadEvent(0, 1, b""), "BEGIN", MAP, LAST_ROWS, XID]),
+        (ID, "COMMIT", [GTID, IncidentEvent(1, b"lost")]),
+        ("log.1:100", "COMMIT", [CREATE_FILE, AppendBlockEvent(1, b"more"), ExecLoadEvent(1)]),
+    ],
+)
+def test_transactions(transaction: str, end: str, events: list[Event | str]) -> None:
+    steps = feed(*(query(each) if isinstance(each, str) else each for each in events))
+    assert summary(steps) == whole(transaction, len(events), TransactionEnd[end])
 
 
 def test_rows_without_begin() -> None:
@@ -114,15 +114,6 @@ def test_savepoints_stay_inside() -> None:
     assert (statement.kind, statement.name) == (StatementKind.ROLLBACK_TO, "a")
 
 
-def test_mariadb() -> None:
-    steps = feed(MariadbGtidEvent(5, 1, 4), MAP, LAST_ROWS, XID)
-    assert summary(steps) == whole("1-3-5", 4, TransactionEnd.COMMIT)
-    steps = feed(MariadbGtidEvent(6, 1, 1), query("CREATE TABLE t (a INT)"))
-    assert summary(steps) == whole("1-3-6", 2, TransactionEnd.COMMIT)
-    steps = feed(MariadbGtidEvent(7, 1, 4), query("BEGIN"), query("UPDATE t SET a = 1"), query("COMMIT"))
-    assert summary(steps) == whole("1-3-7", 4, TransactionEnd.COMMIT)
-
-
 def test_xa_of_mysql() -> None:
     xid = "X'78',X'79',1"
     steps = feed(GTID, query(f"XA START {xid}"), MAP, LAST_ROWS, query(f"XA END {xid}"))
@@ -137,11 +128,6 @@ def test_xa_of_mysql() -> None:
     assert (steps[-1].begins, steps[-1].ends, steps[-1].xid) == (True, TransactionEnd.XA_ROLLBACK, xid)
 
 
-def test_xa_in_one_phase() -> None:
-    steps = feed(GTID, query("XA START 'x'"), query("XA END 'x'"), XaPrepareLogEvent(1, 1, b"x", b""))
-    assert summary(steps) == whole(ID, 4, TransactionEnd.COMMIT)
-
-
 def test_xa_of_mariadb() -> None:
     xid = MariadbXid(1, b"x", b"")
     prepare = MariadbGtidEvent(5, 0, 64, None, xid)
@@ -151,11 +137,6 @@ def test_xa_of_mariadb() -> None:
     steps = feed(MariadbGtidEvent(6, 0, 1 | 128, None, xid), query("XA COMMIT X'78',X'',1"))
     assert summary(steps) == whole("0-3-6", 2, TransactionEnd.XA_COMMIT)
     assert steps[-1].xid == "X'78',X'',1"
-
-
-def test_payload() -> None:
-    steps = feed(GTID, TransactionPayloadEvent(0, 1, b""), query("BEGIN"), MAP, LAST_ROWS, XID)
-    assert summary(steps) == whole(ID, 6, TransactionEnd.COMMIT)
 
 
 def test_between_transactions() -> None:
@@ -202,16 +183,8 @@ def test_saved_and_restored_between_any_two_events() -> None:
 def test_an_incident_ends_its_group() -> None:
     """With a GTID of its own, or without: so do the servers."""
     incident = IncidentEvent(1, b"lost")
-    assert summary(feed(GTID, incident)) == whole(ID, 2, TransactionEnd.COMMIT)
     assert summary(feed(incident)) == [(None, 0, False, None)]
     assert summary(feed(GTID, incident, query("BEGIN")))[2] == ("log.1:120", 0, True, None)
-
-
-def test_the_file_of_an_old_load() -> None:
-    """MySQL 4.0 to 5.0.2: the event with the first block belongs to the statement."""
-    load = CreateFileEvent(1, 0, 0, b"", b"", b"", b"", b"", 0, (), "t", "d", "f", b"block", 1)
-    steps = feed(load, AppendBlockEvent(1, b"more"), ExecLoadEvent(1))
-    assert summary(steps) == whole("log.1:100", 3, TransactionEnd.COMMIT)
 
 
 def test_an_encrypted_relay_log_changes_files_in_mid_transaction() -> None:

@@ -5,7 +5,7 @@ from types import ModuleType
 import fastavro
 import pytest
 
-from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, Column, ColumnType, avro_types, codec_of
+from millrace.binlog.columns import COLUMNS, AvroOptions, Column, ColumnType, avro_types, codec_of
 from millrace.binlog.columns.column import BlobMetadata
 from millrace.binlog.columns.declaration import ColumnCodec
 from tests.shared import load_script
@@ -14,15 +14,6 @@ from tests.shared import load_script
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     return load_script("docs/columns.py")
-
-
-def test_every_type_is_on_the_page(script: ModuleType) -> None:
-    page = script.columns_text()
-    for column_type, codec in COLUMNS.items():
-        assert f"| {int(column_type)} | {column_type.name} |" in page
-        assert f"\n## {codec.__name__}\n" in page
-    for codec in VARIANTS.values():
-        assert f"\n### {codec.__name__}\n" in page
 
 
 def test_what_is_not_declared_is_in_no_row_image() -> None:

@@ -116,29 +116,34 @@ def test_open_transaction_waits():
     assert result.read("t.transactions") == []
 
 
-def test_rollback_is_not_published():
-    made = log().begin().insert("a", (1, "x")).query("ROLLBACK").begin().insert("a", (2, "y")).commit()
-    assert notes(world(made)) == [("c", 2)]
-
-
-def test_rollback_to_savepoint():
-    made = (
-        log().begin().insert("a", (1, "")).query("SAVEPOINT `S1`").insert("a", (2, "")).query("SAVEPOINT s2")
-    )
-    made.insert("a", (3, "")).query("ROLLBACK TO `s1`").insert("a", (4, "")).commit()
-    assert notes(world(made)) == [("c", 1), ("c", 4)]
-
-
-def test_savepoints_nest_and_repeat():
-    made = log().begin().query("SAVEPOINT a").insert("a", (1, "")).query("SAVEPOINT b").insert("a", (2, ""))
-    made.query("SAVEPOINT a").insert("a", (3, "")).query("ROLLBACK TO SAVEPOINT a").insert("a", (4, ""))
-    made.query("ROLLBACK TO b").insert("a", (5, "")).query("RELEASE SAVEPOINT b").commit()
-    assert notes(world(made)) == [("c", 1), ("c", 5)]
-
-
-def test_going_back_to_a_savepoint_before_the_log_undoes_all():
-    made = log().begin().insert("a", (1, "")).query("ROLLBACK TO early").insert("a", (2, "")).commit()
-    assert notes(world(made)) == [("c", 2)]
+@pytest.mark.parametrize(
+    ("work", "kept"),
+    [
+        # A number inserts a row.
+        pytest.param([1, "ROLLBACK", "BEGIN", 2], [2], id="rolled back"),
+        pytest.param([1, "BEGIN", 2], [2], id="without an end"),
+        pytest.param(
+            [1, "SAVEPOINT `S1`", 2, "SAVEPOINT s2", 3, "ROLLBACK TO `s1`", 4], [1, 4], id="savepoint"
+        ),
+        pytest.param([1, "ROLLBACK TO early", 2], [2], id="a savepoint before the log undoes all"),
+        pytest.param(
+            [
+                *("SAVEPOINT a", 1, "SAVEPOINT b", 2, "SAVEPOINT a", 3, "ROLLBACK TO SAVEPOINT a", 4),
+                *("ROLLBACK TO b", 5, "RELEASE SAVEPOINT b"),
+            ],
+            [1, 5],
+            id="savepoints nest and repeat",
+        ),
+    ],
+)
+def test_what_is_undone_is_not_published(work, kept):
+    made = log().begin()
+    for each in work:
+        if isinstance(each, int):
+            made.insert("a", (each, ""))
+        else:
+            made.begin() if each == "BEGIN" else made.query(each)
+    assert notes(world(made.commit())) == [("c", number) for number in kept]
 
 
 def test_rows_without_transactions_are_not_undone():
@@ -180,11 +185,6 @@ def test_abandoned_transaction_is_dropped():
     result = world(again)
     assert notes(result) == [("c", 1), ("c", 2)]
     assert {value["source"]["epoch"] for _, value in result.read("t.shop.a")} == {1}
-
-
-def test_transaction_without_an_end_is_dropped():
-    made = log().begin().insert("a", (1, "")).begin().insert("a", (2, "")).commit()
-    assert notes(world(made)) == [("c", 2)]
 
 
 def test_large_transaction_is_read_twice():

@@ -20,28 +20,24 @@ def buckets(*places: int | None) -> list[Bucket]:
     return [Bucket(100, place) for place in places]
 
 
-def test_pieces_have_about_as_many_bytes() -> None:
-    even = buckets(*range(0, 1000, 10))
-    assert cuts_between(even, 0, 1000, 4) == [250, 500, 750]
-    assert cuts_between(even, 0, 1000, 1) == []
+EVEN = buckets(*range(0, 1000, 10))
+LARGE = [Bucket(100, 0), Bucket(900, 10), Bucket(100, 20), Bucket(100, 30), Bucket(100, 40)]
 
 
-def test_large_events_weigh_more() -> None:
-    found = [Bucket(100, 0), Bucket(900, 10), Bucket(100, 20), Bucket(100, 30), Bucket(100, 40)]
-    assert cuts_between(found, 0, 50, 2) == [20]
-
-
-def test_where_no_transaction_begins_nothing_is_cut() -> None:
-    assert cuts_between(buckets(0, None, None, None, 44, None), 0, 60, 3) == [44]
-    assert cuts_between(buckets(*[None] * 6), 0, 60, 3) == []
-
-
-def test_more_pieces_than_places() -> None:
-    assert cuts_between(buckets(0, 10, 20), 0, 30, 17) == [10, 20]
-
-
-def test_the_end_is_no_place_to_cut() -> None:
-    assert cuts_between(buckets(0, 20), 0, 20, 2) == []
+@pytest.mark.parametrize(
+    ("found", "end", "number", "cuts"),
+    [
+        pytest.param(EVEN, 1000, 4, [250, 500, 750], id="about as many bytes"),
+        pytest.param(EVEN, 1000, 1, [], id="one piece"),
+        pytest.param(LARGE, 50, 2, [20], id="large events weigh more"),
+        pytest.param(buckets(0, None, None, None, 44, None), 60, 3, [44], id="where a transaction begins"),
+        pytest.param(buckets(*[None] * 6), 60, 3, [], id="no transaction begins"),
+        pytest.param(buckets(0, 10, 20), 30, 17, [10, 20], id="more pieces than places"),
+        pytest.param(buckets(0, 20), 20, 2, [], id="the end is no place"),
+    ],
+)
+def test_where_the_topic_is_cut(found: list[Bucket], end: int, number: int, cuts: list[int]) -> None:
+    assert cuts_between(found, 0, end, number) == cuts
 
 
 @pytest.mark.parametrize("number", [2, 5, 50])
