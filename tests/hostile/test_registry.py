@@ -303,6 +303,26 @@ def test_a_registry_that_is_not_there_is_everybodys(status: int, body: object) -
     assert not isinstance(refused("register", http(status, body)), SchemaRefusedError)
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (
+            401,
+            {"error_code": 40101, "message": "no"},
+            "refuses us (HTTP 401): set MILLRACE_REGISTRY_USERNAME",
+        ),
+        (403, b"", "refuses us"),
+        (404, b"<html>", "there is no schema registry at"),
+        (200, b"<html>", "is no schema registry"),
+        (500, {"error_code": 500, "message": "on fire"}, "on fire"),
+    ],
+)
+def test_what_is_said_at_the_start(status: int, body: object, words: str) -> None:
+    message = refused("check", http(status, body), username="u", password=SecretStr("hidden")).message
+    assert words in message
+    assert "hidden" not in message
+
+
 def test_a_schema_that_we_could_not_read_back_is_not_sent() -> None:
     fields = [{"name": f"c{number:050}", "type": "long"} for number in range(60_000)]
     with met(http(200, {"id": 1})) as (server, registry), pytest.raises(SchemaRefusedError):

@@ -66,6 +66,17 @@ def values(settings: KafkaSettings, topic: str, isolation: str = "read_committed
     return [message.value() for message in records(settings, topic, isolation)]
 
 
+def opened(producer: TransactionalProducer) -> bytes | None:
+    """Give the state that a service finds when it starts."""
+    (stored,) = producer.open()
+    return None if stored is None else stored.value
+
+
+def state_of(settings: KafkaSettings, source: str, service: str) -> bytes | None:
+    stored = read_state(settings, source, service)
+    return None if stored is None else stored.value
+
+
 def test_no_broker() -> None:
     with pytest.raises(
         BrokerError, match=r"127\.0\.0\.1:1 cannot be reached within 3 s: .*refused"
@@ -85,9 +96,7 @@ def test_output_and_state_are_there_together(settings: KafkaSettings, topics: To
     assert (one.key(), one.value(), one.timestamp()[1], one.headers()) == (b"1", b"one", 1000, None)
     assert (two.timestamp()[1], two.headers()) == (2000, [("artificial", b"1")])
     with TransactionalProducer(settings, topics.source, "reader") as producer:
-        (stored,) = producer.open()
-        assert stored is not None
-        assert stored.value == b"after two"
+        assert opened(producer) == b"after two"
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
         assert producer.open() == [None]
 
@@ -268,26 +277,32 @@ def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, 
             ours.open()
             later.join()
             ours.commit(b"ours")
-            stored = read_state(settings, topics.source, "reader")
-            assert stored is not None
-            assert stored.value == b"ours"
+            assert state_of(settings, topics.source, "reader") == b"ours"
 
 
-def test_a_state_that_stays_hidden(
+def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
     settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millrace.kafka.state._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("millrace.kafka.read._SILENCE_S", 1.0)
     with TransactionalProducer(settings, topics.source, "decoder") as other:
         other.open()
         send(other, topics.state, b"other", b"open", 0)
+        send(other, topics.raw, b"k", b"open", 0)
         other._producer.flush()
         with pytest.raises(BrokerError) as caught:
             read_state(settings, topics.source, "reader")
-    assert caught.value.message == (
-        f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end. Kafka "
-        "may have forgotten it: the service that began it ends it when it is started again; "
-        "kafka-transactions.sh finds it (find-hanging) and ends it (abort), too"
-    )
+        assert caught.value.message == (
+            f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end. "
+            "Kafka may have forgotten it: the service that began it ends it when it is started again; "
+            "kafka-transactions.sh finds it (find-hanging) and ends it (abort), too"
+        )
+        with pytest.raises(BrokerError) as caught:
+            records(settings, topics.raw)
+        assert caught.value.message == (
+            f"{topics.raw} cannot be read: no answer within 1 s, or a transaction of Kafka is open in it for "
+            "that long"
+        )
 
 
 def test_records_that_are_not_taken(
@@ -319,9 +334,7 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
         reader._consumer.commit(offsets=[TopicPartition(topics.events, 0, 1)], asynchronous=False)
     admin.delete_consumer_groups([group])[group].result(30)
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
-        (stored,) = producer.open()
-        assert stored is not None
-        assert stored.value == b"state"
+        assert opened(producer) == b"state"
 
 
 @pytest.fixture(scope="module")
@@ -357,9 +370,7 @@ def test_state_survives_compaction(own_kafka: Kafka, source_name: str) -> None:
             if written % 20 == 0 and len(records(settings, topics.state)) < written // 2:
                 break
             assert time.monotonic() < deadline, "the state topic is not compacted"
-    stored = read_state(settings, source_name, "reader")
-    assert stored is not None
-    assert stored.value == b"the reader's last"
+    assert state_of(settings, source_name, "reader") == b"the reader's last"
 
 
 def test_a_transaction_of_which_kafka_lost_the_end(own_kafka: Kafka, source_name: str) -> None:
@@ -382,16 +393,12 @@ def test_a_transaction_of_which_kafka_lost_the_end(own_kafka: Kafka, source_name
         cut_marker(own_kafka, topic)
     own_kafka.start()
     with TransactionalProducer(settings, source_name, "reader") as producer:
-        (stored,) = producer.open()
-        assert stored is not None
-        assert stored.value == b"1"
+        assert opened(producer) == b"1"
         send(producer, topics.raw, b"3", b"3", 1000)
         producer.commit(b"3")
     assert values(settings, topics.raw) == [b"1", b"3"]
     with TransactionalProducer(settings, source_name, "decoder") as producer:
-        (stored,) = producer.open()
-        assert stored is not None
-        assert stored.value == b"the decoder's"
+        assert opened(producer) == b"the decoder's"
 
 
 def test_topics_are_created_once_and_never_altered(
@@ -502,22 +509,6 @@ def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics
             f"{topics.raw} no longer holds what must be read next: fetch failed due to requested offset"
         )
         assert caught.value.exit_code == ExitCode.DATA
-
-
-def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
-    settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("millrace.kafka.read._SILENCE_S", 1.0)
-    with TransactionalProducer(settings, topics.source, "reader") as producer:
-        producer.open()
-        send(producer, topics.raw, b"k", b"open", 0)
-        producer._producer.flush()
-        with pytest.raises(BrokerError) as caught:
-            records(settings, topics.raw)
-    assert caught.value.message == (
-        f"{topics.raw} cannot be read: no answer within 1 s, or a transaction of Kafka is open in it for "
-        "that long"
-    )
 
 
 class Upper:
