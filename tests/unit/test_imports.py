@@ -172,18 +172,22 @@ def plain(source: str) -> str:
     return "\n".join(found[0].strip().replace("cimport", "import") for found in IMPORT.finditer(source))
 
 
-def imports(module: str, source: str) -> set[str]:
+def imports(module: str, tree: ast.AST) -> set[str]:
     """Name what a module imports: of ``from a import b``, which may be a module or a name in one, ``a.b``."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import in line {node.lineno}; write the full name"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and is_named(node.func, "import_module"):
             found |= loaded_by_name(node.args[0])
     return found
+
+
+def is_named(node: ast.expr, name: str) -> bool:
+    return getattr(node, "attr", getattr(node, "id", None)) == name
 
 
 def loaded_by_name(name: ast.expr) -> set[str]:
@@ -195,7 +199,7 @@ def loaded_by_name(name: ast.expr) -> set[str]:
 def breaches(module: str, source: str) -> list[str]:
     """Say which imports of a module break a rule."""
     found = []
-    for name in sorted(imports(module, source)):
+    for name in sorted(imports(module, ast.parse(source))):
         top = name.split(".", 1)[0]
         for package, always in MAY_IMPORT.items():
             allowed = (*always, *MAY_ALSO_IMPORT.get(module, ()), VERSION)
@@ -240,7 +244,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {}
     for module, path in seen.items():
         tree = AtRunTime().visit(ast.parse(source_of(path)))
-        names = imports(module, ast.unparse(tree))
+        names = imports(module, tree)
         graph[module] = {
             name if name in seen else name.rpartition(".")[0] for name in names
         } & seen.keys() - {module}
@@ -252,7 +256,7 @@ class AtRunTime(ast.NodeTransformer):
     """Leaves out what is imported under TYPE_CHECKING."""
 
     def visit_If(self, node: ast.If) -> ast.AST:
-        return ast.Pass() if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+        return ast.Pass() if is_named(node.test, "TYPE_CHECKING") else self.generic_visit(node)
 
 
 def source_of(path: Path) -> str:
