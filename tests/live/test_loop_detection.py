@@ -70,6 +70,11 @@ def start_ring(
     return servers
 
 
+@pytest.fixture
+def world(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) -> JobWorld:
+    return JobWorld(kafka, registry, source_name, tmp_path / "results")
+
+
 @pytest.fixture(scope="module")
 def mariadb_ring() -> Iterator[list[Server]]:
     with ExitStack() as stack:
@@ -123,14 +128,20 @@ def start(servers: Sequence[Server]) -> None:
 
 
 def look(
-    world: JobWorld, servers: Sequence[Server], folder: Path, *options: str, names: Sequence[str] = NAMES
+    world: JobWorld, servers: Sequence[Server], folder: str, *options: str, names: Sequence[str] = NAMES
 ) -> dict[str, Any]:
     """Read what is new of all servers and run the job over all of it."""
     sources = [f"{world.source}-{name}" for name in names[: len(servers)]]
     for source, server in zip(sources, servers, strict=True):
         world.capture(server, source)
-    world.folder = folder
+    world.folder = world.folder.with_name(folder)
     return world.job("loop_detection", *options, sources=sources)
+
+
+def check_that_all_is_well(world: JobWorld, servers: Sequence[Server]) -> None:
+    healthy = look(world, servers, "healthy")
+    assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
+    assert healthy["topology"]["rings"] == [[f"{world.source}-{name}" for name in NAMES]]
 
 
 def check_the_loop(
@@ -156,15 +167,10 @@ def check_the_loop(
 
 
 @pytest.mark.slow
-def test_mariadb(
-    kafka: Kafka, registry: Registry, source_name: str, mariadb_ring: list[Server], tmp_path: Path
-) -> None:
+def test_mariadb(world: JobWorld, mariadb_ring: list[Server]) -> None:
     servers = mariadb_ring
-    world = JobWorld(kafka, registry, source_name, tmp_path)
     honest_traffic(servers)
-    healthy = look(world, servers, tmp_path / "healthy")
-    assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
-    assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+    check_that_all_is_well(world, servers)
 
     servers[0].execute(f"SET SESSION server_id = {ORPHAN}", "INSERT INTO ring.log VALUES ('loops', 2)")
     wait_for_rows(servers[0], "loops", 12)
@@ -172,7 +178,7 @@ def test_mariadb(
     time.sleep(4)
     for server in servers:
         server.execute("INSERT INTO ring.log VALUES ('after', 3)")
-    incident = check_the_loop(world, look(world, servers, tmp_path / "loop"), servers, "loops")
+    incident = check_the_loop(world, look(world, servers, "loop"), servers, "loops")
     assert incident["origins"] == [ORPHAN]
     assert incident["lap_ms_at_most"] is not None
     assert incident["going"] is False
@@ -188,21 +194,13 @@ def test_mariadb(
 
 @pytest.mark.parametrize("binlog_format", ["ROW", pytest.param("STATEMENT", marks=pytest.mark.slow)])
 def test_mysql_without_gtids(
-    kafka: Kafka,
-    registry: Registry,
-    source_name: str,
-    mysql_ring: list[Server],
-    tmp_path: Path,
-    binlog_format: str,
+    world: JobWorld, settings: KafkaSettings, mysql_ring: list[Server], binlog_format: str
 ) -> None:
     servers = mysql_ring
-    world = JobWorld(kafka, registry, source_name, tmp_path)
     text = f"loops as {binlog_format}"
     if binlog_format == "ROW":
         honest_traffic(servers)
-        healthy = look(world, servers, tmp_path / "healthy")
-        assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
-        assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+        check_that_all_is_well(world, servers)
     else:
         stop(servers)
         for server in servers:
@@ -225,13 +223,12 @@ def test_mysql_without_gtids(
     stop(servers)
     for server in servers:  # the reader reads no server whose log is to hold no rows
         server.execute("SET GLOBAL binlog_format = 'ROW'")
-    summary = look(world, servers, tmp_path / "loop", "--alerts")
+    summary = look(world, servers, "loop", "--alerts")
     incident = check_the_loop(world, summary, servers, text)
     assert incident["origins"] == [ORPHAN]
     assert incident["lap_ms"] > 0
-    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
     alerts = [json.loads(message.value() or b"") for message in read_topic(settings, ALERTS)]
-    (alert,) = (one for one in alerts if one.get("sources") == [f"{source_name}-{name}" for name in NAMES])
+    (alert,) = (one for one in alerts if one.get("sources") == [f"{world.source}-{name}" for name in NAMES])
     assert alert["keys"] == incident["raw_keys"]
     assert alert.items() >= {name: incident[name] for name in ("kind", "what", "laps", "path")}.items()
     assert "wrote it, with an id that it has no longer" in incident["what"]
@@ -240,48 +237,55 @@ def test_mysql_without_gtids(
     start(servers)
 
 
-@pytest.mark.slow
-def test_a_member_that_was_restored(
-    kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
+def restore(
+    north: Server, east: Server, join: Callable[[Server, Server], None], backup: Path, *instead: str
 ) -> None:
-    options = {"gtid-strict-mode": 0}
-    with MariaDB(server_id=1, options=options) as north, MariaDB(server_id=2, options=options) as east:
-        for server in (north, east):
-            server.execute(
-                "SET SESSION sql_log_bin = 0",
-                "CREATE DATABASE ring",
-                "CREATE TABLE ring.log (text VARCHAR(40), number INT)",
-            )
-        replicate(north, east)
-        replicate(east, north)
-        for server, other in ((north, east), (east, north)):
-            server.execute("INSERT INTO ring.log VALUES ('before', 1)")
-            wait_for_rows(other, "before", 1)
-        north.stop()
-        shutil.copytree(north.data_folder, tmp_path / "backup")
-        north.start()
+    """Restore one of two servers that replicate from each other, from files that lack its last 5 changes.
+
+    It writes ``instead`` before the other, which has those, takes changes from it again.
+    """
+    join(north, east)
+    join(east, north)
+    for server, other in ((north, east), (east, north)):
+        server.execute("INSERT INTO ring.log VALUES ('before', 1)")
+        wait_for_rows(other, "before", 1)
+    north.stop()
+    shutil.copytree(north.data_folder, backup)
+    north.start()
+    east.execute("STOP SLAVE", "START SLAVE")
+    north.execute(*["INSERT INTO ring.log VALUES ('lost', 1)"] * 5)
+    wait_for_rows(east, "lost", 5)
+    east.execute("INSERT INTO ring.log VALUES ('between', 1)")
+
+    north.stop()
+    shutil.rmtree(north.data_folder)
+    shutil.copytree(backup, north.data_folder)
+    north.start()
+    wait_for_rows(north, "between", 1)
+    east.execute("STOP SLAVE")
+    join(east, north)
+    if instead:
+        time.sleep(2)
+        north.execute(*instead)
+    north.execute("INSERT INTO ring.log VALUES ('back', 1)")
+    if instead:  # with auto-position east refuses, until north has given as many GTIDs as it had
         east.execute("STOP SLAVE", "START SLAVE")
-        north.execute(*["INSERT INTO ring.log VALUES ('lost', 1)"] * 5)
-        wait_for_rows(east, "lost", 5)
-        east.execute("INSERT INTO ring.log VALUES ('between', 1)")
+    wait_for_rows(east, "back", 1)
+    east.execute("INSERT INTO ring.log VALUES ('after', 1)")
+    wait_for_rows(north, "after", 1)
+    assert north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'lost'") == [(0,)]
 
-        north.stop()
-        shutil.rmtree(north.data_folder)
-        shutil.copytree(tmp_path / "backup", north.data_folder)
-        north.start()
-        wait_for_rows(north, "between", 1)
-        east.execute("STOP SLAVE")
-        replicate(east, north)
-        north.execute("INSERT INTO ring.log VALUES ('back', 1)")
-        wait_for_rows(east, "back", 1)
-        east.execute("INSERT INTO ring.log VALUES ('after', 1)")
-        wait_for_rows(north, "after", 1)
-        assert north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'lost'") == [(0,)]
 
-        world = JobWorld(kafka, registry, source_name, tmp_path)
-        (incident,) = look(world, (north, east), tmp_path / "restored")["incidents"]
+@pytest.mark.slow
+def test_a_member_that_was_restored(world: JobWorld, tmp_path: Path) -> None:
+    options = {"gtid-strict-mode": 0}
+    with ExitStack() as stack:
+        servers = start_servers(stack, lambda n: MariaDB(server_id=n, options=options), 1, 2)
+        north, east = servers
+        restore(north, east, replicate, tmp_path / "backup")
+        (incident,) = look(world, servers, "restored")["incidents"]
     assert (incident["kind"], incident["origins"], incident["transactions"]) == ("restored member", [1], 5)
-    assert incident["members"] == [f"{source_name}-north"]
-    assert [statement["member"] for statement in incident["statements"]] == [f"{source_name}-north"] * 2
-    raw = {record.key.encode().decode() for record in world.raw(f"{source_name}-east")}
+    assert incident["members"] == [f"{world.source}-north"]
+    assert [statement["member"] for statement in incident["statements"]] == [f"{world.source}-north"] * 2
+    raw = {record.key.encode().decode() for record in world.raw(f"{world.source}-east")}
     assert {row["raw_key"] for row in world.table("evidence")} <= raw

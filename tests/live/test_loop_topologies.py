@@ -1,6 +1,5 @@
 """Real topologies with a fault, and healthy ones, beside the rings of three in test_loop_detection."""
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,23 +8,28 @@ from typing import Final
 
 import pytest
 
-from millrace.local import Kafka, MariaDB, MySQL, Registry
+from millrace.local import MariaDB, MySQL
 from tests.live.job_world import JobWorld
 from tests.live.replication import replicate as replicate_by_gtid
 from tests.live.test_loop_detection import (
     NAMES,
     ORPHAN,
     Server,
+    check_that_all_is_well,
     check_the_loop,
     honest_traffic,
     look,
     replicate,
+    restore,
     start_ring,
     start_servers,
     stop,
     wait_for_rows,
+    world,
 )
 from tests.servers.databases import OldMySQL
+
+__all__ = ["world"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -33,9 +37,7 @@ WITHOUT_GTIDS: Final = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF", "
 FOUR: Final = (*NAMES, "west")
 
 
-def test_a_ring_of_four_with_one_id_twice(
-    kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
-) -> None:
+def test_a_ring_of_four_with_one_id_twice(world: JobWorld) -> None:
     with ExitStack() as stack:
         servers = start_ring(stack, lambda n: MySQL(server_id=n, options=WITHOUT_GTIDS), 1, 2, 3, 2)
         for part in range(5):
@@ -53,11 +55,10 @@ def test_a_ring_of_four_with_one_id_twice(
             wait_for_rows(server, "after north", 1)
             wait_for_rows(server, "after south", 1)
         assert servers[3].query("SELECT COUNT(*) FROM ring.log WHERE text = 'east'") == [(0,)]
-        world = JobWorld(kafka, registry, source_name, tmp_path)
-        summary = look(world, servers, tmp_path / "four", names=FOUR)
+        summary = look(world, servers, "four", names=FOUR)
     (incident,) = summary["incidents"]
     assert (incident["kind"], incident["origins"]) == ("duplicate server id", [2])
-    members = [f"{source_name}-{name}" for name in FOUR]
+    members = [f"{world.source}-{name}" for name in FOUR]
     assert incident["what"].startswith(f"{members[1]} and {members[3]} have the same server id, 2.")
     # Of east and west each the rows, and what it wrote last.
     assert "Missing: " + ", ".join(f"51 at {member}" for member in members) in incident["what"]
@@ -72,9 +73,7 @@ def test_a_ring_of_four_with_one_id_twice(
     ],
     ids=["mysql", "mariadb"],
 )
-def test_a_diamond(
-    kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path, make: Callable[[int], Server]
-) -> None:
+def test_a_diamond(world: JobWorld, make: Callable[[int], Server]) -> None:
     """A server that replicates from two that replicate from one."""
     names = ("top", "left", "right", "bottom")
     with ExitStack() as stack:
@@ -90,99 +89,57 @@ def test_a_diamond(
             time.sleep(1.1)
         for name, times in (("top", 10), ("left", 5), ("right", 5)):
             wait_for_rows(bottom, name, times)
-        world = JobWorld(kafka, registry, source_name, tmp_path)
-        summary = look(world, servers, tmp_path / "diamond", names=names)
+        summary = look(world, servers, "diamond", names=names)
     (incident,) = summary["incidents"]
     assert (incident["kind"], incident["origins"]) == ("delivered twice", [1])
-    assert incident["members"] == [f"{source_name}-bottom"]
-    assert incident["path"] == [f"{source_name}-{name}" for name in ("left", "right", "bottom")]
+    assert incident["members"] == [f"{world.source}-bottom"]
+    assert incident["path"] == [f"{world.source}-{name}" for name in ("left", "right", "bottom")]
     assert incident["transactions"] == 5
 
 
-def test_mysql_with_gtids(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) -> None:
+def test_mysql_with_gtids(world: JobWorld) -> None:
     """A healthy ring."""
     options = {"log-slave-updates": "ON"}
     with ExitStack() as stack:
         servers = start_ring(stack, lambda n: MySQL(server_id=n, options=options), join=replicate_by_gtid)
-        world = JobWorld(kafka, registry, source_name, tmp_path)
         honest_traffic(servers)
-        healthy = look(world, servers, tmp_path / "healthy")
-        assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
-        assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+        check_that_all_is_well(world, servers)
 
 
 @pytest.mark.parametrize("join", [replicate, replicate_by_gtid], ids=["position", "auto-position"])
 def test_a_restored_member_that_gives_gtids_again(
-    kafka: Kafka,
-    registry: Registry,
-    source_name: str,
-    tmp_path: Path,
-    join: Callable[[Server, Server], None],
+    world: JobWorld, tmp_path: Path, join: Callable[[Server, Server], None]
 ) -> None:
     """It does not get back what it has lost, and what it writes in its place is skipped, without an error."""
+    options = {"log-slave-updates": "ON"}
     with ExitStack() as stack:
-        servers = start_servers(
-            stack, lambda n: MySQL(server_id=n, options={"log-slave-updates": "ON"}), 1, 2
-        )
+        servers = start_servers(stack, lambda n: MySQL(server_id=n, options=options), 1, 2)
         north, east = servers
-        for server, other in ((north, east), (east, north)):
-            join(server, other)
-        for server, other in ((north, east), (east, north)):
-            server.execute("INSERT INTO ring.log VALUES ('before', 1)")
-            wait_for_rows(other, "before", 1)
-        north.stop()
-        shutil.copytree(north.data_folder, tmp_path / "backup")
-        north.start()
-        east.execute("STOP SLAVE", "START SLAVE")
-        north.execute(*["INSERT INTO ring.log VALUES ('lost', 1)"] * 5)
-        wait_for_rows(east, "lost", 5)
-        east.execute("INSERT INTO ring.log VALUES ('between', 1)")
-
-        north.stop()
-        shutil.rmtree(north.data_folder)
-        shutil.copytree(tmp_path / "backup", north.data_folder)
-        north.start()
-        wait_for_rows(north, "between", 1)
-        east.execute("STOP SLAVE")
-        join(east, north)
-        time.sleep(2)
-        north.execute(*["INSERT INTO ring.log VALUES ('instead', 1)"] * 5)
-        north.execute("INSERT INTO ring.log VALUES ('back', 1)")
-        # With auto-position east refuses, until north has given as many GTIDs as it had.
-        east.execute("STOP SLAVE", "START SLAVE")
-        wait_for_rows(east, "back", 1)
-        east.execute("INSERT INTO ring.log VALUES ('after', 1)")
-        wait_for_rows(north, "after", 1)
-        assert north.query("SELECT COUNT(*) FROM ring.log WHERE text = 'lost'") == [(0,)]
+        restore(north, east, join, tmp_path / "backup", *["INSERT INTO ring.log VALUES ('instead', 1)"] * 5)
         assert east.query("SELECT COUNT(*) FROM ring.log WHERE text = 'instead'") == [(0,)]
-
-        world = JobWorld(kafka, registry, source_name, tmp_path)
-        (incident,) = look(world, servers, tmp_path / "restored")["incidents"]
+        (incident,) = look(world, servers, "restored")["incidents"]
         (statement,) = incident["statements"]
         north.execute(statement["sql"].rstrip(";"))
     assert (incident["kind"], incident["severity"]) == ("restored member", "critical")
     assert (incident["origins"], incident["transactions"]) == ([1], 5)
-    assert incident["members"] == [f"{source_name}-{name}" for name in ("north", "east")]
-    assert statement["member"] == f"{source_name}-north"
+    assert incident["members"] == [f"{world.source}-{name}" for name in ("north", "east")]
+    assert statement["member"] == f"{world.source}-north"
     raw = {
         record.key.encode().decode()
         for name in ("north", "east")
-        for record in world.raw(f"{source_name}-{name}")
+        for record in world.raw(f"{world.source}-{name}")
     }
     shown = {row["raw_key"] for row in world.table("evidence")}
     assert len(shown) >= 10  # of both that each GTID stands for
     assert shown <= raw
 
 
-def test_mysql_57(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) -> None:
+def test_mysql_57(world: JobWorld) -> None:
     """Without GTIDs and without commit times: a healthy ring, and an orphan that circulates."""
     with ExitStack() as stack:
         servers = start_ring(stack, lambda n: OldMySQL("mysql57", server_id=n, options=WITHOUT_GTIDS))
-        world = JobWorld(kafka, registry, source_name, tmp_path)
         honest_traffic(servers)
-        healthy = look(world, servers, tmp_path / "healthy")
-        assert (healthy["verdict"], healthy["incidents"], healthy["undecidable"]) == ("healthy", [], [])
-        assert healthy["topology"]["rings"] == [[f"{source_name}-{name}" for name in NAMES]]
+        check_that_all_is_well(world, servers)
 
         servers[1].execute("STOP SLAVE")
         servers[0].execute(f"SET GLOBAL server_id = {ORPHAN}")
@@ -195,5 +152,5 @@ def test_mysql_57(kafka: Kafka, registry: Registry, source_name: str, tmp_path: 
             time.sleep(1.1)
         wait_for_rows(servers[0], "loops", 10)
         stop(servers)
-        incident = check_the_loop(world, look(world, servers, tmp_path / "loop"), servers, "loops")
+        incident = check_the_loop(world, look(world, servers, "loop"), servers, "loops")
     assert incident["origins"] == [ORPHAN]
