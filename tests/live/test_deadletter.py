@@ -11,7 +11,7 @@ from millrace.kafka.state import read_state
 from tests.service_process import wait_for
 from tests.shared import run_python
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
 from .test_rowmapper import TABLES, differences, places, run
 
 WRITES = [
@@ -27,10 +27,9 @@ WRITES = [
 
 
 @pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    made = RowsWorld(kafka, registry, database, source_name, tmp_path)
-    with made.with_database(), without_column_names(database):
-        yield made
+def world(world):
+    with without_column_names(world.server):
+        yield world
 
 
 def deadletter(world, *arguments, code=0, text=True):

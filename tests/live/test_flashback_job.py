@@ -12,7 +12,7 @@ from spark_jobs.common.tables import parse_tables
 from spark_jobs.flashback import choose, flashback, report, summary
 from tests.spark_session import SPARK, spark
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
+from .rows_world import MARIADB_IS_SLOW, SERVICES
 from .test_binlog_sql import _load
 from .test_rowmapper import run
 from .test_table_state import moments_now, rows_now
@@ -62,12 +62,6 @@ SET SESSION binlog_format = 'STATEMENT'; UPDATE plain SET n = n WHERE id = 99;
 SET SESSION binlog_format = 'ROW';
 TRUNCATE TABLE emptied; INSERT INTO emptied VALUES (7)
 """
-
-
-@pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
-        yield made
 
 
 def flash(spark, world, folder, *, tables=(), gtids=None, transactions=(), between=(None, None), keys=()):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from millrace.avro.records import deserialize
-from millrace.local import Kafka, MariaDB, MySQL, Registry
+from millrace.local import MySQL
 from tests.killed import command as killed
 from tests.servers.databases import fetched
 from tests.service_process import wait_for
@@ -81,18 +81,14 @@ def mysql57() -> Iterator[MySQL]:
         yield server
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
-def world(
-    request: pytest.FixtureRequest, kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path
-) -> Iterator[RowsWorld]:
-    server: MySQL | MariaDB = request.getfixturevalue(request.param)
-    with RowsWorld(kafka, registry, server, source_name, tmp_path).with_database() as made:
-        made.environment |= {
-            "MILLRACE_ROWS_COMPLETE": f"{made.database}.%",
-            "MILLRACE_ROWS_STORE": str(tmp_path / "store"),
-            "MILLRACE_KAFKA_FENCED_WAIT_S": "0",
-        }
-        yield made
+@pytest.fixture
+def world(world: RowsWorld, tmp_path: Path) -> RowsWorld:
+    world.environment |= {
+        "MILLRACE_ROWS_COMPLETE": f"{world.database}.%",
+        "MILLRACE_ROWS_STORE": str(tmp_path / "store"),
+        "MILLRACE_KAFKA_FENCED_WAIT_S": "0",
+    }
+    return world
 
 
 def check(world: RowsWorld, table: str, key: tuple[str, ...], columns: list[str]) -> None:
@@ -198,7 +194,7 @@ def changing(world: RowsWorld, rows: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", ["mysql", "mariadb", "mysql57"], indirect=True)
+@pytest.mark.parametrize("database", ["mysql", "mariadb", "mysql57"], indirect=True)
 def test_rows_that_change_while_a_snapshot_reads_them(world: RowsWorld) -> None:
     """The last record of each is whole."""
     count = 3000

@@ -4,8 +4,6 @@ import signal
 import threading
 import time
 
-import pytest
-
 from millrace.avro.records import deserialize
 from millrace.avro.registry import split_wire_format
 from millrace.local import MariaDB
@@ -14,13 +12,7 @@ from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
 from tests.service_process import wait_for
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
-
-
-@pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
-        yield made
+from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
 
 
 def differences(world):
@@ -59,7 +51,7 @@ CREATE TABLE old (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE=MyISAM;
 CREATE TABLE done (id INT PRIMARY KEY);
 """
 
-WORK = """
+CHANGES = """
 INSERT INTO plain VALUES (1,'one',1.50,'2024-01-02 03:04:05.678',18446744073709551615), (2,'two',-3,NULL,0),
   (3,NULL,NULL,NULL,NULL);
 INSERT INTO pair VALUES (1,'2020-02-29','x'), (1,'2020-03-01','y'), (2,'2020-02-29','z');
@@ -75,13 +67,20 @@ BEGIN; INSERT INTO plain VALUES (11,'kept',0,NULL,0);
 SAVEPOINT s; INSERT INTO plain VALUES (12,'undone',0,NULL,0);
 INSERT INTO pair VALUES (12,'2022-01-01','undone'); ROLLBACK TO s;
 INSERT INTO plain VALUES (13,'kept',0,NULL,0); COMMIT;
-ALTER TABLE plain ADD COLUMN extra VARCHAR(10) AFTER id, DROP COLUMN at;
-INSERT INTO plain (id,extra,note) VALUES (20,'new','after');
-UPDATE plain SET extra='x' WHERE id=1;
 XA START 'one'; INSERT INTO plain (id,note) VALUES (30,'xa'); XA END 'one'; XA PREPARE 'one';
 XA COMMIT 'one';
 XA START 'two'; INSERT INTO plain (id,note) VALUES (31,'undone'); XA END 'two'; XA PREPARE 'two';
 XA ROLLBACK 'two';
+"""
+
+ALTERED = """
+ALTER TABLE plain ADD COLUMN extra VARCHAR(10) AFTER id, DROP COLUMN at;
+INSERT INTO plain (id,extra,note) VALUES (20,'new','after');
+UPDATE plain SET extra='x' WHERE id=1;
+"""
+"""Without the columns' names in the log, a table that was altered is quarantined."""
+
+WORK = f"""{CHANGES}{ALTERED}
 INSERT INTO plain (id,note) SELECT 1000+n, REPEAT('w', 90) FROM
   (WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r WHERE n<1000) SELECT n FROM r) t;
 DELETE FROM plain WHERE id BETWEEN 1500 AND 1700;

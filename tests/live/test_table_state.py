@@ -22,7 +22,7 @@ from spark_jobs.table_state import report, summary, table_state
 from tests.service_process import wait_for
 from tests.spark_session import SPARK, spark
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import SERVICES
 from .test_rowmapper import run
 from .test_snapshot import take, wait_until_merged
 
@@ -63,10 +63,9 @@ STEPS = (
 
 
 @pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
-        made.environment["MILLRACE_SNAPSHOT_TABLES"] = f"{made.database}.*"
-        yield made
+def world(world):
+    world.environment["MILLRACE_SNAPSHOT_TABLES"] = f"{world.database}.*"
+    return world
 
 
 def rows_now(world):

@@ -15,17 +15,15 @@ from millrace.kafka.client import connect
 from millrace.local import MySQL
 from tests.shared import run_python
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
 from .test_rowmapper import INSERTS, TABLES, run
 
 
 @pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    made = RowsWorld(kafka, registry, database, source_name, tmp_path)
-    database.execute(f"CREATE DATABASE {made.database}", f"GRANT RELOAD ON *.* TO '{database.user}'@'%'")
-    yield made
-    database.execute(f"DROP DATABASE {made.database}", f"REVOKE RELOAD ON *.* FROM '{database.user}'@'%'")
-    made.close()
+def world(world):
+    world.server.execute(f"GRANT RELOAD ON *.* TO '{world.server.user}'@'%'")
+    yield world
+    world.server.execute(f"REVOKE RELOAD ON *.* FROM '{world.server.user}'@'%'")
 
 
 def verify(world, *arguments, code=0, **environment):

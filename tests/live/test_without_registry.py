@@ -18,11 +18,10 @@ from .test_snapshot import KEYLESS, take, wait_until_merged
 
 
 @pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
-        made.environment |= {"MILLRACE_REGISTRY_URL": "", "MILLRACE_KAFKA_FENCED_WAIT_S": "0"}
-        made.registry = SchemaTopic(made.settings, made.source, TopicsSettings())
-        yield made
+def world(world):
+    world.environment |= {"MILLRACE_REGISTRY_URL": "", "MILLRACE_KAFKA_FENCED_WAIT_S": "0"}
+    world.registry = SchemaTopic(world.settings, world.source, TopicsSettings())
+    return world
 
 
 def reader_of(world):
