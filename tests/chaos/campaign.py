@@ -1,7 +1,6 @@
 """Faults one after the other, or two at a time; after each the pipeline must come back by itself."""
 
 import statistics
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from tests.chaos.check import Verdict, check
 from tests.chaos.faults import Fault, Placed, wait_until
 from tests.chaos.stack import DATABASE, Stack
 from tests.chaos.writer import TABLES, Probe, Writer
+from tests.worker import Worker
 
 RECOVERY_S = 600.0
 """A pipeline that has not come back after this time does not come back."""
@@ -27,20 +27,14 @@ class StuckError(Exception):
     """The pipeline did not come back by itself."""
 
 
-class Follower:
+class Follower(Worker):
     """Reads the probe's row topic, and knows when each row arrived."""
 
     def __init__(self, stack: Stack) -> None:
+        super().__init__("follower")
         self.arrived: dict[int, float] = {}
         self.newest = 0
         self._stack = stack
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         topic = self._stack.topics.table(DATABASE, "probe")
@@ -126,6 +120,7 @@ class Campaign:
         self._make_tables()
         stack.start_services(form)
         follower = self._follower = Follower(stack)
+        follower.start()
         writers = [*self._writers, self._probe]
         try:
             try:

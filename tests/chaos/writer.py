@@ -2,9 +2,8 @@
 
 import random
 import socket
-import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from typing import Any
 import pymysql
 
 from millrace.local import MariaDB, MySQL
+from tests.worker import Worker
 
 TABLES = (
     (
@@ -51,23 +51,14 @@ def session(server: MySQL | MariaDB, database: str) -> "Iterator[pymysql.connect
                 connection.close()
 
 
-class Sessions(ABC):
+class Sessions(Worker):
     """Work on a server in its own thread, counted in ``done``; connects again when the server is lost."""
 
     def __init__(self, server: MySQL | MariaDB, database: str, name: str) -> None:
+        super().__init__(name)
         self.done: Counter[str] = Counter()
         self._server = server
         self._database = database
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End it, at once or after the statement at hand."""
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():

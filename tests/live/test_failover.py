@@ -1,13 +1,11 @@
 """Fail-over among the servers of one topology: the row topics neither lose nor repeat."""
 
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Self
 
 import pymysql
 import pytest
@@ -18,6 +16,7 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.selection.settings import ReplicateSettings
 from tests.service_process import wait_for
 from tests.unit.selection.test_tables import CASES, TABLES
+from tests.worker import Worker
 
 from .proxy import Proxy
 from .reader_world import ReaderWorld, assert_nothing_twice
@@ -43,30 +42,18 @@ def topology(kind: type[Server]) -> Iterator[list[Server]]:
         yield servers
 
 
-class Writer:
+class Writer(Worker):
     """Writes to whichever server is the primary, and does not stop for the loss of one."""
 
     def __init__(self, database: str, primary: Server) -> None:
+        super().__init__()
         self.primary = primary
         self.count = 0
         self._database = database
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         primary.execute(
             f"CREATE DATABASE {database}",
             f"CREATE TABLE {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, n INT, v VARCHAR(4000))",
         )
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -5,13 +5,11 @@ import resource
 import secrets
 import signal
 import struct
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -28,6 +26,7 @@ from millrace.local import Kafka, MariaDB, MySQL
 from tests.killed import command as killed
 from tests.service_process import server_environment, wait_for
 from tests.shared import SHARED, run_python
+from tests.worker import Worker
 
 from .reader_world import (
     MAGIC,
@@ -281,29 +280,23 @@ def test_files_are_followed(kafka: Kafka, database: Server, source_name: str) ->
     assert_nothing_twice(records)
 
 
-class Workload:
+class Workload(Worker):
     """Transactions that never stop, large ones among them."""
 
     def __init__(self, server: Server, database: str) -> None:
+        super().__init__()
         self._server = server
         self._database = database
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write)
         self._random = random.Random(7)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         self._server.execute(
             f"CREATE DATABASE {self._database}",
             f"CREATE TABLE {self._database}.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARBINARY(2000))",
         )
-        self._thread.start()
-        return self
+        super().start()
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _write(self) -> None:
+    def _run(self) -> None:
         with (
             self._server.connect(database=self._database, autocommit=False) as connection,
             connection.cursor() as cursor,
@@ -489,15 +482,6 @@ def test_wrong_host_port_and_password(
     assert world.state() is None, "what failed leaves no trace"
 
 
-def test_no_broker(mysql: MySQL, kafka: Kafka, source_name: str, free_port: int) -> None:
-    world = ReaderWorld.of(kafka, source_name, mysql)
-    done = world.run(
-        MILLRACE_KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port}", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2"
-    )
-    assert done.returncode == 4
-    _one_line(done.stderr, "Kafka at 127.0.0.1", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS")
-
-
 def test_missing_grants(kafka: Kafka, database: Server, source_name: str) -> None:
     world = ReaderWorld.of(kafka, source_name, database)
     client = "REPLICATION CLIENT" if isinstance(database, MySQL) else "BINLOG MONITOR"
@@ -541,29 +525,6 @@ def test_a_server_id_that_is_taken(kafka: Kafka, database: Server, source_name: 
     done = world.run(MILLRACE_MYSQL_SERVER_ID=str(database.server_id))
     assert done.returncode == 3
     _one_line(done.stderr, "MILLRACE_MYSQL_SERVER_ID")
-
-
-def test_wrong_settings(kafka: Kafka, source_name: str) -> None:
-    done = ReaderWorld(kafka, source_name).run()
-    assert done.returncode == 2
-    _one_line(done.stderr, "MILLRACE_MYSQL_HOST is missing")
-    done = ReaderWorld(kafka, source_name, MILLRACE_MYSQL_HOST="db", MILLRACE_START="yesterday").run()
-    assert done.returncode == 2
-    _one_line(done.stderr, "MILLRACE_START", "FILE:POSITION")
-
-
-def test_files_that_are_none(kafka: Kafka, tmp_path: Path, source_name: str) -> None:
-    (tmp_path / "text.000001").write_text("hello there")
-    (tmp_path / "locked.000001").write_bytes(b"\xfdbin" + bytes(600))
-    for files, words in (
-        (tmp_path / "none.*", "no file matches"),
-        (tmp_path / "text.000001", "is no binary log"),
-        (tmp_path / "locked.000001", "encrypted"),
-        (tmp_path / "missing.000001", "cannot be read"),
-    ):
-        done = ReaderWorld(kafka, source_name, MILLRACE_FILES=str(files)).run()
-        assert done.returncode == 3, done.stderr
-        _one_line(done.stderr, words)
 
 
 def test_health_and_metrics(kafka: Kafka, mysql: MySQL, source_name: str, free_port: int) -> None:

@@ -5,12 +5,10 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
 
 import pytest
 from confluent_kafka import Producer
@@ -34,6 +32,7 @@ from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.stages import without_nulls
 from tests.unit.spark.test_decoding import LOGS, log, raw
+from tests.worker import Worker
 
 __all__ = ["spark"]
 
@@ -73,10 +72,11 @@ main()
 POINTS = ("staged", "published in part", "published", "noted")
 
 
-class World:
+class World(Worker):
     """A raw topic that is written all the time: the log of a real server again and again, an epoch each."""
 
     def __init__(self, kafka: Kafka, source: str) -> None:
+        super().__init__()
         self.source, self.topic = source, f"{source}.raw"
         self.environment = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
         self.settings = load_settings(
@@ -85,27 +85,17 @@ class World:
         self.written = 0
         self._records = raw(log(LOGS[1]))
         self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-        self._done = threading.Event()
-        self._writer = threading.Thread(target=self._write)
 
-    def __enter__(self) -> Self:
-        self._writer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._writer.join()
-
-    def _write(self) -> None:
+    def _run(self) -> None:
         epoch = 0
-        while not self._done.is_set():
+        while not self._stop.is_set():
             for record in self._records:
                 key = RawKey.parse(record.key or b"")
                 of_epoch = RawKey(key.server_id, epoch, key.log_file, key.position).encode()
                 self._producer.produce(self.topic, record.value, of_epoch, 0)
                 if record.offset % 20 == 0:  # also in the middle of transactions
                     self._producer.flush()
-                    self._done.wait(0.1)
+                    self._stop.wait(0.1)
             self._producer.flush()
             self.written += len(self._records)
             epoch += 1

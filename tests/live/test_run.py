@@ -1,50 +1,40 @@
 """A source that is carried by the services and by ``millrace run`` in turns, killed in between."""
 
 import signal
-import threading
 from collections import Counter
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from millrace.kafka.state import read_state
 from tests.killed import command as killed
 from tests.service_process import ServiceProcess, wait_for
+from tests.worker import Worker
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_rowmapper import TABLES, WORK, differences, places, run
 
 
 @pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
-        made.environment["MILLRACE_KAFKA_FENCED_WAIT_S"] = "0"
-        yield made
+def world(world):
+    world.environment["MILLRACE_KAFKA_FENCED_WAIT_S"] = "0"
+    return world
 
 
-class Orders:
+class Orders(Worker):
     """Inserts rows, one a transaction, until told to stop."""
 
     def __init__(self, world: RowsWorld) -> None:
+        super().__init__()
         self._world = world
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._insert)
         self.count = 0
 
-    def _insert(self) -> None:
+    def _run(self) -> None:
         while not self._stop.is_set():
             more = range(self.count, self.count + 20)
             rows = "".join(f"INSERT INTO orders VALUES ({n}, 'x');" for n in more)
             run(self._world, rows)
             self.count += 20
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def wait_until_owned(world: RowsWorld, process: ServiceProcess, *services: str) -> None:

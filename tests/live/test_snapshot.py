@@ -19,6 +19,7 @@ from tests.service_process import started, wait_for
 from tests.unit.helm.chart import MINIMAL, render
 from tests.unit.helm.chart import merged as merged_values
 from tests.unit.helm.test_render import by_kind, environment, pods
+from tests.worker import Worker
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import differences, run
@@ -56,22 +57,20 @@ SLOWLY = {"MILLRACE_SNAPSHOT_ROWS_PER_S": "300"}
 
 
 @pytest.fixture
-def world(kafka, registry, database, source_name, tmp_path):
-    with RowsWorld(kafka, registry, database, source_name, tmp_path).with_database() as made:
-        made.environment |= {
-            "MILLRACE_SNAPSHOT_TABLES": f"{made.database}.*",
-            "MILLRACE_SNAPSHOT_CHUNK_ROWS": "700",
-        }
-        yield made
+def world(world):
+    world.environment |= {
+        "MILLRACE_SNAPSHOT_TABLES": f"{world.database}.*",
+        "MILLRACE_SNAPSHOT_CHUNK_ROWS": "700",
+    }
+    return world
 
 
-class Writer:
+class Writer(Worker):
     """Writes to the tables until it is told to stop: inserts, updates, deletes, changes of the key."""
 
     def __init__(self, world):
+        super().__init__()
         self._world = world
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.statements = 0
 
     def _run(self):
@@ -92,14 +91,6 @@ class Writer:
                 ):
                     cursor.execute(statement)
                     self.statements += 1
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
 
 
 def merged(world):
