@@ -15,11 +15,11 @@ import ssl
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["LOG", "MysqlServer", "Peer", "event", "lenenc", "text"]
+__all__ = ["LOG", "MysqlServer", "Peer", "event", "lenenc", "nobody_accepts", "text"]
 
 LOG = Path(__file__).parents[1] / "unit" / "binlog_command" / "logs" / "mysql.000001"
 
@@ -78,6 +78,18 @@ def event(type_code: int, body: bytes, *, next_position: int = 0, flags: int = 0
     size = 19 + len(body) + 4 * crc
     data = struct.pack("<IBIIIH", 1_600_000_000, type_code, 11, size, next_position, flags) + body
     return data + struct.pack("<I", zlib.crc32(data)) if crc else data
+
+
+@contextlib.contextmanager
+def nobody_accepts() -> Iterator[Any]:
+    """An address where no connection comes about: so many wait already to be accepted."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server((ON_LOOPBACK, 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()
 
 
 class Peer:

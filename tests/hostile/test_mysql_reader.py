@@ -1,10 +1,8 @@
 """The reader and a server that misbehaves: it ends with one line and code 3, or as soon as it is told to."""
 
-import socket
 import ssl
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from millrace.local.certificates import write_certificates
 from millrace.runtime.settings import KafkaSettings
 from tests.service_process import wait_for
 
-from .mysql_server import LOG, MysqlServer, Peer
+from .mysql_server import LOG, MysqlServer, Peer, nobody_accepts
 from .processes import Running, run, start, stop
 
 Step = Callable[..., None]
@@ -84,14 +82,9 @@ def test_it_stops_whatever_it_waits_for(
 
 
 def test_it_stops_while_nobody_takes_its_connection(kafka: Kafka, source_name: str) -> None:
-    """As behind a firewall that drops packets: here because too many wait to be let in already."""
-    with ExitStack() as stack, MysqlServer() as server:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(4):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        port = {"MILLRACE_MYSQL_PORT": str(listener.getsockname()[1])}
+    """As behind a firewall that drops packets."""
+    with nobody_accepts() as silent, MysqlServer() as server:
+        port = {"MILLRACE_MYSQL_PORT": str(silent[1])}
         running = reader(settings(kafka, source_name, server) | PATIENT | port)
         wait_for(lambda: '"connecting"' in running.process.output, running.process)
         done = stop(running)

@@ -3,7 +3,7 @@
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -15,6 +15,7 @@ from millrace.local.processes import release_port, reserve_port
 from millrace.mysql.connection import MysqlAddress, MysqlConnection, SslMode
 from millrace.mysql.errors import RefusedError, UnreachableError
 from millrace.runtime.settings import RegistrySettings
+from tests.hostile.mysql_server import nobody_accepts
 
 
 def address(port: int, timeout_s: float = 60, **options: Any) -> MysqlAddress:
@@ -33,16 +34,9 @@ def test_no_server_there() -> None:
 
 
 def test_no_answer_at_all() -> None:
-    """As behind a firewall: here because too many wait to be let in already."""
-    with ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(4):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        port = listener.getsockname()[1]
-        with pytest.raises(UnreachableError) as caught:
-            MysqlConnection(address(port, timeout_s=1))
+    """As behind a firewall."""
+    with nobody_accepts() as (_, port), pytest.raises(UnreachableError) as caught:
+        MysqlConnection(address(port, timeout_s=1))
     assert str(caught.value) == (
         f"127.0.0.1:{port}: no answer within 1 s; check MILLRACE_MYSQL_HOST and _PORT, and firewalls between "
         "here and there"

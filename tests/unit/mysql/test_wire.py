@@ -14,7 +14,7 @@ from millrace.mysql.address import MysqlAddress
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import LinkLostError, ProtocolError, UnreachableError
 from millrace.mysql.wire import Wire
-from tests.hostile.mysql_server import MysqlServer, Peer
+from tests.hostile.mysql_server import MysqlServer, Peer, nobody_accepts
 
 
 class Stop(Exception):  # noqa: N818 - no error
@@ -120,15 +120,9 @@ def test_a_name_that_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_host_of_several_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first that takes the connection is used; those that do not answer share the time."""
-    with ExitStack() as stack, MysqlServer() as server:
-        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(4):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(silent.getsockname())
-        closed = stack.enter_context(socket.socket())
+    with nobody_accepts() as silent, socket.socket() as closed, MysqlServer() as server:
         closed.bind(("127.0.0.1", 0))
-        places = [silent.getsockname(), closed.getsockname(), ("127.0.0.1", server.port)]
+        places = [silent, closed.getsockname(), ("127.0.0.1", server.port)]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
         monkeypatch.setattr(wires.socket, "getaddrinfo", lambda *_, **__: found)
         MysqlConnection(MysqlAddress("db", connect_timeout_s=3)).close()

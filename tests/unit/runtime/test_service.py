@@ -143,19 +143,21 @@ UNREAD = textwrap.dedent(
 )
 
 
-def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment |= {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+SETTINGS = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
+
+
+def start(tmp_path: Path, script: str = SCRIPT, **environment: str) -> subprocess.Popen[str]:
+    (tmp_path / "script.py").write_text(script)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "script.py"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | environment,
+        env=os.environ | SETTINGS | environment,
     )
     assert process.stdout is not None
-    for line in process.stdout:
-        if line == "ready\n":
-            break
+    if script is not UNREAD:
+        assert "ready\n" in iter(process.stdout.readline, "")
     return process
 
 
@@ -183,25 +185,17 @@ sys.exit(run_service("example", ServiceSettings, app))
 
 def test_a_signal_that_comes_while_the_service_asks_for_it(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(ASKING)
-    settings = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
-    assert run_python(str(tmp_path / "script.py"), settings=settings, timeout_s=60).returncode == 0
+    assert run_python(str(tmp_path / "script.py"), settings=SETTINGS, timeout_s=60).returncode == 0
 
 
 def test_a_log_that_nobody_reads(tmp_path: Path) -> None:
     """The service stops in order, with one code and no traceback."""
-    (tmp_path / "script.py").write_text(UNREAD)
-    environment = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
-    with subprocess.Popen(
-        [sys.executable, tmp_path / "script.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | environment | {"PYTHONUNBUFFERED": ""},
-    ) as process:
+    with start(tmp_path, UNREAD, PYTHONUNBUFFERED="") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
     assert process.returncode == 141
 
 
@@ -230,17 +224,7 @@ sys.exit(service.run_service("never", ServiceSettings, app))
 
 
 def test_what_does_not_end_in_order_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(NEVER)
-    environment = {"MILLRACE_SOURCE": "shop", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
-    with subprocess.Popen(
-        [sys.executable, tmp_path / "script.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    ) as process:
-        assert process.stdout is not None
-        assert "ready\n" in iter(process.stdout.readline, "")
+    with start(tmp_path, NEVER) as process:
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
