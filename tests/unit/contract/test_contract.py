@@ -13,6 +13,7 @@ from millrace.contract import (
     Topics,
     escape_name,
     source_problem,
+    transactional_id,
     unescape_name,
     versions_among,
 )
@@ -112,6 +113,10 @@ def test_source_names() -> None:
     assert source_problem("a.b") is not None
     assert source_problem("") is not None
     assert "200" in str(source_problem("a" * 201))
+
+
+def test_transactional_id() -> None:
+    assert transactional_id("reader", "shop") == "millrace-reader-shop"
 
 
 def test_versions_of_a_topic() -> None:
